@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "ReportConfig",
     "reproduce": "ReproduceConfig",
     "search": "SearchConfig",
+    "soup": "SoupConfig",
     "study": "StudyConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""

@@ -57,6 +57,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output trained",
             {*WRITTEN, "matplotlib"},
         ),
+        ("soup trained untrained --output averaged", {*WRITTEN, "matplotlib"}),
         ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),
         ("study study.toml --output study --engine inline --resamples 10", {*WRITTEN, "matplotlib"}),
     ),
@@ -81,6 +82,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     encoder = Encoder.from_pretrained(tiny)
     encoder.normalizes = True
     encoder.save_pretrained(folder / "normalized")
+    Encoder.from_pretrained(tiny, pooling="mean_without_cls").save_pretrained(folder / "untrained")
     Classifier.from_pretrained(tiny, label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
     save_tiny_seq2seq(folder / "there")
     evaluate(str(tiny), pairs=[str(folder / "pairs.tsv")], resamples=10, output=folder / "result.json", progress=False)

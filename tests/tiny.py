@@ -121,6 +121,14 @@ def write_nli(file: Path, premises: int = 40, *, seed: int = 0) -> Path:
     return file
 
 
+def write_anchors(file: Path, count: int) -> None:
+    """Write pairs of an anchor and a positive that shares some of its words."""
+    draw = random.Random(0)
+    rows = [draw.choices(WORDS, k=6) for _ in range(count)]
+    lines = [f"{' '.join(row)}\t{' '.join([*row[:3], *draw.choices(WORDS, k=3)])}" for row in rows]
+    file.write_text("\n".join(["anchor\tpositive", *lines]) + "\n", encoding="utf-8")
+
+
 def write_pairs(file: Path, count: int = 30, *, seed: int = 7) -> Path:
     """Write scored pairs as a TSV file; the score, 0 to 5, is proportional to the word overlap."""
     texts = sentences(2 * count, seed=seed)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
+    from nearfar.commands.soup.command import soup
     from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
     from nearfar.config import (
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         SgOptConfig,
         SimcseSupConfig,
         SimcseUnsupConfig,
+        SoupConfig,
         StudyConfig,
         SupconTextConfig,
         TrainConfig,
@@ -95,6 +97,7 @@ _MODULES = {
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
     "search": "commands.search.command",
+    "soup": "commands.soup.command",
     "study": "commands.study.command",
     "train": "commands.train.command",
 }
@@ -137,6 +140,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "SoupConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",
@@ -158,6 +162,7 @@ __all__ = [
     "report",
     "reproduce",
     "search",
+    "soup",
     "study",
     "train",
 ]

@@ -37,6 +37,8 @@ Resolved: TypeAlias = Literal["fp32", "bf16"]
 """The precision of the computation."""
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 """The precision setting; :func:`nearfar.encoder.precision.resolve` resolves ``auto``."""
+Schedule: TypeAlias = Literal["linear", "cosine", "constant"]
+"""The learning rate after the warm-up."""
 Splits: TypeAlias = Literal["auto", "few-shot", "full", "held-out", "10-90"]
 """How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.finetuning_splits`."""
 RetrievalMeasure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100"]

@@ -314,7 +314,7 @@ def test_an_unknown_flag_suggests_the_nearest(workspace: Path, capsys: pytest.Ca
         ),
         ('method = "sbert"\noutput = "x"\ntemperature = 0.1', "no key is called 'temperature'"),
         ('method = "scl"\noutput = "x"\nbatch_size = "many"', "batch_size = 'many'"),
-        ('method = "scl"\noutput = "x"\nschedule = "cosine"', "schedule = 'cosine'"),
+        ('method = "scl"\noutput = "x"\nschedule = "steps"', "schedule = 'steps'"),
         ('output = "x"', "lacks the key 'method'"),
         ('method = "sclx"\noutput = "x"', "no method is called 'sclx'. Did you mean 'scl'?"),
         ("method = ", "cannot be read as TOML"),

@@ -87,7 +87,7 @@ def assert_same_run(one: TrainConfig, two: TrainConfig) -> None:
 def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     """Five rows per process equal ten in one process; without dropout, whose masks depend on the process."""
     shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 7, "learning_rate": 3e-4, "keep": "last"}
-    shared |= {"micro_batch": 2, "accumulate": 2, "lora_rank": 2, "drift_weight": 0.0}
+    shared |= {"micro_batch": 2, "accumulate": 2, "lora_rank": 2, "drift_weight": 0.0, "ema": 0.8}
     two = config("bt+sg-opt", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
     process = start(two)
     one = config("bt+sg-opt", folder, output=str(tmp_path / "one"), batch_size=10, **shared)

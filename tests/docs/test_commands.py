@@ -70,7 +70,7 @@ def test_commands_are_found_at_all() -> None:
 
 def test_a_flag_in_text_exists() -> None:
     verbs = ("finetune", "predict", "search", "evaluate", "compare", "geometry", "report", "encode", "back-translate")
-    verbs += ("env", "mine", "dedup", "study", "reproduce", "get-data", "push")
+    verbs += ("env", "mine", "dedup", "study", "reproduce", "get-data", "soup", "push")
     known = _flags("train", "").union(*map(_help, verbs)) | OF_OTHER_PROGRAMS | {"--help", "--version"}
     named = {
         (name(page), flag) for page in PAGES for span in spans(page) if span[0] == "-" for flag in FLAG.findall(span)

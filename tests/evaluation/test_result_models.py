@@ -12,10 +12,8 @@ from nearfar.evaluation.results import (
     ComparisonResult,
     EvaluationResult,
     GeometryResult,
-    GroupResult,
     PairwiseResult,
     Provenance,
-    ScoreSummary,
     TaskTest,
     TrainingRecord,
     TrainingStep,
@@ -113,7 +111,7 @@ def test_a_file_without_a_version_is_read_as_version_1(content: dict[str, Any]) 
     ],
 )
 def test_other_versions_are_refused(version: object, message: str) -> None:
-    for kind in ("evaluation", "comparison", "comparisons", "geometry", "group"):
+    for kind in ("evaluation", "comparison", "comparisons", "geometry"):
         with pytest.raises(NearfarError, match=f"^{message}"):
             parse_result({"schema": version, "kind": kind}, source="f")
     with pytest.raises(NearfarError, match=f"^{message}"):
@@ -192,7 +190,7 @@ def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
         PairwiseResult.from_dict(changed(complete, "comparisons.1.tasks", {"two": ROW}), source="f")
 
 
-def test_damaged_geometries_studies_groups_and_records() -> None:
+def test_damaged_geometries_studies_and_records() -> None:
     with pytest.raises(NearfarError, match=r"f: .*: models\.A\.spectrum\[1\] is None, not a number"):
         GeometryResult.from_dict(changed(geometry("A"), "models.A.spectrum.1", None), source="f")
     with pytest.raises(NearfarError, match=r"f: .*: models\.A\.layers\.cls\[0\] is 'x', not a number or null"):
@@ -201,8 +199,6 @@ def test_damaged_geometries_studies_groups_and_records() -> None:
         TrainingRecord.from_dict({"config": {}, "history": [[1, 2, 3]]}, source="f")
     with pytest.raises(NearfarError, match=r"f: .*: it lacks 'config'"):
         TrainingRecord.from_dict({}, source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: runs\[0\] is 1, not text"):
-        GroupResult.from_dict({"kind": "group", "runs": [1]}, source="f")
 
 
 def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> None:
@@ -218,7 +214,6 @@ def test_missing_keys_and_null_keys() -> None:
     assert list(row.to_dict()) == [
         *("kind", "first", "second", "difference", "low", "high", "p", "test", "separable", "seeds"),
     ]
-    assert ScoreSummary(mean=1, sd=None, min=1, max=1).to_dict() == {"mean": 1, "sd": None, "min": 1, "max": 1}
 
 
 def test_unknown_keys_are_ignored() -> None:

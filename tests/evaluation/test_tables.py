@@ -296,39 +296,3 @@ def test_a_comparison_of_retrieval_names_the_measure(comparison):
     assert "or retrieval x 100: first" in mixed
     assert "| c, mrr@10 | " in mixed
     assert "over pairs or queries" in mixed
-
-
-def test_the_spread_over_seeds_by_metric_aggregate_and_subset(result):
-    task = result["tasks"]["mine"]
-    averages = {"all": 20.0, "mean": 30.0, "wmean": 40.0}
-    runs = []
-    for number in range(3):
-        for shift, metric in enumerate(("spearman", "pearson")):
-            points = {kind: estimate(score + 100 * shift + number) for kind, score in averages.items()}
-            task[metric] = points
-            result["averages"]["seven"][metric] = points
-            for subset in task["subsets"].values():
-                subset[metric] = estimate(50.0 + 100 * shift + number)
-        runs.append(EvaluationResult.from_dict(result))
-
-    def shown(**settings):
-        console = Console(file=io.StringIO(), width=200)
-        console.print(tables.spread_table(runs, **settings))
-        text = console.file.getvalue()
-        lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
-        return text, {name: [mean, sd, low, high] for name, mean, sd, low, high in lines}
-
-    text, rows = shown()
-    assert "3 runs, Spearman x 100 (all)" in text
-    assert rows == {
-        "mine": ["21.00", "1.00", "20.00", "22.00"],
-        "mine, mean": ["31.00", "1.00", "30.00", "32.00"],
-        "mine, wmean": ["41.00", "1.00", "40.00", "42.00"],
-        "average of seven": ["21.00", "1.00", "20.00", "22.00"],
-        "average of seven, mean": ["31.00", "1.00", "30.00", "32.00"],
-        "average of seven, wmean": ["41.00", "1.00", "40.00", "42.00"],
-    }
-    text, rows = shown(metric="pearson", subsets=True)
-    assert "Pearson x 100 (all)" in text
-    assert rows["mine, wmean"] == ["141.00", "1.00", "140.00", "142.00"]
-    assert rows["mine / a|b"] == rows["mine / b"] == ["151.00", "1.00", "150.00", "152.00"]

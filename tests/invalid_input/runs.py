@@ -1,4 +1,4 @@
-"""Run folders in every state, created once: finished and interrupted runs, and groups."""
+"""Run folders in every state, created once: finished and interrupted runs."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.training.display import MetricsFile
-from tests.invalid_input.cli_runner import copy_workspace, run_cli
+from tests.invalid_input.cli_runner import copy_workspace
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
 FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 2".split()
@@ -16,7 +16,6 @@ FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 
 STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate 1e-3".split()]
 STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]
 STOPPED_FINETUNE = [*FINETUNE[:-2], *STEPS, "--output", "tuning"]
-GROUP = [*TRAIN[:-2], "--max-steps", "1", "--seeds", "1,2", "--output", "group"]
 
 
 class Killed(BaseException):
@@ -24,7 +23,7 @@ class Killed(BaseException):
 
 
 def make_runs(folder: Path, workspace: Path) -> Path:
-    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step) and ``group``."""
+    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step)."""
     copy_workspace(workspace, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
@@ -35,8 +34,6 @@ def make_runs(folder: Path, workspace: Path) -> Path:
     on_step = MetricsFile.on_step
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        result = run_cli(GROUP)
-        assert result.status == 0, result.err
         patch.setattr(MetricsFile, "on_step", killed)
         for argv in (STOPPED, STOPPED_FINETUNE):
             with pytest.raises(Killed):

@@ -93,7 +93,7 @@ OTHER_MESSAGES = {
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
     ("compare", "dangling"): "No such file",
-    ("report", "folder"): "holds no run, no group of runs",
+    ("report", "folder"): "holds no run and no result files",
     ("report", "nothing"): "No such file",
     ("report", "dangling"): "No such file",
     ("noise", "nothing"): "there is no such file",

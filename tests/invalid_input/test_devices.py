@@ -13,7 +13,6 @@ UNAVAILABLE_DEVICES = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3"
 RUN = "--model nowhere --output run"
 COMMANDS = {
     "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",
-    "train several seeds": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv --seeds 1,2",
     "finetune": f"finetune nowhere.tsv {RUN}",
     "predict": "predict nowhere --input nowhere.txt --output out.tsv",
     "encode": "encode nowhere --input nowhere.txt --output out.npy",
@@ -21,6 +20,7 @@ COMMANDS = {
     "dedup": "dedup --model nowhere --input nowhere.txt",
     "search": "search dog --model nowhere --input nowhere.tsv",
     "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
+    "soup": "soup nowhere nothing --output out --greedy --evaluate-on nowhere.tsv",
     "evaluate": "evaluate nowhere --tasks nowhere.tsv",
     "evaluate a baseline": "evaluate wk:nowhere --tasks nowhere.tsv",
     "geometry": "geometry nowhere --output shape --pairs nowhere.tsv",

@@ -43,7 +43,7 @@ DEV: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("words", [["--dry-run"], [], ["--dry-run", "--seeds", "1,2"]], ids=["dry", "run", "seeds"])
+@pytest.mark.parametrize("words", [["--dry-run"], []], ids=["dry", "run"])
 @pytest.mark.parametrize("case", DEV)
 def test_dev_pairs_that_cannot_choose_a_step(case: str, words: list[str], workspace: Path) -> None:
     prepare, spec, mentions = DEV[case]
@@ -158,41 +158,6 @@ def test_two_objectives_show_three_anchors_each(workspace: Path) -> None:
     assert (first.count("  anchor "), second.count("    anchor ")) == (3, 3)
     assert "    ... and 7 more" in second
     assert "second objective, simcse-unsup: texts.txt" in output
-
-
-def test_several_seeds(workspace: Path) -> None:
-    assert "3 runs of this size, one for each seed" in _dry_run_output("--seeds", "1,2,3")
-
-
-@pytest.mark.parametrize(
-    ("seeds", "prepare", "mention"),
-    [
-        ("1,x", _nothing, "--seeds 1,x"),
-        ("1,2", _folder, "new: is in the way"),
-        ("1,2", _file, "new: is in the way"),
-    ],
-)
-def test_invalid_seeds_of_a_group_are_errors_of_a_dry_run(
-    seeds: str, prepare: Callable[[Path], object], mention: str, workspace: Path
-) -> None:
-    prepare(workspace)
-    for words in (["--dry-run"], []):
-        assert_refused([*TRAIN, "--evaluate-on", "pairs.tsv", "--output", "new", "--seeds", seeds, *words], mention)
-
-
-@pytest.mark.parametrize("case", ["unfinished", "finished"])
-def test_a_dry_run_of_a_group_takes_its_next_run(case: str, workspace: Path) -> None:
-    argv = [*SAME.split(), "--output", "group", "--seeds", "1,2"]
-    assert run_cli(argv).status == 0
-    Path("group/group.json").unlink()
-    if case == "finished":
-        assert_refused([*argv, "--dry-run", "--resume"], "all of its 2 runs are finished")
-        return
-    Path("group/seed-2/run.json").unlink()
-    before = {path: path.stat().st_mtime_ns for path in Path("group").rglob("*")}
-    assert run_cli([*argv, "--dry-run", "--resume"]).status == 0
-    assert {path: path.stat().st_mtime_ns for path in Path("group").rglob("*")} == before
-    assert_refused([*argv, "--dry-run"], "group: is in the way")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ GEOMETRY, PAGE, REPORT, BACK = (
 MINE, DEDUP = "mine --model m --data p.tsv --output t.tsv", "dedup --model m --input t.txt"
 SEARCH = "search q --model m --input t.txt"
 DEMO = "demo"
+SOUP = "soup a b --output x"
 
 COUNTS = {
     TRAIN: "--batch-size --epochs --max-steps --accumulate --limit --evaluate-every --patience --checkpoint-every "
@@ -76,10 +77,12 @@ AT_LEAST_ZERO = {
     KIM: "--drift-weight",
 }
 SHARES = {
-    TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"},
+    TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"}
+    | {"--ema": "in (0, 1)", "--layer-decay": "in (0, 1]"},
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
     REGRESSION: {"--in-batch-threshold": "between 0 and 1"},
-    FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
+    FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"}
+    | {"--ema": "in (0, 1)", "--layer-decay": "in (0, 1]"},
     MINE: {"--relative-margin": "in [0, 1)"},
 }
 UNBOUNDED = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
@@ -87,7 +90,7 @@ UNBOUNDED = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: 
 CHOICES = {
     TRAIN: {
         "--precision": "auto, fp32 or bf16",
-        "--schedule": "linear or constant",
+        "--schedule": "linear, cosine or constant",
         "--keep": "best or last",
         "--order": "premise, file or rows",
         "--head-layers": "1 or 2",
@@ -121,6 +124,7 @@ CHOICES = {
     MINE: {"--sampling": "top or random"},
     DEDUP: {"--keep": "first or longest"},
     DEMO: {"--precision": "auto, fp32 or bf16"},
+    SOUP: {"--precision": "auto, fp32 or bf16"},
 }
 TEXTS = {
     TRAIN: "--model --evaluate-on --pooling --device --second --premise-column",
@@ -133,6 +137,7 @@ TEXTS = {
     MINE: "--anchor-column --positive-column --corpus-column --pooling",
     DEDUP: "--column --pooling",
     SEARCH: "--column --query-column --pooling --device",
+    SOUP: "--device --weights",
 }
 FILES = {
     "train scl": "--output --model --evaluate-on --data",
@@ -152,6 +157,7 @@ FILES = {
     "mine --model m --output t.tsv": "--data",
     DEDUP: "--output --groups",
     DEMO: "--output --model",
+    "soup a b": "--output --evaluate-on",
 }
 OTHER: dict[str, tuple[str, str]] = {
     # id: command, expected message
@@ -223,13 +229,6 @@ OTHER: dict[str, tuple[str, str]] = {
     "negative number of 5,000 digits": (f"{TRAIN} --epochs -{'9' * 5000}", "must be at least 1"),
     "learning rate that diverges": (f"{TRAIN} --learning-rate 1e30", "--learning-rate 1e30: must be at most 10"),
     "two ways to say how much": (f"{TRAIN} --micro-batch 4 --micro-batch-tokens 9", "--micro-batch-tokens: each"),
-    "seeds: nothing": (f"{TRAIN} --seeds ,", "--seeds ,: write whole numbers"),
-    "seeds: words": (f"{TRAIN} --seeds one,two", "--seeds one,two: write whole numbers"),
-    "seeds: negative": (f"{TRAIN} --seeds=-1,2", "--seeds -1,2: write whole numbers"),
-    "seeds: huge": (f"{TRAIN} --seeds 1,{HUGE}", "must be at most 9,223,372,036,854,775,807"),
-    "seeds: 5,000 digits": (f"{TRAIN} --seeds {'9' * 5000}", "must be at most"),
-    "seeds: twice the same": (f"{TRAIN} --seeds 1,01", "--seeds 1,01: write each seed once"),
-    "seeds: too many": (f"{TRAIN} --seeds {','.join(map(str, range(2000)))}", "must be at most 1,000 seeds"),
     "widths: twice the same": (f"{TRAIN} --matryoshka 8,8", "--matryoshka 8 8: give one or more widths, each once"),
     "widths: one is zero": (f"{TRAIN} --matryoshka 8,0", "--matryoshka 8,0: must be at least 1"),
     "widths: a trailing comma": (f"{TRAIN} --matryoshka 8,", "--matryoshka 8,: must be a whole number or none"),
@@ -242,6 +241,8 @@ OTHER: dict[str, tuple[str, str]] = {
     "ranges of no int8": (f"{ENCODE} --calibrate r.npy", "--calibrate r.npy: is for int8 embeddings"),
     "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
     "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
+    "seeds, a study now": (f"{TRAIN} --seeds 1,2", "--seeds was replaced by studies: write replicates = "),
+    "seeds, with =": (f"{TRAIN} --seeds=1,2", "--seeds was replaced by studies: write replicates = "),
     **{
         f"removed flag {flag}": (
             f"{FINETUNE} {flag} {value}",
@@ -262,6 +263,27 @@ OTHER: dict[str, tuple[str, str]] = {
     "penalties: a word": (f"{EVALUATE} --probe-l2 0.1 small", "--probe-l2 0.1 small: must be a number"),
     "projection: a word": ("train sg --output x --projection wide", "must be a whole number or none"),
     "compare one": ("compare a", "two sides are needed"),
+    "average one": ("soup a --output x", "two models or more are needed: nearfar soup MODEL MODEL ..."),
+    "average nothing": ("soup --output x", "two models or more are needed"),
+    "average into nothing": ("soup a b", "--output"),
+    "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs a dev set to choose models by; name it by"),
+    "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on: chooses the models of --greedy; add"),
+    "greedy with weights": (f"{SOUP} --greedy --evaluate-on d.tsv --weights 1,2", "--greedy and --weights: a greedy"),
+    **{
+        f"weights of models: {value}": (f"{SOUP} --weights={value}", f"--weights {value}: each must be {bounds}")
+        for value, bounds in {
+            "1,0": "above 0",
+            "-1,2": "above 0",
+            "1,nan": "a finite number",
+            "inf,1": "a finite number",
+            "1,1e30": "at most 1,000,000",
+            "1,": "a number",
+            "two,1": "a number",
+        }.items()
+    },
+    "no average at all": (f"{TRAIN} --ema 0", "--ema 0: must be in (0, 1)"),
+    "an average of nothing": (f"{TRAIN} --ema 1", "--ema 1: must be in (0, 1)"),
+    "lower layers do not learn": (f"{TRAIN} --layer-decay 0", "--layer-decay 0: must be in (0, 1]"),
     **{
         f"hold out {value}": (f"{TRAIN} --hold-out={value}", f"--hold-out {value}: must be {bounds}")
         for bounds, values in {
@@ -308,13 +330,13 @@ EMPTY: dict[str, tuple[list[str], str]] = {
     "no model to encode by": (["encode", "", "--input", "a", "--output", "x.npy"], "MODEL '': must not be empty"),
     "no model to evaluate": (["evaluate", ""], "MODEL '': must not be empty"),
     "one of two models": (["evaluate", "m", " "], "must not be empty"),
+    "one of two models to average": (["soup", "a", "", "--output", "x"], "MODEL a '': must not be empty"),
     "one of two sides": (["compare", "a", ""], "SIDE a '': must not be empty"),
     "no run to report": (["report", "", "--output", "x.html"], "must not be empty"),
     "one of the data": (["train", "scl", "--output", "x", "--data", "a", ""], "--data a '': must not be empty"),
     "no number": (["train", "scl", "--output", "x", "--epochs", ""], "--epochs '': must be a whole number"),
     "no float": (["train", "scl", "--output", "x", "--warmup", ""], "--warmup '': must be a number"),
     "no choice": (["train", "scl", "--output", "x", "--keep", ""], "--keep '': must be best or last"),
-    "no seeds": (["train", "scl", "--output", "x", "--seeds", ""], "--seeds '': must not be empty"),
     "model of a long name": (["evaluate", "m" * 300], "has a name of over 255 bytes"),
     "method of a long name": (["train", "m" * 300], "no method is called"),
     "command of a long name": (["t" * 5000], "no command is called"),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
+from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.runs import FINETUNE, TRAIN
 
 TO_FILE = {
@@ -205,18 +205,6 @@ def test_geometry_replaces_its_own_files_only(user_files: Path) -> None:
     assert_refused([*command, "--overwrite"], "space/spectrum.png: would overwrite the input space/spectrum.tsv")
 
 
-def test_the_results_of_a_group_are_checked_before_its_first_run(user_files: Path) -> None:
-    group = drop_repeated_flags([*TRAIN, "--max-steps", "1", "--seeds", "1,2", "--output", "group"])
-    assert run_cli(group).status == 0
-    Path("results").mkdir()
-    Path("results/seed-2.json").write_text("mine", encoding="utf-8")
-    command = "evaluate group --tasks pairs.tsv --resamples 0 --output results".split()
-    assert_refused(command, "results/seed-2.json", "--overwrite")
-    assert not Path("results/seed-1.json").exists()
-    assert run_cli([*command, "--overwrite"]).status == 0
-    assert run_cli(command).status == 0
-
-
 # --- encode, interrupted and finished ---
 
 
@@ -252,7 +240,6 @@ def test_names_that_are_too_long(user_files: Path, row: str) -> None:
 TOO_LONG = {
     "a run": [*TRAIN, "--output", LONG],
     "a run resumed": [*TRAIN, "--output", LONG, "--resume"],
-    "a group": [*TRAIN, "--output", LONG, "--seeds", "1,2"],
     "a classifier": [*FINETUNE, "--output", LONG],
     "the model": ["encode", LONG, "--input", "texts.txt", "--output", "v.npy"],
     "the model of a run": ["train", "scl", "--model", LONG, *TRAIN[4:], "--output", "new"],

@@ -1,7 +1,6 @@
 """``--precision``: how auto resolves, what files record, what a resumed run keeps, and errors."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, TRAIN
+from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
 from tests.precision_mocks import WARNING, machine
 
 EVALUATE = "evaluate tiny --tasks pairs.tsv --resamples 0 --output e.json --overwrite".split()
@@ -25,7 +24,6 @@ VERBS = {
     "evaluate": EVALUATE,
     "encode": ENCODE,
     "predict": PREDICT,
-    "group": [*TRAIN, "--output", "new", "--seeds", "1,2"],
 }
 NO_NATIVE_BF16 = (
     "was started in bf16, which this machine does not compute natively. Resume it on a machine with native bfloat16"
@@ -134,7 +132,7 @@ def test_geometry_uses_fp32(used_precisions: set[str], workspace: Path, monkeypa
     assert used_precisions == {"fp32"}
 
 
-@pytest.mark.parametrize("verb", sorted({*VERBS} - {"group"}))
+@pytest.mark.parametrize("verb", VERBS)
 def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
@@ -149,12 +147,6 @@ RESUMED = {
     "train": ([*STOPPED, "--resume"], "stopped", "stopped/run.json"),
     "finetune": ([*STOPPED_FINETUNE, "--resume"], "tuning", "tuning/run.json"),
 }
-
-
-def without_a_seed() -> None:
-    """A group that was interrupted before its second run."""
-    Path("group/group.json").unlink()
-    shutil.rmtree("group/seed-2")
 
 
 @pytest.mark.parametrize("verb", RESUMED)
@@ -217,22 +209,6 @@ def test_bf16_runs_of_earlier_versions_are_refused_where_it_is_emulated(runs: Pa
 @pytest.mark.parametrize("requested", ["fp32", "bf16"])
 def test_another_precision_counts_as_another_setting(requested: str, runs: Path) -> None:
     assert_refused([*STOPPED, "--resume", "--precision", requested], "stopped", "other settings (--precision)")
-
-
-def test_all_seeds_of_a_group_use_one_precision(runs: Path, used_precisions: set[str], monkeypatch) -> None:
-    machine(monkeypatch, native=True)
-    without_a_seed()
-    run_ok([*GROUP, "--resume"])
-    assert [read(f"group/seed-{seed}/run.json")["precision"] for seed in (1, 2)] == ["fp32", "fp32"]
-    assert used_precisions == {"fp32"}
-
-
-def test_a_group_in_bf16_does_not_resume_where_it_is_emulated(runs: Path, monkeypatch) -> None:
-    machine(monkeypatch, native=False)
-    without_a_seed()
-    set_recorded_precision("group/seed-1", "bf16")
-    assert_refused([*GROUP, "--resume"], f"group/seed-1: this run of the same group {NO_NATIVE_BF16}")
-    assert not Path("group/seed-2").exists() or not Path("group/seed-2/config.toml").exists()
 
 
 # --- encode ---

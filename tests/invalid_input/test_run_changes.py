@@ -15,7 +15,7 @@ from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
 from tests.invalid_input.conftest import FINETUNE, TRAIN
-from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE
+from tests.invalid_input.runs import STOPPED, STOPPED_FINETUNE
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
@@ -106,12 +106,6 @@ def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[st
     assert_refused(argv, mention, "choose another --output, or remove")
 
 
-def test_a_group_has_one_set_of_inputs(runs: Path) -> None:
-    shutil.rmtree("group/seed-2")
-    new_text("nli.tsv", "entailment", "neutral")
-    assert_refused([*GROUP, "--resume"], "--data nli.tsv changed since group/seed-1 of the same group was trained")
-
-
 @pytest.mark.filterwarnings("default:.*has no inputs.json")
 @pytest.mark.parametrize("argv", [[*STOPPED, "--resume"], [*STOPPED_FINETUNE, "--resume"]], ids=["train", "finetune"])
 def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: list[str]) -> None:
@@ -128,9 +122,8 @@ def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: li
     [
         ([*TRAIN, "--output", "run", "--resume"], "run: this run is already finished; nothing to do."),
         ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run is already finished; nothing to do."),
-        ([*GROUP, "--resume"], "group: this group is already finished; nothing to do."),
     ],
-    ids=["train", "finetune", "group"],
+    ids=["train", "finetune"],
 )
 def test_resuming_a_finished_run_reports_it(runs: Path, argv: list[str], expected: str) -> None:
     folder = Path(argv[argv.index("--output") + 1])
@@ -155,11 +148,10 @@ HOLD_LOCK_SCRIPT += "with folder_lock(Path(sys.argv[1])):\n    print('in', flush
         ("stopped", [*STOPPED, "--resume"]),
         ("stopped", STOPPED),
         ("tuning", [*STOPPED_FINETUNE, "--resume"]),
-        ("group", [*GROUP, "--resume"]),
         ("v.npy.partial", "encode tiny --input texts.txt --output v.npy".split()),
         ("new", [*TRAIN, "--output", "new"]),
     ],
-    ids=["train", "train without --resume", "finetune", "group", "encode", "a new run"],
+    ids=["train", "train without --resume", "finetune", "encode", "a new run"],
 )
 def test_a_folder_has_one_process_at_a_time(runs: Path, folder: str, argv: list[str]) -> None:
     before = {file: file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()}
@@ -223,7 +215,7 @@ def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_package_needs_no_fcntl() -> None:
     code = "import sys; sys.modules['fcntl'] = None\n"
-    code += "from nearfar.commands.train import command, group\n"
+    code += "from nearfar.commands.train import command\n"
     code += "from nearfar.commands.finetune import command\n"
     code += "from nearfar.commands.encode import command, output\n"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -270,34 +262,16 @@ def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, leftover: str
     assert not list(Path("half").glob("*.new"))
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["new", "resume"])
-@pytest.mark.parametrize("leftover", [(), ("group.json.new",), ("seed-1/config.toml.new",), ("seed-1/inputs.json",)])
-def test_leftover_files_of_a_killed_group_have_no_effect(runs: Path, leftover: tuple[str, ...], resume: bool) -> None:
-    Path("half/seed-1" if leftover and "/" in leftover[0] else "half").mkdir(parents=True)
-    for name in leftover:
-        Path("half", name).write_text("{", encoding="utf-8")
-    result = run_cli([*GROUP[:-1], "half", *["--resume"] * resume])
-    assert result.status == 0, result.err
-    assert json.loads(Path("half/group.json").read_text(encoding="utf-8"))["seeds"] == [1, 2]
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([*TRAIN, "--output", "half"], "half: already exists and holds no run"),
-        ([*GROUP[:-1], "half"], "half: is in the way"),
-    ],
-    ids=["run", "group"],
-)
-def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str], message: str) -> None:
+@pytest.mark.parametrize("argv", [TRAIN, FINETUNE], ids=["train", "finetune"])
+def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str]) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").touch()
     Path("half/thesis.txt").touch()
-    assert_refused(argv, message)
+    assert_refused([*argv, "--output", "half"], "half: already exists and holds no run")
 
 
 def test_nothing_to_resume(runs: Path) -> None:
-    for argv in ([*TRAIN, "--output", "none"], [*GROUP[:-1], "none"]):
+    for argv in ([*TRAIN, "--output", "none"], [*FINETUNE, "--output", "none"]):
         assert_refused([*argv, "--resume"], "none: there is no ", " to resume")
         assert not Path("none").exists()
 
@@ -364,7 +338,6 @@ UNREADABLE = {
     "run.json of a finished run": ([*TRAIN, "--output", "run", "--resume"], "run/run.json"),
     "result": ("compare result.json result.json".split(), "result.json"),
     "result of a report": ("report result.json --output r.html".split(), "result.json"),
-    "group.json": ("evaluate group --tasks pairs.tsv".split(), "group/group.json"),
 }
 
 
@@ -389,15 +362,12 @@ def test_files_that_cannot_be_read_are_named(runs: Path, row: str, monkeypatch: 
     assert "damaged" not in output
 
 
-@pytest.mark.parametrize(
-    "argv", [[*TRAIN, "--output", "closed/run"], [*GROUP[:-1], "closed/run"]], ids=["run", "group"]
-)
-def test_a_folder_that_cannot_be_created(runs: Path, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_created(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def mkdir(self: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    assert_refused(argv, "closed/run: cannot be written (Permission denied)")
+    assert_refused([*TRAIN, "--output", "closed/run"], "closed/run: cannot be written (Permission denied)")
 
 
 def test_a_folder_that_cannot_be_listed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

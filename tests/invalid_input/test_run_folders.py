@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import BUG_MESSAGE, assert_refused, run_cli
-from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, TRAIN
+from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
 
 pytestmark = pytest.mark.long
 
@@ -30,15 +30,12 @@ COMMANDS = {
     "resume finished": [*TRAIN, "--output", "run", "--resume"],
     "finetune resume": [*STOPPED_FINETUNE, "--resume"],
     "finetune finished": [*FINETUNE, "--output", "classifier", "--resume"],
-    "group": [*GROUP, "--resume"],
     "evaluate": "evaluate run --tasks pairs.tsv --resamples 0".split(),
     "compare": "compare run tiny --tasks pairs.tsv --resamples 9".split(),
     "report": "report run --output r.html".split(),
     "report stopped": "report stopped --output r.html".split(),
     "encode": "encode run --input texts.txt --output v.npy".split(),
     "predict": "predict classifier --input texts.txt --output l.tsv".split(),
-    "evaluate group": "evaluate group --tasks pairs.tsv --resamples 0".split(),
-    "report group": "report group --output r.html".split(),
     "compare classifier": "compare classifier classifier --resamples 9".split(),
 }
 ALL = frozenset(TEXT_DAMAGES)
@@ -60,9 +57,6 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("finetune resume", "tuning/checkpoint/progress.json"): set(),
     ("finetune finished", "classifier/run.json"): {"missing"},
     ("finetune finished", "classifier/result.json"): set(),
-    ("group", "group/group.json"): ALL - {"folder"},
-    ("group", "group/seed-1/run.json"): {"missing"},
-    ("group", "group/seed-2/config.toml"): set(),
     ("evaluate", "run/run.json"): set(),
     ("evaluate", "run/model/nearfar_seen.safetensors"): {"missing"},
     ("compare", "run/run.json"): set(),
@@ -72,10 +66,6 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("report stopped", "stopped/metrics.jsonl"): {*REMOVALS, "empty", "cut early", "deep"},
     ("encode", "run/run.json"): ALL - REMOVALS,
     ("predict", "classifier/run.json"): ALL - REMOVALS,
-    ("evaluate group", "group/group.json"): set(),
-    ("evaluate group", "group/seed-1/run.json"): set(),
-    ("report group", "group/group.json"): REMOVALS,
-    ("report group", "group/seed-2/run.json"): REMOVALS,
     ("compare classifier", "classifier/result.json"): REMOVALS,
 }
 """Command and the file that it reads -> the damages that do not affect it."""
@@ -104,3 +94,40 @@ def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage_nam
     else:
         output = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
         assert "is already finished" not in output
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "evaluate group --tasks pairs.tsv",
+        "evaluate group --held-out",
+        "evaluate tiny --held-out-of group",
+        "compare group tiny --tasks pairs.tsv",
+        "compare tiny group --tasks pairs.tsv",
+        "encode group --input texts.txt --output v.npy",
+        "geometry group --pairs pairs.tsv --task pairs.tsv --output space",
+        "report group --output r.html",
+    ],
+)
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_group_of_runs_of_an_earlier_version_is_named(workspace: Path, argv: str, finished: bool) -> None:
+    Path("group").mkdir()
+    Path("run").rename("group/seed-1")
+    if finished:
+        Path("group/group.json").write_text('{"schema": 1, "kind": "group", "runs": ["seed-1"]}', encoding="utf-8")
+    assert_refused(argv.split(), "is a group of runs of an earlier version", "one by one")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        "evaluate job --tasks pairs.tsv",
+        "compare job tiny --tasks pairs.tsv",
+        "encode job --input texts.txt --output v.npy",
+    ],
+)
+def test_the_folder_of_a_job_of_a_study_is_named(workspace: Path, argv: str) -> None:
+    Path("job").mkdir()
+    Path("run").rename("job/run")
+    assert_refused(argv.split(), "job: is the folder of a job of a study; name its run folder, job/run.")
+    assert run_cli([word.replace("job", "job/run") for word in argv.split()]).status == 0

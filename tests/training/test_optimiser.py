@@ -20,13 +20,29 @@ def test_constant() -> None:
     assert factors(5, warmup=0.4, schedule="constant") == [1 / 2, 1, 1, 1, 1]
 
 
+def test_cosine() -> None:
+    root = 0.5**0.5
+    assert factors(5, warmup=0.2, schedule="cosine") == pytest.approx([1, 1, (1 + root) / 2, 1 / 2, (1 - root) / 2])
+    assert factors(4, warmup=0.0, schedule="cosine")[0] == 1
+
+
+def test_the_cosine_schedule_is_that_of_torch() -> None:
+    optimiser = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=9)
+    for ours in factors(9, warmup=0.0, schedule="cosine"):
+        assert ours == pytest.approx(theirs.get_last_lr()[0])
+        optimiser.step()
+        theirs.step()
+
+
 def test_all_warmup_never_divides_by_zero() -> None:
     assert factors(2, warmup=1.0, schedule="linear") == [1 / 2, 1]
 
 
 def test_no_step_has_learning_rate_zero() -> None:
     for total in (1, 2, 7, 100):
-        assert min(factors(total, warmup=0.1, schedule="linear")) > 0
+        for schedule in ("linear", "cosine", "constant"):
+            assert min(factors(total, warmup=0.1, schedule=schedule)) > 0
 
 
 def test_groups() -> None:
@@ -39,6 +55,62 @@ def test_groups() -> None:
     assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.05, 0.15, 0.15])
     without_head = adamw(encoder, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0, beta2=0.9)
     assert [(group["lr"], group["betas"]) for group in without_head.param_groups] == [(0.1, (0.9, 0.9))]
+
+
+def test_factors_of_single_parameters_make_groups_from_the_highest_rate_down() -> None:
+    encoder, head = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.LayerNorm(3)), nn.Linear(3, 2)
+    factors = dict.fromkeys(encoder[0].parameters(), 0.5)
+    rates = {"learning_rate": 0.1, "head_learning_rate": 0.3, "weight_decay": 0.5, "beta2": 0.9}
+    optimiser = adamw(encoder, [head], rate_factors=factors, **rates)  # type: ignore[arg-type]
+    groups = [(len(group["params"]), group["weight_decay"], group["lr"]) for group in optimiser.param_groups]
+    assert groups == [(1, 0.5, 0.1), (3, 0.0, 0.1), (1, 0.5, 0.05), (1, 0.0, 0.05), (1, 0.5, 0.3), (1, 0.0, 0.3)]
+    set_learning_rate(optimiser, 0.5)
+    assert [group["lr"] for group in optimiser.param_groups] == [0.05, 0.05, 0.025, 0.025, 0.15, 0.15]
+
+
+@pytest.mark.parametrize(("fused", "tolerance"), [(True, 0.0), (False, 1e-6)])
+def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_parameter(
+    fused: bool, tolerance: float
+) -> None:
+    """Bit for bit against torch's fused AdamW, up to rounding against its loop."""
+
+    def network() -> list[nn.Linear]:
+        draw = torch.Generator().manual_seed(0)
+        layers = [nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 2)]
+        for layer in layers:
+            for parameter in layer.parameters():
+                parameter.data.normal_(generator=draw)
+        return layers
+
+    ours, theirs = network(), network()
+    decays = (0.25, 0.5, 1.0)
+    factors = {p: decay for layer, decay in zip(ours, decays, strict=True) for p in layer.parameters()}
+    shared = {"learning_rate": 0.1, "head_learning_rate": None, "weight_decay": 0.1, "beta2": 0.95}
+    optimiser = adamw(nn.Sequential(*ours), [], rate_factors=factors, **shared)  # type: ignore[arg-type]
+    reference = torch.optim.AdamW(
+        [
+            {"params": [p], "lr": 0.1 * decay, "peak": 0.1 * decay, "weight_decay": 0.1 if p.ndim > 1 else 0.0}
+            for layer, decay in zip(theirs, decays, strict=True)
+            for p in layer.parameters()
+        ],
+        betas=(0.9, 0.95),
+        fused=fused,
+    )
+    start = [p.detach().clone() for layer in ours for p in layer.parameters()]
+    inputs = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
+    for factor in (0.5, 1.0, 0.3, 0.1):
+        for layers, used in ((ours, optimiser), (theirs, reference)):
+            set_learning_rate(used, factor)
+            nn.Sequential(*layers)(inputs).square().sum().backward()
+            used.step()
+            used.zero_grad()
+    moved = [
+        float((p.detach() - before).abs().max())
+        for p, before in zip(nn.Sequential(*ours).parameters(), start, strict=True)
+    ]
+    assert moved[0] < 0.6 * moved[-1]
+    for mine, other in zip(nn.Sequential(*ours).parameters(), nn.Sequential(*theirs).parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 0.5])

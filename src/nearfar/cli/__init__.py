@@ -31,6 +31,7 @@ VERBS = {
     "train": Verb("Train", "train [METHOD|FILE.toml]", "train an encoder on your rows, or by one of the methods below"),
     "finetune": Verb("Train", "finetune TASK|FILE", "fine-tune a text classifier: sst2, rte ... or your own file"),
     "mine": Verb("Train", "mine", "find hard negatives: pairs become triplets for info-nce"),
+    "soup": Verb("Train", "soup MODEL MODEL ...", "average the weights of models trained from the same model"),
     "back-translate": Verb("Train", "back-translate", "make paraphrase pairs for the methods bt and bt+sg-opt"),
     "evaluate": Verb("Evaluate", "evaluate MODEL ...", "score encoders on similarity and transfer tasks"),
     "study": Verb("Evaluate", "study FILE.toml", "run every cell of a table, and write it with tests and plots"),

@@ -17,7 +17,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     extra = ExtraOption(
         "models",
         tuple[File, ...],
-        "Model folders, run folders, groups of runs, owner/name on the Hugging Face Hub, or baselines "
+        "Model folders, run folders, owner/name on the Hugging Face Hub, or baselines "
         "(bow, glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
         default=(),
         positional_name="MODEL ...",
@@ -29,18 +29,10 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     if config.output and len(models) > 1:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
-    from nearfar.commands.evaluate.command import evaluate, evaluate_group
-    from nearfar.evaluation.tables.evaluation import evaluation_tables, spread_table
-    from nearfar.evaluation.tables.seen import seen_tables
-    from nearfar.runs.group import runs_of
+    from nearfar.commands.evaluate.command import evaluate
+    from nearfar.evaluation.tables.evaluation import evaluation_tables
 
     for model in models:
-        if runs_of(model) is not None:
-            results = evaluate_group(model, config)
-            spread = spread_table(results, metric=config.metric, measure=config.measure, subsets=config.subsets)
-            for table in (spread, *seen_tables(results)):
-                console.print(table, soft_wrap=False)
-            continue
         for table in evaluation_tables(
             evaluate(model, config), metric=config.metric, measure=config.measure, subsets=config.subsets
         ):

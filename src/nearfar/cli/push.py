@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.config.bounds import File
-from nearfar.config.verbs import PushConfig
+from nearfar.config.push import PushConfig
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -16,7 +16,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     extra = ExtraOption(
         "what",
         tuple[File, ...],
-        "Run folders, groups of runs, result files, folders of result files (the seeds of one setting), "
+        "Run folders, result files, folders of result files (the seeds of one setting), "
         "comparison files, geometry folders.",
         default=(),
         positional_name="RUN|RESULT ...",

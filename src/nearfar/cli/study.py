@@ -72,7 +72,11 @@ def stopped(console: "Console", argv: list[str]) -> int:
 
 
 def print_written(console: "Console", table: "StudyTable", folder: Path) -> None:
-    """Print where the page of a table is, and how many of its cells have no result."""
+    """Print where the models and the page of a table are, and how many of its cells have no result."""
+    from nearfar.commands.study.models import model_lines
+
+    for line in model_lines(folder):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
     console.print(f"The table is in {folder / 'page.md'}.{note}", markup=False, highlight=False)
 
@@ -84,6 +88,7 @@ def _report(argv: list[str], console: "Console") -> int:
     from nearfar.evaluation.study_table import write_outputs
 
     folder = Path(argv[0])
-    write_outputs(StudyTable.load(folder / "study.json"), folder)
-    console.print(f"The table is in {folder / 'page.md'}.", markup=False, highlight=False)
+    table = StudyTable.load(folder / "study.json")
+    write_outputs(table, folder)
+    print_written(console, table, folder)
     return 0

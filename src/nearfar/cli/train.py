@@ -1,13 +1,12 @@
-"""``nearfar train``: an encoder, or one for each of several seeds."""
+"""``nearfar train``: an encoder, or the plan of its training."""
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
 from nearfar.config.files import check_values, load_method
-from nearfar.config.training import TrainConfig, parse_seeds
+from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
 from nearfar.types import metric_title
@@ -19,9 +18,7 @@ if TYPE_CHECKING:
 
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.command import TrainResult
-    from nearfar.commands.train.group import Group
     from nearfar.commands.train.plan import Plan
-    from nearfar.evaluation.results import ComparisonResult
 
 
 USAGE = """usage: nearfar train --data FILE --output RUN [flags]
@@ -38,14 +35,19 @@ Without a method, the columns of FILE choose it:
 
 Pairs may also be called query and positive, query and document, question and answer, sent0 and sent1; negatives
 hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on).
---dry-run checks a run before it starts, --resume continues one that was stopped, --seeds 1,2,3 trains several.
+--dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.
 
 Methods:
 """
 
+REMOVED = {
+    "--seeds": "was replaced by studies: write replicates = { seed = [1, 2, 3] } in a study file, and run nearfar study"
+}
+"""Flag of an earlier version -> what replaces it."""
+
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Train an encoder, or one for each seed, or only plan it (--dry-run); returns the exit status."""
+    """Train an encoder, or only plan it (--dry-run); returns the exit status."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
         more = "All flags of a method: nearfar train METHOD --help"
@@ -56,24 +58,16 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     config, resume, console = args.config, args.resume, make_console()
     if choice is not None:
         console.print(choice.explain(), markup=False, highlight=False)
-    seeds = None if args.seeds is None else parse_seeds(args.seeds)
 
     from nearfar.commands.train.command import train
-    from nearfar.commands.train.group import next_run, train_group
     from nearfar.commands.train.plan import plan
     from nearfar.training.loop import Interrupted
 
     if args.dry_run:
-        if seeds is not None:
-            config, resume = next_run(config, seeds, resume=resume)
         planned = plan(config, resume=resume, anchors=None if args.verbose else 3, console=console)
-        _print_plan(planned, console, runs=len(seeds or (1,)))
+        _print_plan(planned, console)
         return 0
     try:
-        if seeds is not None:
-            group = train_group(config, seeds, resume=resume, console=console)
-            _print_group(group, config, console)
-            return 0
         trained = train(config, resume=resume, console=console)
     except Interrupted:
         return report_interrupt(SAVED, console, "train", argv, resume=resume)
@@ -92,52 +86,17 @@ def _print_run(trained: "TrainResult", config: TrainConfig, console: "Console") 
             highlight=False,
             markup=False,
         )
-    _print_comparison(trained, trained.comparison, [trained.model.parent], config, console)
-
-
-def _print_group(group: "Group", config: TrainConfig, console: "Console") -> None:
-    for seed, run in group.runs.items():
-        if run.start_score is not None and run.best_score is not None:
-            console.print(
-                f"seed {seed}: {100 * run.start_score:.2f} before training, {100 * run.best_score:.2f} at step "
-                f"{run.best_step}",
-                highlight=False,
-                markup=False,
-            )
-    best, run = group.best, next(iter(group.runs.values()))
-    if best is None or run.metric is None:
-        console.print(f"The runs, with the weights of their last steps, are in {config.output}", highlight=False)
-    else:
-        spread = "" if best.sd is None else f", standard deviation {100 * best.sd:.2f}"
-        console.print(
-            f"Best {metric_title(run.metric)} on {run.dev}: mean {100 * best.mean:.2f}{spread}, "
-            f"from {100 * best.min:.2f} to {100 * best.max:.2f}. The runs are in {config.output}",
-            highlight=False,
-            markup=False,
-        )
-    _print_comparison(run, group.comparison, [one.model.parent for one in group.runs.values()], config, console)
-
-
-def _print_comparison(
-    run: "TrainResult",
-    comparison: "ComparisonResult | None",
-    runs: "Sequence[Path]",
-    config: TrainConfig,
-    console: "Console",
-) -> None:
-    """The comparison on the held-out test rows, and the commands to go on with."""
     from nearfar.commands.train.after import before_after, next_commands
     from nearfar.evaluation.tables.grid import rich_table
 
-    if comparison is not None:
-        console.print(rich_table(before_after(comparison, run.metric or "")), soft_wrap=False)
-    lines = next_commands(Path(config.output), runs, config.model, held_out=comparison is not None)
+    if trained.comparison is not None:
+        console.print(rich_table(before_after(trained.comparison, trained.metric or "")), soft_wrap=False)
+    lines = next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None)
     console.print("\n".join(["Next:", *lines]), markup=False, highlight=False)
 
 
 class _TrainArgs(NamedTuple):
     config: TrainConfig
-    seeds: str | None
     resume: bool
     dry_run: bool
     verbose: bool
@@ -187,12 +146,6 @@ def _parse_flags(
     source: str | None = None,
 ) -> _TrainArgs:
     extras = (
-        ExtraOption(
-            "seeds",
-            str | None,
-            "Train once for each seed, as in 1,2,3, into OUTPUT/seed-1 and so on; prints mean and standard deviation.",
-            None,
-        ),
         ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False),
         ExtraOption(
             "dry_run",
@@ -205,11 +158,11 @@ def _parse_flags(
             "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False
         ),
     )
-    config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
+    config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source, removed=REMOVED)
     return _TrainArgs(config, **extra_values)
 
 
-def _print_plan(plan: "Plan", console: "Console", *, runs: int) -> None:
+def _print_plan(plan: "Plan", console: "Console") -> None:
     """Print batches first, then counts, so that the counts stay visible on the screen."""
     lines: list[str] = []
     for number, batch in enumerate(plan.batches, start=1):
@@ -223,6 +176,4 @@ def _print_plan(plan: "Plan", console: "Console", *, runs: int) -> None:
         f"{plan.trained / 1e6:.1f} million to train with the heads",
         f"about {plan.memory_gib:.1f} GiB for weights, gradients, optimiser state and activations, plus the program",
     ]
-    if runs > 1:
-        lines.append(f"{runs} runs of this size, one for each seed")
     console.print("\n".join(lines), markup=False, highlight=False)

@@ -17,13 +17,12 @@ from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.runs.group import GROUP_FILE, runs_of
 from nearfar.runs.held_out import TASK, has_held_out
 from nearfar.types import Encode, NearfarError
 
 ComparisonInput: TypeAlias = "str | Path | Encode | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
 """A model (folder, hub name, function) or an evaluation (a result file, an :class:`EvaluationResult`, the content of a
-result file). A side of several runs is a list of these, a group, or a folder of result files."""
+result file). A side of several runs is a list of these, or a folder of result files."""
 
 MODEL_FILES = ("modules.json", "config.json", "run.json")
 """A folder that contains one of these is a model or a run folder."""
@@ -97,7 +96,7 @@ def compare(
 
 
 def _expand_runs(side: ComparisonInput) -> list[Any]:
-    """The runs of a side: the files of a folder of result files, the items of a list, the runs of a group.
+    """The runs of a side: the files of a folder of result files, or the items of a list.
 
     For a run of ``nearfar finetune`` it is the result on its test rows.
     """
@@ -105,12 +104,10 @@ def _expand_runs(side: ComparisonInput) -> list[Any]:
         folder = as_path(side)
         if status(folder) is not None and not is_folder(folder):
             check_file(folder)
-        if is_folder(folder) and not is_file(folder / GROUP_FILE):
-            model_of_run(folder)  # raises for an unfinished run
-        if runs := runs_of(folder):
-            return list(runs)
-        if is_file(folder / "result.json"):  # a run of fine-tuning
+        if is_file(folder / "result.json"):  # a run of fine-tuning, or the evaluation of a study's cell
             return [folder / "result.json"]
+        if is_folder(folder):
+            model_of_run(folder)  # raises for an unfinished run
         if not is_folder(folder) or any(status(folder / name) is not None for name in MODEL_FILES):
             return [side]
         files = sorted(folder.glob("*.json"))

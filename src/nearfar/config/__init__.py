@@ -25,10 +25,12 @@ if TYPE_CHECKING:
     from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
+    from nearfar.config.push import PushConfig
     from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
+    from nearfar.config.soup import SoupConfig
     from nearfar.config.study.run import StudyConfig
-    from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
+    from nearfar.config.training import RunConfig, TrainConfig
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
         BackTranslateConfig,
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
         EnvConfig,
         EvaluateConfig,
         PredictConfig,
-        PushConfig,
         ReportConfig,
     )
     from nearfar.methods.gunel import SupconTextConfig
@@ -56,13 +57,14 @@ _EXPORTS_BY_MODULE = {
     "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
+    "config.push": "PushConfig",
     "config.search": "SearchConfig",
     "config.reproduce": "ReproduceConfig",
+    "config.soup": "SoupConfig",
     "config.study.run": "StudyConfig",
-    "config.training": "RunConfig TrainConfig parse_seeds",
+    "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag format_value",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig "
-    "EvaluateConfig PredictConfig PushConfig ReportConfig",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {
@@ -106,6 +108,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "SoupConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",
@@ -116,7 +119,6 @@ __all__ = [
     "format_value",
     "load_toml",
     "method_of",
-    "parse_seeds",
     "unknown_name_message",
 ]
 

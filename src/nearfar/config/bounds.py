@@ -114,6 +114,7 @@ Epsilon = Annotated[float, Bounds(0, 1, open_low=True)]
 LearningRate = Annotated[float, Bounds(0, 10, open_low=True)]
 Fraction = Annotated[float, Interval(0, 1)]
 OpenFraction = Annotated[float, Interval(0, 1, open_low=True, open_high=True)]
+PositiveFraction = Annotated[float, Interval(0, 1, open_low=True)]
 BelowOne = Annotated[float, Interval(0, 1, open_high=True)]
 HoldOut = Annotated[float, ShareOrNumber(0, 10**9)]
 """A share of the rows, or a number of them."""

@@ -13,8 +13,10 @@ from nearfar.config.bounds import (
     HoldOut,
     LearningRate,
     Length,
+    OpenFraction,
     Output,
     Positive,
+    PositiveFraction,
     Prompt,
     Rows,
     Seed,
@@ -22,8 +24,8 @@ from nearfar.config.bounds import (
     Weight,
     Width,
 )
-from nearfar.config.values import InvalidValueError, Settings, field_types, format_text
-from nearfar.types import NearfarError, Precision
+from nearfar.config.values import Settings
+from nearfar.types import NearfarError, Precision, Schedule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +58,9 @@ class RunConfig(Settings):
     """Peak learning rate."""
     head_learning_rate: LearningRate | None = None
     """Peak learning rate of the heads, which start from random weights; by default LEARNING_RATE."""
+    layer_decay: PositiveFraction = 1.0
+    """Learning rate by layer: layer l of L has LEARNING_RATE * LAYER_DECAY^(L - l), the embeddings LEARNING_RATE *
+    LAYER_DECAY^L; what is above the layers has the full rate. 1 turns it off."""
     weight_decay: Weight = 0.0
     """AdamW's weight decay, on matrices (not on biases and LayerNorm)."""
     beta2: BelowOne = 0.999
@@ -64,10 +69,13 @@ class RunConfig(Settings):
     """AdamW's epsilon, added to the root of the second moment: 1e-8 in PyTorch, 1e-6 in early transformers."""
     warmup: Fraction = 0.1
     """Share of the steps in which the learning rate rises."""
-    schedule: Literal["linear", "constant"] = "linear"
-    """Learning rate after the warm-up: falling to 0, or constant."""
+    schedule: Schedule = "linear"
+    """Learning rate after the warm-up: falling to 0 in a line or as a half cosine, or constant."""
     max_grad_norm: Weight = 1.0
     """Gradients are clipped to this norm; 0 turns clipping off."""
+    ema: OpenFraction | None = None
+    """Average the weights over the steps: exponential moving average with this decay, as in 0.99. Evaluations and the
+    saved model use the average; by default off."""
     precision: Precision = "auto"
     """auto computes encoder and heads in bf16 (bfloat16, on weights that stay float32) where that is native, else in
     fp32."""
@@ -146,28 +154,3 @@ class TrainConfig(RunConfig):
                 f"--matryoshka-weights {' '.join(f'{weight:g}' for weight in weights)}: must be one weight for each "
                 f"width of --matryoshka ({' '.join(map(str, widths)) if widths else 'which is not given'})."
             )
-
-
-MAX_SEEDS = 1000
-"""Maximum number of runs in a group."""
-
-
-def parse_seeds(given: str) -> tuple[int, ...]:
-    """``1,2,3`` -> (1, 2, 3).
-
-    Raises:
-        NearfarError: anything but whole numbers that may be seeds, each once.
-    """
-    kind = field_types(RunConfig)["seed"]
-    parts = [part.strip() for part in given.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise NearfarError(f"--seeds {format_text(given)}: write whole numbers with commas between, as in 1,2,3.")
-    if len(parts) > MAX_SEEDS:
-        raise NearfarError(f"--seeds {format_text(given)}: must be at most {MAX_SEEDS:,} seeds.")
-    try:
-        seeds = tuple(kind.from_text(part) for part in parts)
-    except InvalidValueError as error:
-        raise NearfarError(f"--seeds {format_text(given)}: each {error}.") from None
-    if len(set(seeds)) < len(seeds):
-        raise NearfarError(f"--seeds {format_text(given)}: write each seed once.")
-    return seeds

@@ -14,7 +14,8 @@ def model_of_run(folder: Path) -> Path:
     """Return the model folder of a finished run; any other folder is returned unchanged.
 
     Raises:
-        NearfarError: the folder is an unfinished run, a run whose model is missing, or a group of runs.
+        NearfarError: the folder is an unfinished run, a run whose model is missing, a job of a study that has the run
+            folder inside, or a group of runs of an earlier version.
     """
     if any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return folder
@@ -22,12 +23,12 @@ def model_of_run(folder: Path) -> Path:
         if not (folder / "model").is_dir():
             raise NearfarError(f"{folder}: is a finished run, but its folder model is missing; train it again.")
         return folder / "model"
+    if (folder / "run" / "run.json").is_file():
+        raise NearfarError(f"{folder}: is the folder of a job of a study; name its run folder, {folder / 'run'}.")
     seeds = sorted(one.name for one in folder.glob("seed-*") if (one / "config.toml").is_file())
-    if seeds:
-        kind = (
-            "a group of runs" if (folder / "group.json").is_file() else "a group that is not finished (no group.json)"
-        )
-        raise NearfarError(f"{folder}: is {kind}; name one of its runs, such as {folder / seeds[0]}.")
+    if seeds or (folder / "group.json").is_file():
+        such = f", such as {folder / seeds[0]}" if seeds else ""
+        raise NearfarError(f"{folder}: is a group of runs of an earlier version; name its runs one by one{such}.")
     if (folder / "config.toml").is_file() and any(
         (folder / name).exists() for name in ("inputs.json", "metrics.jsonl")
     ):

@@ -19,7 +19,7 @@ from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
-from nearfar.encoder.prompts import Prompts
+from nearfar.encoder.prompts import InferenceSettings, Prompts
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
 from nearfar.encoder.token_batches import Tokenized, check_texts, token_budget_batches, warn_truncated
 from nearfar.encoder.weights import locate
@@ -51,7 +51,7 @@ class Encoder(Prompts, nn.Module):
         self.prompts = dict(parts.inference.prompts)
         self.default_prompt_name = parts.inference.default_prompt_name
         self.matryoshka = parts.inference.matryoshka
-        """Widths at which the embeddings were trained, widest first; empty if only at the full one."""
+        """Widths at which it was trained, widest first; empty if only at the full one."""
         self._inference = parts.inference
         use_fast_dropout(self.backbone)
         use_fused(self.backbone)
@@ -114,6 +114,12 @@ class Encoder(Prompts, nn.Module):
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.backbone.device
+
+    @property
+    def inference_settings(self) -> InferenceSettings:
+        """Prompts, similarity and widths as they are saved with the model."""
+        prompts = {"prompts": self.prompts, "default_prompt_name": self.default_prompt_name}
+        return self._inference._replace(**prompts, matryoshka=self.matryoshka)
 
     def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
         """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
@@ -203,9 +209,8 @@ class Encoder(Prompts, nn.Module):
             check_finite: raise an error for a vector with NaN or infinity; otherwise it is returned unchanged.
 
         Raises:
-            NearfarError: ``texts`` is a single string or contains something else than strings (the message names the
-                first); the model has no prompt of the name or fewer dimensions; the precision is unknown; a vector is
-                not finite (the message names the text).
+            NearfarError: ``texts`` is a single string or contains other things than strings; the model has no prompt of
+                the name or fewer dimensions; the precision is unknown; a vector is not finite (the text is named).
         """
         check_texts(texts)
         bf16 = resolve(precision, self.device) == "bf16"
@@ -254,8 +259,7 @@ class Encoder(Prompts, nn.Module):
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
 
-        ``prompt_length`` is that of :meth:`tokenize`.
-        ``on_batch`` is called after each batch with the number of texts in it.
+        ``prompt_length`` is that of :meth:`tokenize`; ``on_batch`` gets the number of texts of each batch.
 
         Raises:
             NearfarError: the model has fewer dimensions than ``dimensions``.
@@ -291,9 +295,7 @@ class Encoder(Prompts, nn.Module):
             self.max_length,
             tuple(self.tail),
             self.normalizes,
-            self._inference._replace(
-                prompts=self.prompts, default_prompt_name=self.default_prompt_name, matryoshka=self.matryoshka
-            ),
+            self.inference_settings,
         )
         encoder_folder.write(Path(folder), parts, self._pooling)
         write_seen(Path(folder), self.seen)

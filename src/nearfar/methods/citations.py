@@ -34,9 +34,23 @@ PAPERS = {
   booktitle = {Proceedings of EMNLP-IJCNLP},
   year      = {2019}
 }""",
+    "khosla": """@inproceedings{khosla2020supervised,
+  title     = {Supervised Contrastive Learning},
+  author    = {Khosla, Prannay and Teterwak, Piotr and Wang, Chen and Sarna, Aaron and Tian, Yonglong and Isola, Phillip
+               and Maschinot, Aaron and Liu, Ce and Krishnan, Dilip},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2020}
+}""",
+    "burges": """@inproceedings{burges2005learning,
+  title     = {Learning to Rank using Gradient Descent},
+  author    = {Burges, Chris and Shaked, Tal and Renshaw, Erin and Lazier, Ari and Deeds, Matt and Hamilton, Nicole and
+               Hullender, Greg},
+  booktitle = {Proceedings of ICML},
+  year      = {2005}
+}""",
 }
-"""Package of :mod:`nearfar.methods` -> its paper."""
-_ALSO = {"sbert": ("regression", "liao"), "scl-finetune": ("gunel",)}
+"""Package of :mod:`nearfar.methods`, or author -> a paper."""
+_ALSO = {"sbert": ("regression", "liao"), "scl-finetune": ("gunel",), "nli-order": ("khosla", "burges")}
 """Methods whose papers are not, or not only, that of their package."""
 
 

@@ -13,7 +13,7 @@ import atexit
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from nearfar.methods.mixture import Mixture
     from nearfar.runs.folder import RunFolder
+    from nearfar.training.average import WeightAverage
     from nearfar.training.checkpoint import Checkpointer, Progress
     from nearfar.training.gradients import LossPart
     from nearfar.training.loop import Evaluation, TrainingCallback
@@ -55,6 +56,8 @@ class Job:
     """Writes the model, with the weights that are kept, into a folder."""
     run_info: "Callable[[Progress], dict[str, Any]]"
     """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
+    rate_factors: "Mapping[nn.Parameter, float]" = field(default_factory=dict)
+    """Factors of the learning rate of single parameters of the encoder; 1 for all others."""
 
     @property
     def batch_size(self) -> int:
@@ -111,11 +114,13 @@ def execute(
         console.print(fact, markup=False, highlight=False)
     if processes.size > 1:
         console.print(f"{processes.size} processes, {job.batch_size} rows a batch", highlight=False)
+    if config.ema is not None:
+        console.print(f"evaluations and the saved model use averaged weights (--ema {config.ema:g})", highlight=False)
     run_dir.begin(job.settings)
     checkpoints = Checkpoints(folder)
     processes.broadcast_from_first(checkpoints.recover)
-    optimiser = _optimiser(config, job)
-    progress = checkpoints.load(job.modules, optimiser, processes=processes.size)
+    optimiser, average = _optimiser(config, job), _average(config, job)
+    progress = checkpoints.load(job.modules, optimiser, average, processes=processes.size)
     display = Display(
         console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on
     )
@@ -127,6 +132,7 @@ def execute(
             config,
             job,
             optimiser,
+            average=average,
             checkpointer=checkpoints,
             callbacks=callbacks,
             progress=progress,
@@ -161,7 +167,14 @@ def _optimiser(config: RunConfig, job: Job) -> Any:
         weight_decay=config.weight_decay,
         beta2=config.beta2,
         epsilon=config.adam_epsilon,
+        rate_factors=job.rate_factors,
     )
+
+
+def _average(config: RunConfig, job: Job) -> "WeightAverage | None":
+    from nearfar.training.average import WeightAverage
+
+    return None if config.ema is None else WeightAverage(job.modules, config.ema)
 
 
 def _loop(
@@ -169,6 +182,7 @@ def _loop(
     job: Job,
     optimiser: Any,
     *,
+    average: "WeightAverage | None",
     checkpointer: "Checkpointer",
     callbacks: "Sequence[TrainingCallback]",
     progress: "Progress",
@@ -184,6 +198,7 @@ def _loop(
         ),
         modules=job.modules,
         optimiser=optimiser,
+        average=average,
         checkpoints=checkpointer,
         callbacks=callbacks,
         evaluate=job.evaluate,
@@ -199,6 +214,8 @@ def _loop(
         patience=config.patience,
         checkpoint_every=config.checkpoint_every,
     )
+    if average is not None:  # the weights of the last step, if no better ones are loaded
+        average.copy_to_modules()
 
 
 def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:

@@ -7,7 +7,7 @@ moment: the folder then holds either no run (:data:`LEFTOVERS` at most) or a run
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -49,7 +49,6 @@ class RunFolder(ExitStack):
         config: the run's config.
         processes: the processes that train together; the first one reads and writes.
         find_differences: finds settings that differ and are not in config.toml.
-        sibling_runs: folders of runs that must have the same inputs, if they recorded them.
     """
 
     def __init__(
@@ -58,17 +57,15 @@ class RunFolder(ExitStack):
         processes: "Processes",
         *,
         find_differences: FindDifferences = no_differences,
-        sibling_runs: Sequence[Path] = (),
     ) -> None:
         super().__init__()
         self.path = Path(config.output)
         self.inputs: dict[str, str] = {}
         """Fingerprint of each input verified so far."""
-        self.existing_runs: list[Path] = []
-        """This folder, if it holds the run already, then those of ``sibling_runs`` that hold a run."""
+        self.resumes = False
+        """Whether the folder holds the run already."""
         self._config, self._processes, self._find_differences = config, processes, find_differences
-        self._sibling_runs = sibling_runs
-        self._before: list[tuple[Path, dict[str, str]]] = []
+        self._before: dict[str, str] | None = None
         self._locked = False
 
     def acquire(self, *, resume: bool) -> State:
@@ -85,20 +82,14 @@ class RunFolder(ExitStack):
         state = self._check(resume=resume)
         if state == "unfinished":
             self._check_parts()
-            self.existing_runs.append(self.path)
-            before = read_input_fingerprints(self.path)
-            if before is not None:
-                self._before.append((self.path, before))
-            else:
+            self.resumes = True
+            self._before = read_input_fingerprints(self.path)
+            if self._before is None:
                 warnings.warn(
                     f"{self.path}: this run has no {INPUTS}, because an earlier nearfar started it; it is not "
                     "checked whether data and model are still the same.",
                     stacklevel=2,
                 )
-        for folder in self._sibling_runs:
-            if state != "finished" and (known := read_input_fingerprints(folder)) is not None:
-                self._before.append((folder, known))
-        self.existing_runs += [folder for folder in self._sibling_runs if (folder / CONFIG).is_file()]
         return state
 
     def verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
@@ -111,23 +102,12 @@ class RunFolder(ExitStack):
 
     def _verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
         self.inputs[what] = fingerprint()
-        for folder, before in self._before:
-            if before.get(what) == self.inputs[what]:
-                continue
-            if what not in before:
-                raise NearfarError(
-                    f"{folder / INPUTS}: is damaged: it has no entry for {what}. Start again: choose another "
-                    f"--output, or remove {folder}."
-                )
-            if folder == self.path:
-                raise NearfarError(
-                    f"{folder}: {what} changed since this run started. Restore it; or start again: choose another "
-                    f"--output, or remove {folder}."
-                )
-            raise NearfarError(
-                f"{self.path}: {what} changed since {folder} of the same group was trained. Restore it; or start the "
-                "group again with another --output."
-            )
+        if self._before is None or self._before.get(what) == self.inputs[what]:
+            return
+        again = f"choose another --output, or remove {self.path}."
+        if what not in self._before:
+            raise NearfarError(f"{self.path / INPUTS}: is damaged: it has no entry for {what}. Start again: {again}")
+        raise NearfarError(f"{self.path}: {what} changed since this run started. Restore it; or start again: {again}")
 
     def begin(self, settings: Mapping[str, str]) -> None:
         """Write the files that define the run: its inputs, then ``settings`` (file name -> text), config.toml last.
@@ -165,7 +145,7 @@ class RunFolder(ExitStack):
         from nearfar.training.checkpoint import Checkpoints
         from nearfar.training.display import lines_up_to_step
 
-        Checkpoints(self.path).check(best=self._config.keep == "best")
+        Checkpoints(self.path).check(best=self._config.keep == "best", average=self._config.ema is not None)
         lines_up_to_step(self.path / "metrics.jsonl", up_to=0)
 
 

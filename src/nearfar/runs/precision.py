@@ -19,7 +19,7 @@ def resolve_run_precision(
 ) -> Resolved:
     """The precision to compute in. It is recorded among the inputs of ``run_dir`` and is the same in all processes.
 
-    A run that resumes, or belongs to a group with earlier runs, keeps the recorded precision.
+    A run that resumes keeps the recorded precision.
 
     Raises:
         NearfarError: the run started in native bfloat16, which ``device`` does not have; the record is damaged.
@@ -29,22 +29,19 @@ def resolve_run_precision(
     return precision
 
 
-def recorded_run_precision(folder: Path, device: str | None, *, what: str = "this run") -> tuple[str, Resolved] | None:
+def recorded_run_precision(folder: Path, device: str | None) -> tuple[str, Resolved] | None:
     """The record in a run folder, and the precision in which the run resumes; None if nothing is recorded.
 
     Raises:
         NearfarError: the run started in native bfloat16, which ``device`` does not have; the record is damaged.
     """
     recorded = _recorded_precision(folder)
-    return None if recorded is None else (recorded, resumed_precision(recorded, device, what=f"{folder}: {what}"))
+    return None if recorded is None else (recorded, resumed_precision(recorded, device, what=f"{folder}: this run"))
 
 
 def _resolve_precision(config: RunConfig, run_dir: RunFolder, device: str | None) -> tuple[str, Resolved]:
-    for folder in run_dir.existing_runs:
-        what = "this run" if folder == run_dir.path else "this run of the same group"
-        found = recorded_run_precision(folder, device, what=what)
-        if found is not None:
-            return found
+    if run_dir.resumes and (found := recorded_run_precision(run_dir.path, device)) is not None:
+        return found
     precision = resolve(config.precision, device)
     return precision_record(precision, device), precision
 

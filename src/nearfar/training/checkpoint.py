@@ -1,8 +1,8 @@
 """Checkpoints: everything that a run needs to resume exactly, written so that a complete one survives a kill.
 
-A checkpoint is a folder of safetensors and JSON files: the weights of encoder and heads, AdamW's moments, and the run's
-position, which determines all random numbers of a step. A new checkpoint is written next to the old one, flushed to
-disk and renamed into place; then the old one is removed.
+A checkpoint is a folder of safetensors and JSON files: the weights of encoder and heads, their average if there is one,
+AdamW's moments, and the run's position, which determines all random numbers of a step. A new checkpoint is written next
+to the old one, flushed to disk and renamed into place; then the old one is removed.
 """
 
 import json
@@ -16,12 +16,22 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from nearfar.disk import apply_umask, disk_errors, flush, read_json
+from nearfar.training.average import WeightAverage
+from nearfar.training.state import (
+    MismatchError,
+    load_average,
+    load_optimiser_state,
+    load_weights,
+    optimiser_state,
+    weights_of,
+)
 from nearfar.types import NearfarError
 
 WEIGHTS, OPTIMISER_STATE, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
+AVERAGE = "average.safetensors"
 _INTEGERS = ("step", "epoch", "batch", "without_best", "items", "processes")
 _NUMBERS = ("start_score", "best_score", "best_step", "seconds")
 
@@ -69,7 +79,13 @@ class Checkpointer(Protocol):
     def latest(self) -> Path | None:
         """Folder of the latest checkpoint, which may not exist yet; None if no checkpoints are written."""
 
-    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
+    def save(
+        self,
+        progress: Progress,
+        modules: dict[str, nn.Module],
+        optimiser: torch.optim.Optimizer,
+        average: WeightAverage | None = None,
+    ) -> None:
         """Save everything that the run needs to resume."""
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
@@ -83,7 +99,13 @@ class Checkpoints:
         self.latest = folder / "checkpoint"
         self.best = folder / "best.safetensors"
 
-    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
+    def save(
+        self,
+        progress: Progress,
+        modules: dict[str, nn.Module],
+        optimiser: torch.optim.Optimizer,
+        average: WeightAverage | None = None,
+    ) -> None:
         """Replace the latest checkpoint.
 
         Raises:
@@ -93,8 +115,10 @@ class Checkpoints:
         with disk_errors(self.latest):
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
-            save_file(_weights(modules), fresh / WEIGHTS)
-            save_file(_optimiser_state(modules, optimiser), fresh / OPTIMISER_STATE)
+            save_file(weights_of(modules), fresh / WEIGHTS)
+            save_file(optimiser_state(modules, optimiser), fresh / OPTIMISER_STATE)
+            if average is not None:
+                save_file(average.tensors, fresh / AVERAGE)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             apply_umask(fresh)
             flush(fresh)
@@ -109,8 +133,8 @@ class Checkpoints:
         if not self.latest.exists() and old.exists():
             old.rename(self.latest)
 
-    def check(self, *, best: bool) -> None:
-        """Check the files before anything slow is done; with ``best`` also the best weights.
+    def check(self, *, best: bool, average: bool = False) -> None:
+        """Check the files before anything slow is done; with ``best`` also the best weights, with ``average`` theirs.
 
         Raises:
             NearfarError: a file is missing, cannot be read or is damaged.
@@ -120,15 +144,22 @@ class Checkpoints:
         if not self.latest.exists():
             return
         progress = self._read_progress()
-        files = [self.latest / WEIGHTS, self.latest / OPTIMISER_STATE]
+        files = [self.latest / WEIGHTS, self.latest / OPTIMISER_STATE, *([self.latest / AVERAGE] if average else [])]
         if best and progress.best_step is not None:
             files.append(self.best)
         for file in files:
             with self._damage_errors(file), safe_open(file, framework="pt") as tensors:
                 tensors.keys()
 
-    def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, *, processes: int = 1) -> Progress:
-        """Restore weights, optimiser and progress; a new :class:`Progress` if there is no checkpoint yet.
+    def load(
+        self,
+        modules: dict[str, nn.Module],
+        optimiser: torch.optim.Optimizer,
+        average: WeightAverage | None = None,
+        *,
+        processes: int = 1,
+    ) -> Progress:
+        """Restore weights, their average, optimiser and progress; a new :class:`Progress` without a checkpoint.
 
         Raises:
             NearfarError: another number of processes wrote the checkpoint, so that the run would end with different
@@ -144,9 +175,12 @@ class Checkpoints:
                 f"weights with {processes}; use {progress.processes} processes."
             )
         with self._damage_errors(self.latest / WEIGHTS):
-            _load_weights(modules, load_file(self.latest / WEIGHTS))
+            load_weights(modules, load_file(self.latest / WEIGHTS))
         with self._damage_errors(self.latest / OPTIMISER_STATE):
-            _load_optimiser_state(modules, optimiser, load_file(self.latest / OPTIMISER_STATE))
+            load_optimiser_state(modules, optimiser, load_file(self.latest / OPTIMISER_STATE))
+        if average is not None:
+            with self._damage_errors(self.latest / AVERAGE):
+                load_average(average, load_file(self.latest / AVERAGE))
         return progress
 
     def _read_progress(self) -> Progress:
@@ -177,14 +211,14 @@ class Checkpoints:
             yield
         except OSError as error:
             raise NearfarError(f"{file}: cannot be read ({error.strerror or error}). {self._restart_advice}") from error
-        except (SafetensorError, _MismatchError) as error:
+        except (SafetensorError, MismatchError) as error:
             raise NearfarError(f"{file}: is damaged ({error}). {self._restart_advice}") from error
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
         """Save the current weights as the best so far."""
         with disk_errors(self.best):
             fresh = self.best.with_name("best.new")
-            save_file(_weights(modules), fresh)
+            save_file(weights_of(modules), fresh)
             apply_umask(fresh)
             flush(fresh)
             fresh.replace(self.best)
@@ -196,62 +230,9 @@ class Checkpoints:
             NearfarError: the file is missing, cannot be read or is damaged.
         """
         with self._damage_errors(self.best):
-            _load_weights(modules, load_file(self.best))
+            load_weights(modules, load_file(self.best))
 
     def clear(self) -> None:
         """Remove the checkpoint and the best weights, which a finished run does not need."""
         shutil.rmtree(self.latest, ignore_errors=True)
         self.best.unlink(missing_ok=True)
-
-
-def _weights(modules: dict[str, nn.Module]) -> dict[str, Tensor]:
-    """All weights; a tensor shared by several names (tied weights) only under the first name."""
-    tensors: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for prefix, module in modules.items():
-        for name, tensor in module.state_dict().items():
-            if tensor.data_ptr() not in seen or tensor.numel() == 0:
-                tensors[f"{prefix}.{name}"] = tensor.contiguous()
-                seen.add(tensor.data_ptr())
-    return tensors
-
-
-class _MismatchError(Exception):
-    """The tensors of a file do not match those of the run."""
-
-
-def _load_weights(modules: dict[str, nn.Module], tensors: dict[str, Tensor]) -> None:
-    expected = _weights(modules)
-    for name in sorted(expected.keys() | tensors.keys()):
-        if name not in expected or name not in tensors or expected[name].shape != tensors[name].shape:
-            raise _MismatchError(f"{name} is missing, has another shape, or is not a weight of this run")
-    for prefix, module in modules.items():
-        state = module.state_dict()
-        with torch.no_grad():
-            for name, tensor in state.items():
-                if f"{prefix}.{name}" in tensors:
-                    tensor.copy_(tensors[f"{prefix}.{name}"])
-
-
-def _named_parameters(modules: dict[str, nn.Module]) -> dict[str, nn.Parameter]:
-    return {f"{prefix}.{name}": p for prefix, module in modules.items() for name, p in module.named_parameters()}
-
-
-def _optimiser_state(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}:{key}": value.contiguous()
-        for name, parameter in _named_parameters(modules).items()
-        for key, value in optimiser.state.get(parameter, {}).items()
-    }
-
-
-def _load_optimiser_state(
-    modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
-) -> None:
-    parameters = _named_parameters(modules)
-    for name, tensor in tensors.items():
-        owner, _, key = name.rpartition(":")
-        if owner not in parameters or (tensor.ndim and tensor.shape != parameters[owner].shape):
-            raise _MismatchError(f"{name} has another shape, or belongs to no weight of this run")
-        # Copy: otherwise the file stays memory-mapped, and on Windows the next checkpoint could not replace it.
-        optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device, copy=True)

@@ -7,18 +7,19 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from types import FrameType
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import nn
 
+from nearfar.training.average import WeightAverage
 from nearfar.training.checkpoint import Checkpointer, Progress
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Schedule
 
 
 class Stream(Protocol):
@@ -69,6 +70,7 @@ def run(
     *,
     modules: dict[str, nn.Module],
     optimiser: torch.optim.AdamW,
+    average: WeightAverage | None = None,
     checkpoints: Checkpointer,
     callbacks: Sequence[TrainingCallback],
     evaluate: Callable[[], Evaluation],
@@ -78,7 +80,7 @@ def run(
     total_steps: int,
     accumulate: int,
     warmup: float,
-    schedule: Literal["linear", "constant"],
+    schedule: Schedule,
     max_grad_norm: float,
     evaluate_every: int,
     patience: int | None,
@@ -89,6 +91,8 @@ def run(
     ``modules`` are trained together; ``evaluate`` evaluates their current state. ``progress`` is updated in place.
     Afterwards the modules have the weights of the last step, and ``checkpoints`` has the best ones. With several
     processes, all of them call this function and end with the same weights; the first one evaluates and writes.
+
+    An ``average`` is updated after each step; evaluations and the best weights are then those of the average.
 
     Raises:
         NearfarError: a loss or gradient is not finite (the message names step, rows and checkpoint), or a checkpoint
@@ -116,13 +120,15 @@ def run(
             terms, items = gradients.accumulate_mean(group, step=progress.step)
             processes.all_reduce_gradients(parameters)
             norm = gradient_norm(parameters)
-            for what, value in (("loss", terms["loss"]), ("gradient", norm)):
-                if not math.isfinite(value):
-                    raise _not_finite(what, progress, checkpoints, describe_rows([p for parts in group for p in parts]))
+            if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
+                what = "gradient" if math.isfinite(terms["loss"]) else "loss"
+                raise _not_finite(what, progress, checkpoints, describe_rows([p for parts in group for p in parts]))
             clipped_step(optimiser, norm=norm, max_norm=max_grad_norm)
             optimiser.zero_grad()
 
             progress.step += 1
+            if average is not None:
+                average.update(progress.step)
             seconds = time.perf_counter() - started
             progress.seconds += seconds
             progress.items += items
@@ -132,16 +138,17 @@ def run(
 
             last = progress.step == total_steps
             if progress.step % evaluate_every == 0 or last:
-                found = processes.broadcast_from_first(evaluate)
-                best = found.score is not None and progress.record(found.score)
-                if best and processes.is_main:
-                    checkpoints.save_best(modules)
+                with nullcontext() if average is None else average.applied():
+                    found = processes.broadcast_from_first(evaluate)
+                    best = found.score is not None and progress.record(found.score)
+                    if best and processes.is_main:
+                        checkpoints.save_best(modules)
                 for callback in callbacks:
                     callback.on_evaluate(progress.step, found, best=best)
             progress.finished = last or (patience is not None and progress.without_best >= patience)
             stop = processes.any_process(interrupted())
             if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.is_main:
-                checkpoints.save(progress, modules, optimiser)
+                checkpoints.save(progress, modules, optimiser, average)
         # Also after Ctrl-C in the last step or during its save, because the caller may have further runs to do. The
         # reduction makes all processes wait for the checkpoint.
         if processes.any_process(interrupted()):

@@ -1,25 +1,29 @@
 """AdamW with the papers' parameter groups, a step with gradient clipping, and the learning rate schedule."""
 
-from collections.abc import Iterable
-from typing import Literal
+import math
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
 
+from nearfar.types import Schedule
 
-def learning_rate_factor(
-    step: int, total_steps: int, *, warmup: float, schedule: Literal["linear", "constant"]
-) -> float:
+
+def learning_rate_factor(step: int, total_steps: int, *, warmup: float, schedule: Schedule) -> float:
     """Learning rate at a step, counted from 0, as a fraction of the peak learning rate.
 
     With w = round(warmup * total_steps) warm-up steps: (step + 1) / w for step < w, so that the first step's rate is
-    not 0; then 1 (``constant``) or (total_steps - step) / (total_steps - w) (``linear``), which would reach 0 after the
-    last step.
+    not 0. Then, with the remaining share r = (total_steps - step) / (total_steps - w), which would reach 0 after the
+    last step: 1 (``constant``), r (``linear``), or (1 - cos(pi r)) / 2 (``cosine``; Loshchilov & Hutter 2017, without
+    restarts).
     """
     warmup_steps = round(warmup * total_steps)
     if step < warmup_steps:
         return (step + 1) / warmup_steps
-    return 1.0 if schedule == "constant" else (total_steps - step) / (total_steps - warmup_steps)
+    if schedule == "constant":
+        return 1.0
+    remaining = (total_steps - step) / (total_steps - warmup_steps)
+    return remaining if schedule == "linear" else (1 - math.cos(math.pi * remaining)) / 2
 
 
 def adamw(
@@ -31,20 +35,37 @@ def adamw(
     weight_decay: float,
     beta2: float,
     epsilon: float = 1e-8,
+    rate_factors: Mapping[nn.Parameter, float] | None = None,
 ) -> torch.optim.AdamW:
     """AdamW over encoder and heads, without weight decay for biases and one-dimensional weights (LayerNorm).
 
-    Each parameter group stores its peak learning rate as ``peak``, which :func:`set_learning_rate` scales.
+    Each parameter group stores its peak learning rate as ``peak``, which :func:`set_learning_rate` scales. The groups
+    of the encoder come first, those with the highest rate before the others.
+
+    Args:
+        encoder: the encoder; parameters that require no gradient are left out.
+        heads: modules that are trained with the encoder.
+        learning_rate: peak learning rate of the encoder.
+        head_learning_rate: that of the heads; None for ``learning_rate``.
+        weight_decay: of weights with two or more dimensions.
+        beta2: AdamW's second beta; the first is 0.9.
+        epsilon: added to the root of the second moment.
+        rate_factors: factors of the learning rate of single parameters, as for a learning rate by layer; 1 for a
+            parameter that is not among them.
     """
+    factors = rate_factors or {}
     groups = []
     for module, rate in ((encoder, learning_rate), *((head, head_learning_rate or learning_rate) for head in heads)):
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        for parameters, decay in (
-            ([parameter for parameter in trained if parameter.ndim > 1], weight_decay),
-            ([parameter for parameter in trained if parameter.ndim <= 1], 0.0),
-        ):
-            if parameters:
-                groups.append({"params": parameters, "weight_decay": decay, "peak": rate, "lr": rate})
+        for factor in sorted({factors.get(parameter, 1.0) for parameter in trained}, reverse=True):
+            same = [parameter for parameter in trained if factors.get(parameter, 1.0) == factor]
+            for parameters, decay in (
+                ([parameter for parameter in same if parameter.ndim > 1], weight_decay),
+                ([parameter for parameter in same if parameter.ndim <= 1], 0.0),
+            ):
+                if parameters:
+                    peak = rate * factor
+                    groups.append({"params": parameters, "weight_decay": decay, "peak": peak, "lr": peak})
     return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), eps=epsilon, fused=True)
 
 

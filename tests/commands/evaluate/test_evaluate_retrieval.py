@@ -1,12 +1,10 @@
 """``nearfar evaluate --retrieval`` and ``compare`` of its results, from files to tables."""
 
-import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from nearfar.cli import main
 from nearfar.commands.compare import compare
@@ -17,7 +15,7 @@ from nearfar.data.retrieval_task import MEASURES
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.tables.evaluation import evaluation_markdown, spread_table
+from nearfar.evaluation.tables.evaluation import evaluation_markdown
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 
@@ -215,18 +213,6 @@ def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
         "whitening:bert,dimensions=16", retrieval=[pairs], pooling="mean", resamples=0, device="cpu", progress=False
     )
     assert alone.retrieval[pairs] == whitened.retrieval[pairs]  # fitted on the texts of each task
-
-
-def test_a_group_shows_the_spread_of_the_main_measure(pairs):
-    runs = [evaluate(encode, retrieval=[pairs], resamples=0, progress=False) for encode in (letters, lengths)]
-    console = Console(file=io.StringIO(), width=120)
-    console.print(spread_table(runs))
-    scores = [run.retrieval[pairs].compared.score for run in runs]
-    shown = console.file.getvalue()
-    assert f"{pairs}, mrr@10" in shown
-    assert f"{np.mean(scores):.2f}" in shown
-    console.print(spread_table(runs, measure="recall@1"))
-    assert f"{pairs}, recall@1" in console.file.getvalue()
 
 
 def test_on_the_command_line(beir, pairs, tmp_path, capsys):

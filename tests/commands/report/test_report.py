@@ -34,11 +34,11 @@ TASKS = {"one": 70.0, "two": 60.0}
 
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory, with a run, a group, results of two settings and of a single model, and a geometry."""
+    """The working directory, with three runs, results of two settings and of a single model, and a geometry."""
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs/alone"), seed=5)
-    write_group(Path("runs/group"))
     for seed in (1, 2):
+        write_run(Path(f"runs/mine-{seed}"), seed=seed)
         write_json(Path(f"results/scl-{seed}.json"), evaluation(f"scl-{seed}", TASKS, seed=seed))
         write_json(Path(f"ce/seed-{seed}.json"), evaluation("runs/ce", {"one": 50.0, "two": 49.0}, seed=seed))
     base = evaluation("base", {"one": 40.0, "two": 30.0}) | {"transfer": transfer({"mr": 80.0})}
@@ -64,12 +64,6 @@ def write_run(folder: Path, *, seed: int, finished: bool = True) -> None:
         write_json(folder / "run.json", record)
 
 
-def write_group(folder: Path) -> None:
-    for seed in (1, 2):
-        write_run(folder / f"seed-{seed}", seed=seed)
-    write_json(folder / "group.json", {"schema": 1, "kind": "group", "runs": ["seed-1", "seed-2"]})
-
-
 def load_page(*what: str, **settings: Any) -> ParsedPage:
     """Return the parsed page."""
     report(what, output="out.html", **{"resamples": 200, "progress": False} | settings)
@@ -81,7 +75,8 @@ def table_of(page: ParsedPage, title: str) -> dict[str, list[str]]:
     return {row[0].strip(): row[1:] for row in table}
 
 
-EVERYTHING = ("runs/alone", "runs/group", "results/scl-1.json", "ce", "base.json", "geo", "results/scl-2.json")
+MINE = ("runs/mine-1", "runs/mine-2")
+EVERYTHING = ("runs/alone", *MINE, "results/scl-1.json", "ce", "base.json", "geo", "results/scl-2.json")
 
 
 def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,7 +89,7 @@ def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture
     assert [row[0] for row in page.tables[0]] == ["model", "scl 2 seeds: 1, 2", "runs/ce 2 seeds: 1, 2", "base"]
     assert table_of(page, "model")["base"][0].startswith("40.00")
     runs = table_of(page, "run")
-    assert list(runs) == ["run", "alone", "group/seed-1", "group/seed-2", "group, all 2"]
+    assert list(runs) == ["run", "alone", "mine-1", "mine-2", "mine, all 2"]
     assert "Computed for this page: 200 resamples, seed 0" in page.text
     assert table_of(page, "measure")["alignment"] == ["0.200", "0.200"]
     assert "What is missing" not in page.text
@@ -179,22 +174,18 @@ def test_missing_parts_are_noted(workspace: Path) -> None:
     write_run(Path("r/bare"), seed=2)
     Path("r/bare/metrics.jsonl").unlink()
     Path("r/bare/config.toml").unlink()
-    Path("runs/group/group.json").unlink()
-    write_json(Path("other/group.json"), {"kind": "group", "runs": ["gone"]})
     write_json(Path("copied.run.json"), training_record(8))
-    page = load_page("r/going", "r/bare", "runs/group", "other", "copied.run.json")
+    page = load_page("r/going", "r/bare", *MINE, "copied.run.json")
     for sentence in (
         "r/going: has no run.json, so it is not finished: it was stopped or is still running.",
         "r/going/metrics.jsonl: its last line is incomplete and was skipped.",
         "r/bare: has no metrics.jsonl, so its only curve is that of the dev scores in run.json.",
         "r/bare: has no config.toml, so its settings are those in run.json.",
-        "runs/group: is not a finished group of runs (no group.json).",
-        "other/gone: this run of the group is missing.",
         "copied.run.json: is a run.json without its run folder, so there are no losses.",
     ):
         assert sentence in page.text
     rows = table_of(page, "run")
-    assert list(rows)[1:] == ["going", "bare", "group/seed-1", "group/seed-2", "group, all 2", "copied"]
+    assert list(rows)[1:] == ["going", "bare", "mine-1", "mine-2", "mine, all 2", "copied"]
     assert rows["going"][-1] == "not finished"
     assert rows["copied"][2] == "8"
 
@@ -203,13 +194,13 @@ def test_a_model_has_one_name(workspace: Path) -> None:
     """Run, evaluations and geometry are shown under the name of the run; the title has it once."""
     for folder in ("results", "again"):
         write_json(Path(f"{folder}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
-    write_json(Path("results/group.json"), evaluation("./runs/group/seed-1/model", TASKS, seed=1))
+    write_json(Path("results/mine.json"), evaluation("./runs/mine-1/model", TASKS, seed=1))
     spaces = geometry("a", "b")
     spaces["models"]["a"]["model"] = "runs/alone"
     write_json(Path("geo/geometry.json"), spaces)
-    page = load_page("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
-    assert page.headings[0] == (1, "Report: alone, group/seed-1, base and 2 more")
-    assert list(table_of(page, "model"))[1:] == ["alone", "group/seed-1", "base"]
+    page = load_page("runs/alone", "results/alone.json", "results/mine.json", *MINE, "geo", "base.json")
+    assert page.headings[0] == (1, "Report: alone, mine-1, base and 2 more")
+    assert list(table_of(page, "model"))[1:] == ["alone", "mine-1", "base"]
     assert table_of(page, "measure").keys() >= {"alignment"}
     assert "runs/alone:" not in page.text
     assert next(table for table in page.tables if table[0][0] == "measure")[0][1:] == ["alone", "b"]
@@ -251,10 +242,8 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
 
 
 def test_every_input_is_shown_once(workspace: Path) -> None:
-    page = load_page(
-        "runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json"
-    )
-    assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
+    page = load_page(*MINE, "runs/mine-1/run.json", "runs/mine-2/../mine-2", "base.json")
+    assert list(table_of(page, "run"))[1:] == ["mine-1", "mine-2", "mine, all 2"]
     assert len(page.tables[0]) == 2
 
 
@@ -290,7 +279,7 @@ def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> 
         ("f.json", '{"kind": "sts", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'model'"),
         ("f.json", '{"kind": "comparison", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'first'"),
         ("f.json", '{"kind": "geometry", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'config'"),
-        ("f.json", '{"kind": "group"}', r"f\.json: is damaged, .*: it lacks 'runs'"),
+        ("f.json", '{"kind": "group"}', r"f\.json: is a group of runs of an earlier version.*name its run folders"),
         ("run/run.json", '{"config": 1}', r"run/run\.json: is damaged, .*: config is not an object"),
         ("run/config.toml", "a = ", r"run/config\.toml: cannot be read as TOML"),
         ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is not valid JSON"),
@@ -300,8 +289,8 @@ def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> 
         ("run/metrics.jsonl", '{"step": 2, "metric": ["x"]}\n', r"line 1: is damaged, .*: metric is \['x'\], not text"),
         ("run/metrics.jsonl", '{"metric": "accuracy", "accuracy": 1}\n', r"line 1: is damaged, .*: it lacks 'step'"),
         ("run/run.json", '{"config": {}, "metric": 1}', r"run/run\.json: is damaged, .*: metric is 1, not text"),
-        ("model/modules.json", "[]", r"model: holds no run, .* nearfar evaluate model --output RESULT\.json"),
-        ("empty/readme.txt", "", "empty: holds no run, no group of runs and no result files"),
+        ("model/modules.json", "[]", r"model: holds no run and .* nearfar evaluate model --output RESULT\.json"),
+        ("empty/readme.txt", "", "empty: holds no run and no result files"),
     ],
 )
 def test_damaged_or_unknown_files_are_named(workspace: Path, name: str, text: str, message: str) -> None:

@@ -281,22 +281,6 @@ def test_sentences_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
         train("simcse-unsup", **settings)
 
 
-def test_seeds_hold_out_the_same_rows_and_are_compared_together(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    group, model = tmp_path / "group", str(folder / "tiny")
-    flags = ["--data", str(folder / "pairs.tsv"), "--model", model, "--batch-size", "10", "--max-steps", "2"]
-    assert main(["train", *flags, "--output", str(group), "--seeds", "1,2"]) == 0
-    assert "Best MRR@10 on the held-out dev rows: mean" in " ".join(capsys.readouterr().out.split())
-    assert load_held_out(group / "seed-1") == load_held_out(group / "seed-2")
-    compared = ComparisonResult.load(group / "held_out" / "before-after.json")
-    assert len(compared.first.models) == 2
-    again = compare(group, model, progress=False)
-    assert again.tasks["held-out"].first == compared.tasks["held-out"].first
-    assert main(["train", *flags, "--output", str(group), "--seeds", "1,2", "--resume"]) == 0
-    assert main(["evaluate", str(group), "--held-out", "--resamples", "0"]) == 0
-
-
 def test_a_second_objective_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
     second = tmp_path / "second.toml"
     second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')

@@ -138,7 +138,7 @@ def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: i
 
 def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, tmp_path: Path) -> None:
     """By kill -9 at any point; the uninterrupted run has its own process too, so that threads are equal."""
-    config = replace(config, epochs=8, keep="last")  # 96 steps
+    config = replace(config, epochs=8, keep="last", ema=0.9, layer_decay=0.5)  # 96 steps
     uninterrupted = start(replace(config, output=str(tmp_path / "whole")))
     rng = np.random.default_rng()
     kills = np.sort(rng.choice(np.arange(1, 90), size=3, replace=False)).tolist()

@@ -77,8 +77,6 @@ def test_runs_that_differ_only_in_the_seed_are_grouped() -> None:
         "a-7",
         "a",
     ]
-    grouped = [one._replace(group_name="g") for one in runs]
-    assert {one.group_name for one in assign_seed_groups(grouped)} == {"g"}
 
 
 def test_short_names_are_as_short_as_uniqueness_allows() -> None:

@@ -21,7 +21,6 @@ from nearfar.evaluation.results import EvaluationResult, TransferResults, check_
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.runs.group import GROUP_FILE, runs_of
 from nearfar.runs.held_out import TASK
 from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
@@ -224,32 +223,3 @@ def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
         if settings[key]:
             raise NearfarError(f"--{key.replace('_', '-')} is for retrieval tasks; name one with --retrieval.")
     return {}
-
-
-@accepts_settings(EvaluateConfig)
-def evaluate_group(folder: str | Path, config: EvaluateConfig, *, progress: bool = True) -> list[EvaluationResult]:
-    """Evaluate each run of a group by :func:`nearfar.evaluate`.
-
-    ``config.output`` is a folder for the result files, one per run; ``nearfar compare`` takes it as a side.
-
-    Args:
-        folder: the folder of the group.
-        config: the settings.
-        progress: show progress bars.
-
-    Raises:
-        NearfarError: the folder is not a finished group, the output is a file, or what ``evaluate`` refuses.
-    """
-    runs = runs_of(folder)
-    if runs is None:
-        raise NearfarError(f"{folder}: is not a finished group of runs (no {GROUP_FILE}).")
-    if config.output is not None and config.output.endswith(".json"):
-        raise NearfarError(f"--output {config.output}: a group has one result per run; name a folder for them.")
-    files = [None if config.output is None else str(Path(config.output) / f"{run.name}.json") for run in runs]
-    for file in files:  # all of them, before the first run is evaluated
-        if file is not None:
-            check_output(file, overwrite=config.overwrite)
-    return [
-        evaluate(run, replace(config, name=config.name or str(folder), output=file), progress=progress)
-        for run, file in zip(runs, files, strict=True)
-    ]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.held_out import HeldOut, VoteTask
-from nearfar.runs.group import runs_of
+from nearfar.disk import model_of_run
 from nearfar.runs.held_out import has_held_out, load_held_out
 from nearfar.runs.records import CONFIG, RUN_INFO, read_run_info
 from nearfar.types import Encode, NearfarError
@@ -38,11 +38,13 @@ def find_held_out(model: "str | Path | Encode", config: EvaluateConfig) -> HeldO
     """
     own = run_of(model)
     if config.held_out_of is not None:
-        runs = runs_of(config.held_out_of)
-        source = Path(config.held_out_of) if runs is None else runs[0]
-        source = run_of(source) or source
+        source = run_of(config.held_out_of) or Path(config.held_out_of)
+        if not has_held_out(source):
+            model_of_run(source)  # raises for an unfinished run, and for a folder that has runs inside
     elif config.held_out:
         if own is None:
+            if not callable(model):
+                model_of_run(Path(model))  # raises, as below
             raise NearfarError(
                 f"--held-out: {model} is not a run of nearfar train, so it holds out no rows. Name a run whose rows to "
                 "use by --held-out-of RUN."

@@ -40,6 +40,7 @@ def make_job(
     Raises:
         NearfarError: rows that cannot be trained on.
     """
+    from nearfar.encoder.layer_decay import learning_rate_factors
     from nearfar.encoder.training_encoder import TrainingClassifier
     from nearfar.evaluation.finetuned import main_metric
     from nearfar.methods.gunel.scl_finetune import scl_finetune
@@ -77,6 +78,7 @@ def make_job(
         settings={"config.toml": dump_toml(config)},
         save=classifier.save_pretrained,
         run_info=lambda _: {"dev": f"{task.name}, validation", "metric": metric},
+        rate_factors=learning_rate_factors(classifier.backbone, config.layer_decay),
     )
 
 

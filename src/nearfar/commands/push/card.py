@@ -12,6 +12,7 @@ from typing import Any
 
 from nearfar.commands.push.metadata import hub_name, metadata
 from nearfar.commands.push.run_records import RunRecords, read_run_records
+from nearfar.commands.soup.result import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.data.public_sources import SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_json, write_text
@@ -94,6 +95,9 @@ def _summary(model: Path, run: RunRecords | None, *, is_classifier: bool) -> str
     kind = "A [transformers](https://huggingface.co/docs/transformers) classifier of texts"
     if not is_classifier:
         kind = f"A [sentence-transformers](https://sbert.net) model that maps texts to vectors{_dimensions(model)}"
+    if run is None and (model / SOUP_FILE).is_file():
+        used = len(SoupResult.load(model / SOUP_FILE).used)
+        return f"{kind}. nearfar averaged the weights of {used} trained models (`nearfar soup`)."
     if run is None:
         return f"{kind}, saved by nearfar."
     base = run.config.get("model")

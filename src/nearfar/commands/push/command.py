@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.commands.push.card import CARD, is_own_card, model_card
+from nearfar.commands.soup.result import SOUP_FILE
 from nearfar.config.calls import accepts_settings
-from nearfar.config.verbs import PushConfig
+from nearfar.config.push import PushConfig
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, load_result
 from nearfar.types import NearfarError
@@ -93,7 +94,7 @@ def _load(file: str) -> EvaluationResult:
 
 
 def _files(folder: Path) -> dict[str, Path | bytes]:
-    """Path in the repository -> file, for all files but hidden ones.
+    """Path in the repository -> file, for all files but hidden ones, and the record of an average, which names folders.
 
     Raises:
         NearfarError: a file is a link to a place outside the folder.
@@ -101,7 +102,7 @@ def _files(folder: Path) -> dict[str, Path | bytes]:
     found: dict[str, Path | bytes] = {}
     for file in sorted(folder.rglob("*")):
         inner = file.relative_to(folder)
-        if not file.is_file() or any(part.startswith(".") for part in inner.parts):
+        if not file.is_file() or inner == Path(SOUP_FILE) or any(part.startswith(".") for part in inner.parts):
             continue
         if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
             raise NearfarError(

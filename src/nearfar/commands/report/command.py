@@ -29,8 +29,8 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     :class:`nearfar.ReportConfig`. The same files give the same page, byte for byte.
 
     Args:
-        what: run folders, groups of runs, result files, folders of result files (the seeds of one method), comparison
-            files, geometry files or their folders. Result files that are named one by one are the seeds of one method
+        what: run folders, result files, folders of result files (the seeds of one method), comparison files, geometry
+            files or their folders. Result files that are named one by one are the seeds of one method
             if they are in one folder and their names differ only in the training seed at the end.
         config: the settings.
         progress: show progress bars.
@@ -45,7 +45,7 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     file = _check_output(config.output, overwrite=config.overwrite)
     paths = [as_path(one) for one in ([what] if isinstance(what, str | Path) else what)]
     if not paths:
-        raise NearfarError("nothing to report on: name runs, groups of runs, result files, comparisons or geometries.")
+        raise NearfarError("nothing to report on: name runs, result files, comparisons or geometries.")
     opened = Sources()
     for path in dict.fromkeys(paths):
         opened.add(path)

@@ -1,4 +1,4 @@
-"""Reads and checks the sources of a report: runs, groups of runs, evaluations, comparisons and geometries."""
+"""Reads and checks the sources of a report: runs, evaluations, comparisons and geometries."""
 
 import json
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data.paths import is_folder
-from nearfar.disk import read_json, read_text
+from nearfar.disk import model_of_run, read_json, read_text
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.report import EvaluatedModel, ReportInputs, TrainingRun
 from nearfar.evaluation.report.inputs import (
@@ -25,7 +25,6 @@ from nearfar.evaluation.results import (
     DevEvaluation,
     EvaluationResult,
     GeometryResult,
-    GroupResult,
     PairwiseResult,
     TrainingRecord,
     TrainingStep,
@@ -49,15 +48,15 @@ class Sources:
         """Result files that were named one by one."""
         self.comparisons: list[tuple[str, ComparisonResult | PairwiseResult]] = []
         self.geometries: list[tuple[str, GeometryResult]] = []
-        self.runs: list[tuple[Path, Path | None, TrainingRun]] = []
-        """Run folder, folder of its group if any, and the run."""
+        self.runs: list[tuple[Path, TrainingRun]] = []
+        """Run folder and run."""
         self.missing: list[str] = []
         self.read: list[Path] = []
         """Every file that was opened."""
         self.result_order: dict[str, int] = {}
         """Result file -> its position among all result files."""
 
-    def add(self, path: Path, group: Path | None = None) -> None:
+    def add(self, path: Path) -> None:
         """Open a file or folder, unless it was opened before.
 
         Raises:
@@ -69,19 +68,14 @@ class Sources:
         self.seen.add(os.path.realpath(path))
         if not folder:
             self._file(path)
-        elif (path / "group.json").is_file():
-            self._file(path / "group.json")
         elif any((path / name).is_file() for name in _RUN):
-            self._run(path, group)
-        elif started := [one for one in sorted(path.glob("seed-*")) if any((one / name).is_file() for name in _RUN)]:
-            self.missing.append(f"{path}: is not a finished group of runs (no group.json).")
-            for run in started:
-                self.add(run, path)
+            self._run(path)
         elif (files := sorted(path.glob("*.json"))) and not any((path / name).is_file() for name in _MODEL):
             self._folder(path, files)
         else:
+            model_of_run(path)  # raises for other folders with runs
             raise NearfarError(
-                f"{path}: holds no run, no group of runs and no result files. Evaluate a model first: "
+                f"{path}: holds no run and no result files. Evaluate a model first: "
                 f"nearfar evaluate {path} --output RESULT.json"
             )
 
@@ -91,19 +85,10 @@ class Sources:
             [*self.sides, *group_by_setting(self.single_results)],
             key=lambda side: self.result_order[side.runs[0].source],
         )
-        group_names = short_names([str(group or folder) for folder, group, _ in self.runs])
-        runs = []
-        for folder, group, run in self.runs:
-            group_name = group_names[str(group or folder)]
-            runs.append(
-                run._replace(group_name=group_name, name=f"{group_name}/{folder.name}" if group else group_name)
-            )
+        short = short_names([str(folder) for folder, _ in self.runs])
+        runs = [run._replace(name=short[str(folder)], group_name=short[str(folder)]) for folder, run in self.runs]
         runs = assign_seed_groups(runs)
-        places = [
-            (os.path.realpath(folder), None if group is None else os.path.realpath(group), run)
-            for (folder, group, _), run in zip(self.runs, runs, strict=True)
-        ]
-        names = RunNames(places)
+        names = RunNames([(os.path.realpath(folder), run) for (folder, _), run in zip(self.runs, runs, strict=True)])
         return ReportInputs(
             sides=disambiguate_names(map(names.side, sides)),
             comparisons=self.comparisons,
@@ -137,22 +122,13 @@ class Sources:
                 self.comparisons.append((str(file), result))
             case GeometryResult() as result:
                 self.geometries.append((str(file), result))
-            case GroupResult() as group:
-                self._group(file, group)
             case other:
                 raise NearfarError(
-                    f"{file}: is {other.WHAT}, which a report cannot show; name runs, groups of runs, evaluations, "
-                    "comparisons or geometries."
+                    f"{file}: is {other.WHAT}, which a report cannot show; name runs, evaluations, comparisons or "
+                    "geometries."
                 )
 
-    def _group(self, file: Path, group: GroupResult) -> None:
-        for name in group.runs:
-            if (file.parent / name).is_dir():
-                self.add(file.parent / name, file.parent)
-            else:
-                self.missing.append(f"{file.parent / name}: this run of the group is missing.")
-
-    def _run(self, folder: Path, group: Path | None) -> None:
+    def _run(self, folder: Path) -> None:
         record = None
         if (folder / "run.json").is_file():
             record = TrainingRecord.from_dict(self._read_json(folder / "run.json"), source=folder / "run.json")
@@ -181,7 +157,7 @@ class Sources:
             if not (folder / name).is_file():
                 self.missing.append(f"{folder}: has no {name}, {why}.")
         run = TrainingRun("", str(folder), "", settings, files, steps, evaluations, record)
-        self.runs.append((folder, group, run))
+        self.runs.append((folder, run))
 
     def _record(self, file: Path, content: dict[str, Any]) -> None:
         """The run.json of a run without its folder."""
@@ -191,7 +167,7 @@ class Sources:
         record = TrainingRecord.from_dict(content, source=file)
         self.missing.append(f"{file}: is a run.json without its run folder, so there are no losses.")
         place = file.with_name(file.name.removesuffix(".json").removesuffix(".run"))
-        self.runs.append((place, None, TrainingRun("", str(file), "", record.config, {}, [], [], record)))
+        self.runs.append((place, TrainingRun("", str(file), "", record.config, {}, [], [], record)))
 
     def _metrics(self, file: Path) -> tuple[list[TrainingStep], list[DevEvaluation]]:
         """Training steps and evaluations. An incomplete last line, as a killed run leaves it, is skipped."""

@@ -53,9 +53,10 @@ def _tasks(config: object) -> Iterator[str]:
     if isinstance(config, EvaluateConfig):
         named = (*(config.tasks or ()), *config.pairs, *config.labelled, *config.retrieval)
         yield from named
-        if config.held_out:
+        held_out = config.held_out or config.held_out_of is not None
+        if held_out:
             yield TASK
-        if config.suite or not (named or config.held_out):
+        if config.suite or not (named or held_out):
             yield from suite_tasks(config.suite or "sts")
     elif isinstance(config, FinetuneConfig):
         yield from (config.task, config.task.partition(":")[0], Path(config.task).stem, Path(config.task).name)

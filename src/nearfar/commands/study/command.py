@@ -51,7 +51,8 @@ def study(
         console: shows progress; by default nothing is shown.
 
     Returns:
-        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots.
+        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots. ``models.csv``
+        lists the run folder of each trained cell.
 
     Raises:
         NearfarError: an invalid study; jobs that failed, after all others are finished and the table is written; an
@@ -62,6 +63,7 @@ def study(
 
     from nearfar.commands.study.collect import collect
     from nearfar.commands.study.expand import all_jobs, expand
+    from nearfar.commands.study.models import write_models
     from nearfar.commands.study.progress import job_names, shown
     from nearfar.evaluation.study_table import build_table, write_outputs
     from nearfar.jobs import JobsFailedError, JobStore, run_jobs
@@ -123,6 +125,7 @@ def study(
     )
     Path(config.output).mkdir(parents=True, exist_ok=True)
     write_outputs(table, Path(config.output))
+    write_models(Path(config.output), cells, store)
     if failed is not None:
         raise failed
     return table
@@ -193,12 +196,15 @@ def without_folders(path: str) -> str:
 
 def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]":
     """Remove finished trainings whose model was discarded and is needed now; returns them."""
+    from nearfar.commands.study.expand import MODEL
+
     removed: dict[str, Job] = {}
     for job in jobs:
         if store.is_finished(job):
             continue
-        for needed in job.inputs.values():
-            if store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
+        for name, needed in job.inputs.items():
+            discarded = store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir()
+            if discarded and name == MODEL:
                 shutil.rmtree(store.folder(needed))
                 removed[needed.key] = needed
             removed |= {one.key: one for one in remove_without_model([needed], store)}

@@ -112,7 +112,10 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     runnable = list({job.key: job for cell in cells if not cell.missing for job in cell.jobs}.values())
     jobs = with_inputs(shard_of(runnable, config.shard_numbers))
     finished = {job.key for job in jobs if store.is_finished(job)}
-    users = {one.key: job for job in jobs for one in job.inputs.values()}
+    users: dict[str, list[Job]] = {}
+    for job in jobs:
+        for one in job.inputs.values():
+            users.setdefault(one.key, []).append(job)
     todo = [job for job in jobs if job.key not in finished and not _is_done_with(job, users, finished)]
     estimates = Estimator(store).estimate(todo)
     return DryRun(
@@ -132,9 +135,9 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     )
 
 
-def _is_done_with(job: Job, users: Mapping[str, Job], finished: set[str]) -> bool:
-    """Whether a job is only needed by a finished one."""
-    return job.key in users and users[job.key].key in finished
+def _is_done_with(job: Job, users: Mapping[str, Sequence[Job]], finished: set[str]) -> bool:
+    """Whether a job is only needed by finished ones."""
+    return job.key in users and all(user.key in finished for user in users[job.key])
 
 
 def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> RowPlan:

@@ -1,20 +1,21 @@
 """From the cells of a study to jobs: settings and content of data and models, without places on this machine."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
 from nearfar.commands.study.columns import check_columns
 from nearfar.commands.study.sources import Source, find_finetuning_task, find_model, find_source, find_task
-from nearfar.config.files import load_method, read_toml
+from nearfar.config.files import load_method, read_toml, unknown_name_message
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.study import PlannedCell, PlannedStep, SpeedConfig, Study, plan_cells
 from nearfar.config.study.types import MODEL_VERBS
 from nearfar.config.training import TrainConfig
-from nearfar.config.values import Settings
+from nearfar.config.values import Settings, format_value
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
+from nearfar.evaluation.study_table.plan import agree
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
 from nearfar.types import NearfarError
@@ -22,8 +23,10 @@ from nearfar.types import NearfarError
 FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
 MODULE = "nearfar.commands.study.work"
-LOCAL = ("device", "output", "overwrite", "name", "page", "model")
+LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
+MODEL, HELD_OUT = "model", "held_out"
+"""Inputs of a job: the training of its model, and the training whose held-out rows it is evaluated on."""
 NOISES = ("none", "word-dropout", "word-swap", "characters")
 OPTIONAL = ("pairs", "task", "labelled")
 """Data sets of ``nearfar geometry`` that may be missing if they are not named."""
@@ -69,7 +72,7 @@ def expand(study: Study) -> list[Cell]:
     """
     planned = plan_cells(study)
     check_columns(study, planned)
-    return [_expand_cell(study, cell) for cell in planned]
+    return [_expand_cell(study, cell, planned) for cell in planned]
 
 
 def all_jobs(cells: Iterable[Cell]) -> list[Job]:
@@ -77,15 +80,16 @@ def all_jobs(cells: Iterable[Cell]) -> list[Job]:
     return list({job.key: job for cell in cells for job in cell.jobs}.values())
 
 
-def _expand_cell(study: Study, cell: PlannedCell) -> Cell:
+def _expand_cell(study: Study, cell: PlannedCell, planned: Sequence[PlannedCell]) -> Cell:
     sources: list[Source] = []
     jobs: list[Job] = []
     model: Job | None = None
     used: set[str] = set()
     try:
         for place, step in enumerate(cell.steps):
-            job, read = _job(step, model, keep_model=place < len(cell.steps) - 1)
-            sources += read
+            held_out, rows = _held_out(step, cell, planned)
+            job, read = _job(step, model, keep_model=place < len(cell.steps) - 1, held_out=held_out)
+            sources += [*rows, *read]
             jobs.append(job)
             if model is not None:
                 used.add(model.key)
@@ -104,7 +108,31 @@ def _expand_cell(study: Study, cell: PlannedCell) -> Cell:
     )
 
 
-def _job(step: PlannedStep, model: Job | None, *, keep_model: bool) -> tuple[Job, list[Source]]:
+def _held_out(step: PlannedStep, cell: PlannedCell, planned: Sequence[PlannedCell]) -> tuple[Job | None, list[Source]]:
+    """The training whose held-out rows a step is evaluated on, and the data that it needs.
+
+    ``held_out_of`` names a row. All replicates of a row hold out the same rows, so the first one is taken.
+    """
+    row = step.config.held_out_of if isinstance(step.config, EvaluateConfig) else None
+    if row is None:
+        return None, []
+    where = f"evaluate: held_out_of = {format_value(row)}"
+    others = list(dict.fromkeys(one.row.id for one in planned if one.row.id != cell.row.id))
+    if row not in others:
+        message = unknown_name_message(row, others, what="other row")
+        raise NearfarError(f"{where}: must be the id of another row: {message}")
+    same = [one for one in planned if one.row.id == row and agree(one.coordinates, cell.coordinates)]
+    training = same[0].steps[0]
+    if not isinstance(training.config, TrainConfig):
+        raise NearfarError(f"{where}: the first step of this row must be train.")
+    if training.config.evaluate_on is not None or training.config.hold_out == 0:
+        raise NearfarError(f"{where}: this row holds out no rows, because of its evaluate_on or hold_out.")
+    return _job(training, None, keep_model=True)
+
+
+def _job(
+    step: PlannedStep, model: Job | None, *, keep_model: bool, held_out: Job | None = None
+) -> tuple[Job, list[Source]]:
     """The job of a step, and the data and models that must be there."""
     read = _sources(step.config)
     values = _values(step.config)
@@ -122,13 +150,16 @@ def _job(step: PlannedStep, model: Job | None, *, keep_model: bool) -> tuple[Job
     local: dict[str, Any] = {"device": getattr(step.config, "device", None)}
     needed = [one for name, found in read.items() if not _is_optional(step.config, name) for one in found]
     inputs = {}
+    if held_out is not None:
+        values["held_out"] = True
+        inputs[HELD_OUT] = held_out
     if model is None:
         start = find_model(str(step.model))
         settings |= {"model": start.written, "model_fingerprint": start.fingerprint}
         files |= {start.written: start.spec} if start.written != start.spec else {}
         needed.append(start)
     else:
-        inputs["model"] = model
+        inputs[MODEL] = model
     if isinstance(step.config, TrainConfig):
         settings["method"] = name_of(type(step.config))
     if isinstance(step.config, FinetuneConfig):
@@ -177,15 +208,14 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
 
 def _evaluated(config: EvaluateConfig) -> dict[str, list[Source]]:
     """The tasks of an evaluation. They are named in its result, so a path is written as it is."""
-    if config.held_out_of is not None:
-        raise NearfarError("evaluate: held_out_of names a run outside the study; use held_out, or a file of its rows.")
     found = {"suite": [find_task(task) for task in suite_tasks(config.suite)] if config.suite else []}
     found["tasks"] = [find_task(task) for task in config.tasks or ()]
     for name in ("pairs", "labelled", "retrieval"):
         found[name] = [find_source(spec) for spec in getattr(config, name)]
     if config.corpus is not None:
         found["corpus"] = [find_source(config.corpus)]
-    if not any((config.suite, config.tasks, config.pairs, config.labelled, config.retrieval, config.held_out)):
+    named = (config.suite, config.tasks, config.pairs, config.labelled, config.retrieval)
+    if not any((*named, config.held_out, config.held_out_of)):
         found["suite"] = [find_task(task) for task in suite_tasks("sts")]
     return {name: [_keep_name(one) for one in some] for name, some in found.items()}
 

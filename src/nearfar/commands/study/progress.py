@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from nearfar.commands.study.expand import Cell
+from nearfar.commands.study.expand import MODEL, Cell
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -21,7 +21,7 @@ def job_names(cells: Sequence[Cell]) -> dict[str, str]:
     used: dict[str, list[str]] = {}
     steps: dict[str, str] = {}
     for cell in cells:
-        for job in _with_inputs(cell.jobs):
+        for job in _with_models(cell.jobs):
             steps[job.key] = job.function.rpartition(":")[2]
             names = used.setdefault(job.key, [])
             if cell.name not in names:
@@ -29,9 +29,10 @@ def job_names(cells: Sequence[Cell]) -> dict[str, str]:
     return {key: f"{steps[key]}: {_listed(names)}" for key, names in used.items()}
 
 
-def _with_inputs(jobs: "Sequence[Job]") -> "Iterator[Job]":
+def _with_models(jobs: "Sequence[Job]") -> "Iterator[Job]":
+    """The jobs and the trainings of their models."""
     for job in jobs:
-        yield from _with_inputs(list(job.inputs.values()))
+        yield from _with_models([job.inputs[MODEL]] if MODEL in job.inputs else [])
         yield job
 
 

@@ -63,7 +63,8 @@ def evaluate(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Evaluate a model on tasks."""
     from nearfar.commands.evaluate.command import evaluate as run_evaluate
 
-    config = _config(EvaluateConfig, settings, name=_name(settings, inputs))
+    held_out_of = {"held_out_of": str(inputs["held_out"] / RUN)} if "held_out" in inputs else {}
+    config = _config(EvaluateConfig, settings, name=_name(settings, inputs), **held_out_of)
     result = run_evaluate(_model(settings, inputs), config, progress=False)
     result.save(folder / RESULT)
 

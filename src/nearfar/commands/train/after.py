@@ -1,6 +1,5 @@
 """After training: the trained model against the one it started from, on the held-out test rows."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,18 +19,18 @@ RESAMPLES = 10_000
 
 @path_errors()
 def compare_with_start(
-    folder: Path, runs: Sequence[Path], model: str, *, device: str | None = None, progress: bool = False
+    run: Path, model: str, *, device: str | None = None, progress: bool = False
 ) -> ComparisonResult | None:
-    """Compare the finished ``runs`` with ``model``, and write ``held_out/before-after.json`` in ``folder``.
+    """Compare the finished ``run`` with ``model``, and write ``held_out/before-after.json`` in its folder.
 
-    The file is read where it exists. None if the runs hold out no rows.
+    The file is read where it exists. None if the run holds out no rows.
 
     Raises:
         NearfarError: a model cannot be evaluated, or the file cannot be written.
     """
-    if not has_held_out(runs[0]):
+    if not has_held_out(run):
         return None
-    file = folder / HELD_OUT / COMPARISON
+    file = run / HELD_OUT / COMPARISON
     if file.is_file():
         try:
             return ComparisonResult.load(file)
@@ -41,17 +40,11 @@ def compare_with_start(
     from nearfar.commands.evaluate.command import evaluate
 
     trained, start = (
-        [
-            EvaluationRun(
-                str(one), evaluate(one, held_out_of=str(runs[0]), resamples=0, device=device, progress=progress)
-            )
-            for one in side
-        ]
-        for side in (runs, [model])
+        [EvaluationRun(str(one), evaluate(one, held_out_of=str(run), resamples=0, device=device, progress=progress))]
+        for one in (run, model)
     )
     result = compare_runs(trained, start, tasks=[TASK], resamples=RESAMPLES)
     result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
-    file.parent.mkdir(exist_ok=True)
     save_with_tables(result, file)
     return result
 
@@ -74,13 +67,13 @@ def before_after(result: ComparisonResult, metric: str) -> Grid:
     return Grid(title, header, [[[format_score(row.second), format_score(row.first), difference, p, found]]], notes)
 
 
-def next_commands(folder: Path, runs: Sequence[Path], model: str, *, held_out: bool) -> list[str]:
+def next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:
     """Commands to go on with after training, one for each line."""
     import shlex
 
-    trained = runs[0] / "model"
+    trained = run / "model"
     lines = [
-        ["nearfar", "compare", str(folder), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
+        ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
         ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
         ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
     ]

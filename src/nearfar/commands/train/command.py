@@ -4,7 +4,6 @@
 """
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -97,27 +96,21 @@ def train(
     processes, device, console = join_processes(config, console)
     folder = Path(config.output)
     comparison = processes.broadcast_from_first(
-        lambda: compare_with_start(folder, [folder], config.model, device=device, progress=console.is_terminal)
+        lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
     )
     processes.broadcast_from_first(lambda: write_card(folder))
     return replace(trained, comparison=comparison)
 
 
-def train_run(
-    config: TrainConfig, *, resume: bool, console: "Console | None", sibling_runs: Sequence[Path] = ()
-) -> TrainResult:
+def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:
     """Train one run, without the comparison after training.
-
-    ``sibling_runs`` are folders of other runs, whose data and model must be the same as far as they recorded them.
 
     Raises:
         NearfarError: as :func:`train`.
         nearfar.training.loop.Interrupted: as :func:`train`.
     """
     processes, device, console = join_processes(config, console)
-    with RunFolder(
-        config, processes, find_differences=partial(_other_second, config), sibling_runs=sibling_runs
-    ) as run_dir:
+    with RunFolder(config, processes, find_differences=partial(_other_second, config)) as run_dir:
         if run_dir.acquire(resume=resume) == "finished":
             done = processes.broadcast_from_first(partial(load_train_result, config))
             console.print(
@@ -157,6 +150,7 @@ def train_run(
             settings=settings_files,
             save=save,
             run_info=run_info,
+            rate_factors=prepared.rate_factors,
         )
         progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
     trained = TrainResult(

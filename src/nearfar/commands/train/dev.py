@@ -25,9 +25,9 @@ has all of them."""
 GEOMETRY_TEXTS = 1000
 """Number of training texts whose geometry is measured where nothing is scored."""
 _DEV_PAIRS_HINT = (
-    "\n  The dev set chooses the best step. Give a file with the columns score, sentence1 and sentence2 by "
+    "\n  Give a file with the columns score, sentence1 and sentence2 by "
     "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
-    "holds STS-B. Without --evaluate-on, rows of --data are held out."
+    "holds STS-B."
 )
 
 
@@ -61,8 +61,10 @@ class DevSet:
     """Its size, for a dry run."""
 
 
-def load_dev_pairs(spec: str) -> DevSet:
+def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows of --data are held out.") -> DevSet:
     """The dev set of ``--evaluate-on``: scored pairs, scored by Spearman's correlation.
+
+    ``otherwise`` ends the message about a named set that is missing.
 
     Raises:
         NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
@@ -72,7 +74,9 @@ def load_dev_pairs(spec: str) -> DevSet:
     try:
         pairs = load_pairs(spec)
     except NearfarError as error:
-        raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _DEV_PAIRS_HINT}") from error
+        raise NearfarError(
+            f"--evaluate-on: {error}{'' if _is_file(spec) else f'{_DEV_PAIRS_HINT} {otherwise}'}"
+        ) from error
     return _scored(pairs, spec, shown="the dev pairs", advice="Name other pairs by --evaluate-on.")
 
 

@@ -33,7 +33,7 @@ class Plan:
     trained: int
     """Number of trained parameters, heads included."""
     memory_gib: float
-    """Estimate for weights, gradients, AdamW's moments, and the activations of the largest batch below."""
+    """Estimate for weights, gradients, AdamW's moments, averages, and the activations of the largest batch below."""
     batches: list[list[str]]
     """The first three batches in words: anchors, positives, negatives."""
     dev: str
@@ -67,6 +67,7 @@ def plan(
     kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
     tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
     numbers = sum(p.numel() for p in parameters)
+    state = 12 if config.ema is None else 20  # bytes per trained number: with averages also a copy while evaluating
     return Plan(
         facts=[*run.facts, *inputs.facts],
         sentences=len(run.texts.tokens),
@@ -74,7 +75,7 @@ def plan(
         steps=run.total_steps,
         parameters=numbers,
         trained=sum(p.numel() for p in trained),
-        memory_gib=(4 * numbers + 12 * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
+        memory_gib=(4 * numbers + state * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
         batches=[describe_parts(parts, anchors=anchors) for parts in first],
         dev=f"dev set: {inputs.dev.name}: {inputs.dev.count}",
     )

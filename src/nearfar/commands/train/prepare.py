@@ -1,6 +1,6 @@
 """Preparation of a run: config -> encoder, methods and number of steps."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,6 +10,7 @@ from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from torch import nn
 
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training_encoder import TrainingEncoder
@@ -46,6 +47,8 @@ class PreparedRun:
     facts: list[str]
     merge: Callable[[], None]
     """Merges adapters, if there are any, into the encoder's weights; call it before saving."""
+    rate_factors: "Mapping[nn.Parameter, float]"
+    """Factors of the learning rate of the encoder's parameters; empty without ``layer_decay``."""
 
 
 def read_training_data(config: TrainConfig) -> TrainingData:
@@ -81,6 +84,7 @@ def prepare(
 
     from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.layer_decay import learning_rate_factors
     from nearfar.encoder.precision import resolve
     from nearfar.encoder.training_encoder import TrainingEncoder
     from nearfar.methods.build import BuildContext, build_method
@@ -128,12 +132,13 @@ def prepare(
         from nearfar.encoder.lora import add_lora
 
         merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
+    rate_factors = learning_rate_factors(encoder, config.layer_decay)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
     at_most = config.max_steps and config.max_steps * config.accumulate
     steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
-    return PreparedRun(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
+    return PreparedRun(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge, rate_factors)
 
 
 @contextmanager

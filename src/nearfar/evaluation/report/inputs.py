@@ -38,7 +38,7 @@ class TrainingRun(NamedTuple):
     name: str
     source: str
     group_name: str
-    """The name of its group, or the name that it shares with runs that differ only in the seed; else its own."""
+    """The name that it shares with runs that differ only in the seed; else its own."""
     settings: Mapping[str, Any]
     """From config.toml, or where there is none from run.json."""
     files: Mapping[str, str]
@@ -131,7 +131,6 @@ def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
         for members in seed_groups.values()
         if len(members) > 1 and len({run.seed for run in members}) == len(members)
         for run in members
-        if run.group_name == run.name
     }
     taken = {run.group_name for run in runs}
     return [
@@ -155,13 +154,12 @@ def disambiguate_names(sides: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
 class RunNames:
     """Names of the training runs of a report, so that a model has the same name everywhere on the page."""
 
-    def __init__(self, runs: Sequence[tuple[str, str | None, TrainingRun]]) -> None:
-        """``runs``: for each run its folder and the folder of its group, if any, as absolute paths."""
-        self._runs = [(PurePath(folder).parts, run) for folder, _, run in runs]
-        self._groups = {PurePath(group).parts: run.group_name for _, group, run in runs if group is not None}
+    def __init__(self, runs: Sequence[tuple[str, TrainingRun]]) -> None:
+        """``runs``: for each run its folder, as an absolute path."""
+        self._runs = [(PurePath(folder).parts, run) for folder, run in runs]
 
     def side(self, side: EvaluatedModel) -> EvaluatedModel:
-        """The side, under the name of its run, or of the group or setting of its runs."""
+        """The side, under the name of its run, or of the setting of its runs."""
         models = [run.result.model for run in side.runs]
         found = {name for model in models for name in self._matching_names(model, single=len(models) == 1)}
         return side._replace(name=found.pop()) if len(found) == 1 else side
@@ -180,10 +178,7 @@ class RunNames:
         parts = PurePath(model).parts
         parts = parts[:-1] if parts[-1:] == ("model",) else parts
         parts = tuple(part for part in parts if part != "..")
-        groups = {group_name for place, group_name in self._groups.items() if _is_path_suffix(parts, place)}
-        return groups | {
-            run.name if single else run.group_name for place, run in self._runs if _is_path_suffix(parts, place)
-        }
+        return {run.name if single else run.group_name for place, run in self._runs if _is_path_suffix(parts, place)}
 
 
 def name_without_source(side: EvaluatedModel) -> str:

@@ -2,11 +2,11 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyTable` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
+:class:`StudyTable`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
-from nearfar.evaluation.results.base import SCHEMA, Estimate, Result, ScoreSummary
+from nearfar.evaluation.results.base import SCHEMA, Estimate, Result
 from nearfar.evaluation.results.comparison import (
     AverageTest,
     ComparedSide,
@@ -68,7 +68,6 @@ from nearfar.evaluation.results.study_table import (
 )
 from nearfar.evaluation.results.training import (
     DevEvaluation,
-    GroupResult,
     TrainingRecord,
     TrainingStep,
     is_dev_evaluation,
@@ -89,7 +88,6 @@ __all__ = [
     "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",
-    "GroupResult",
     "GroupScore",
     "LayerTask",
     "MeasuredPairs",
@@ -105,7 +103,6 @@ __all__ = [
     "RelatednessScores",
     "Result",
     "RetrievalScores",
-    "ScoreSummary",
     "SeedTest",
     "SeenShares",
     "SimilarityAverage",

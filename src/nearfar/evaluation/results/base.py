@@ -1,10 +1,8 @@
 """What all result files share: a format version, a kind, provenance, and how they are read and written."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, stdev
 from typing import Any, ClassVar, Literal, Self
 
 from nearfar.disk import read_json, write_text
@@ -16,6 +14,7 @@ SCHEMA = 1
 REMOVED_KINDS = {
     "finetune-study": "is a study of nearfar finetune of an earlier version, which is no longer read. Its tables are "
     "in study.md beside it. nearfar study runs such studies now.",
+    "group": "is a group of runs of an earlier version, which is no longer read; name its run folders one by one.",
 }
 """``kind`` of result files that this version does not read -> what they are, for messages."""
 
@@ -32,23 +31,6 @@ class Estimate(Record):
     high: float | None
     reason: str | None = field(default=None, metadata=OMITTED)
     """Why the score is undefined."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScoreSummary(Record):
-    """Mean, standard deviation, minimum and maximum of a score over runs."""
-
-    mean: float
-    sd: float | None
-    """The sample standard deviation (n - 1); null for a single run."""
-    min: float
-    max: float
-
-    @classmethod
-    def from_values(cls, values: Sequence[float]) -> Self:
-        """The summary of one or more scores."""
-        sd = stdev(values) if len(values) > 1 else None
-        return cls(mean=mean(values), sd=sd, min=min(values), max=max(values))
 
 
 @dataclass(frozen=True, kw_only=True)

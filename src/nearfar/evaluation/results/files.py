@@ -18,7 +18,6 @@ from nearfar.evaluation.results.evaluation import EvaluationResult
 from nearfar.evaluation.results.geometry import GeometryResult
 from nearfar.evaluation.results.record import short_repr
 from nearfar.evaluation.results.study_table import StudyTable
-from nearfar.evaluation.results.training import GroupResult
 from nearfar.types import NearfarError, ScoredPair
 
 RESULT_TYPES: dict[str, type[Result]] = {
@@ -29,7 +28,6 @@ RESULT_TYPES: dict[str, type[Result]] = {
         PairwiseResult,
         GeometryResult,
         StudyTable,
-        GroupResult,
     )
     for kind in result.kinds()
 }

@@ -1,11 +1,9 @@
-"""Records of training runs: run.json and metrics.jsonl as reports read them, and group.json of several seeds."""
+"""Records of training runs: run.json and metrics.jsonl as reports read them."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 
-from nearfar.evaluation.results.base import Result, ScoreSummary
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
 from nearfar.types import NearfarError
@@ -92,25 +90,3 @@ class DevEvaluation(Record):
 def is_dev_evaluation(line: object) -> bool:
     """Whether a line of metrics.jsonl is about an evaluation on the dev set."""
     return isinstance(line, Mapping) and ("metric" in line or "spearman" in line)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GroupResult(Result):
-    """The group.json of one method trained with several seeds; scores are in [-1, 1]."""
-
-    WHAT: ClassVar[str] = "the group.json of nearfar train"
-
-    kind: Literal["group"] = "group"
-    dev: str | None = None
-    seeds: list[int] = field(default_factory=list)
-    runs: list[str]
-    """Names of the run folders."""
-    best_scores: list[float] = field(default_factory=list)
-    start: ScoreSummary | None = None
-    """Scores before training, over runs."""
-    best: ScoreSummary | None = None
-    """Best scores, over runs."""
-
-    def to_json(self) -> str:
-        """The text of group.json."""
-        return json.dumps(self.to_dict(), indent=1) + "\n"

@@ -1,15 +1,13 @@
-"""Evaluations as tables: similarity, transfer tasks, retrieval, and the spread over several seeds."""
+"""Evaluations as tables: similarity, transfer tasks and retrieval."""
 
 from collections.abc import Sequence
-from statistics import mean, stdev
 
 from rich.table import Table
 
-from nearfar.evaluation.correlation import AGGREGATES, Aggregate
+from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.evaluation.results import (
     AggregateEstimates,
     ClassificationScores,
-    Estimate,
     EvaluationResult,
     TransferResults,
 )
@@ -42,61 +40,6 @@ def evaluation_grids(result: EvaluationResult) -> list[Grid]:
     return _evaluation_grids(result, ["spearman"], None, subsets=False, to_file=True)
 
 
-def spread_table(
-    runs: Sequence[EvaluationResult], *, metric: str = "spearman", measure: str | None = None, subsets: bool = False
-) -> Table:
-    """Evaluations of one method with several seeds on screen: mean, standard deviation, minimum and maximum.
-
-    A similarity task with subsets has a row for each of ``all``, ``mean`` and ``wmean``, and with ``subsets`` one for
-    each subset; so have averages.
-    """
-    rows: list[list[str]] = []
-    divided = False
-    for task, similarity in runs[0].tasks.items():
-        aggregates = AGGREGATES if len(similarity.subsets) > 1 else AGGREGATES[:1]
-        divided |= len(aggregates) > 1
-        rows += _spread_of_aggregates(task, [run.tasks[task].metric(metric) for run in runs], aggregates)
-        for name in similarity.subsets if subsets and len(similarity.subsets) > 1 else ():
-            rows.append(_spread(f"{task} / {name}", [run.tasks[task].subsets[name].metric(metric) for run in runs]))
-    averages: list[list[str]] = []
-    for name in runs[0].averages:
-        estimates = [run.averages[name].metric(metric) for run in runs]
-        averages += _spread_of_aggregates(f"average of {name}", estimates, AGGREGATES if divided else AGGREGATES[:1])
-    transfer = [run.transfer for run in runs if run.transfer]
-    if transfer:
-        for task, scored in transfer[0].tasks.items():
-            rows.append(_spread(f"{task}, {_main_metric(scored.kind)}", [one.tasks[task].main for one in transfer]))
-        for name in transfer[0].averages:
-            averages.append(_spread(f"average of {name}", [one.averages[name].accuracy for one in transfer]))
-    for task, ranked in runs[0].retrieval.items():
-        shown = measure or ranked.main
-        found = [run.retrieval[task].metric(shown) for run in runs]
-        rows.append(_spread(f"{task}, {shown}", [one for one in found if one is not None]))
-    title = f"{runs[0].model}: {len(runs)} runs, {_TITLES[metric]} x 100 (all), or the metric that is named, x 100"
-    header = ["task", "mean", "standard deviation", "minimum", "maximum"]
-    return rich_table(Grid(title, header, [rows, averages], []))
-
-
-def _spread_of_aggregates(
-    name: str, runs: Sequence[AggregateEstimates], aggregates: Sequence[Aggregate]
-) -> list[list[str]]:
-    """A row for each aggregate; that of ``all`` has the name alone."""
-    labels = {aggregate: name if aggregate == "all" else f"{name}, {aggregate}" for aggregate in aggregates}
-    return [_spread(label, [one.of(aggregate) for one in runs]) for aggregate, label in labels.items()]
-
-
-def _main_metric(kind: str) -> str:
-    return "accuracy" if kind == "classification" else "pearson"
-
-
-def _spread(name: str, estimates: Sequence[Estimate]) -> list[str]:
-    scores = [estimate.score for estimate in estimates if estimate.score is not None]
-    if len(scores) < len(estimates):
-        return [name, "undefined", "", "", ""]
-    deviation = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
-    return [name, f"{mean(scores):.2f}", deviation, f"{min(scores):.2f}", f"{max(scores):.2f}"]
-
-
 def _evaluation_grids(
     result: EvaluationResult, metrics: Sequence[str], measure: str | None, *, subsets: bool, to_file: bool = False
 ) -> list[Grid]:
@@ -111,7 +54,7 @@ def _evaluation_grids(
     notes += stored_notes(result)
     if not grids:
         return []
-    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes]), *seen_grids([result])]
+    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes]), *seen_grids(result)]
 
 
 def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) -> Grid:

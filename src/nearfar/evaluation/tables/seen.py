@@ -3,10 +3,8 @@
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from rich.table import Table
-
 from nearfar.evaluation.results import ComparedSide, EvaluationResult, SeenShares
-from nearfar.evaluation.tables.grid import Grid, format_estimate, format_score, rich_table
+from nearfar.evaluation.tables.grid import Grid, format_estimate, format_score
 
 LEGEND = (
     "Seen: trained on with nearfar, or part of the dev set that chose the training step. The data of the model that "
@@ -83,46 +81,27 @@ def seen_notes(seen: Mapping[str, SeenShares]) -> list[str]:
     ]
 
 
-def seen_grids(results: Sequence[EvaluationResult]) -> list[Grid]:
-    """What a model, with one or several seeds, has seen of its tasks; empty where its training left no record."""
-    seen = seen_of(results)
+def seen_grids(result: EvaluationResult) -> list[Grid]:
+    """What a model has seen of its tasks; empty where its training left no record."""
+    seen = seen_of([result])
     if not seen:
         return []
-    unseen = {task: found for task in seen if (found := _unseen(results, task)) is not None}
-    scores = ["score", "unseen pairs", "unseen score"] if unseen else []
+    unseen = {task: one.unseen for task, one in result.tasks.items() if task in seen and one.unseen is not None}
     rows = []
-    for task, one in seen.items():
-        cells = ["" if one.pairs is None else format_share(one.pairs), format_share(one.texts)]
-        rows.append([task, *cells, *unseen.get(task, [""] * len(scores))])
-    title = f"{results[0].model}: share of each task that the model has seen in training"
-    reasons = {
-        f"{task}, unseen: {one.unseen.spearman.reason}."
-        for result in results
-        for task, one in result.tasks.items()
-        if one.unseen is not None and one.unseen.spearman.reason
-    }
+    for task, shares in seen.items():
+        cells = [task, "" if shares.pairs is None else format_share(shares.pairs), format_share(shares.texts)]
+        if task in unseen:
+            score = format_score(result.tasks[task].spearman.all.score)
+            cells += [score, str(unseen[task].pairs), format_estimate(unseen[task].spearman)]
+        elif unseen:
+            cells += [""] * 3
+        rows.append(cells)
+    title = f"{result.model}: share of each task that the model has seen in training"
     what = ["Scores: Spearman x 100 (all), over all pairs, and over those that the model has not seen."] * bool(unseen)
+    reasons = [f"{task}, unseen: {one.spearman.reason}." for task, one in unseen.items() if one.spearman.reason]
+    scores = ["score", "unseen pairs", "unseen score"] if unseen else []
     notes = [LEGEND, *what, *seen_notes(seen), *sorted(reasons)]
     return [Grid(title, ["task", "pairs seen", "texts seen", *scores], [rows], notes)]
-
-
-def seen_tables(results: Sequence[EvaluationResult]) -> list[Table]:
-    """:func:`seen_grids` for the screen."""
-    return [rich_table(grid) for grid in seen_grids(results)]
-
-
-def _unseen(results: Sequence[EvaluationResult], task: str) -> list[str] | None:
-    """Cells of a similarity task: the score on all pairs, and number and score of the unseen ones."""
-    scored = [found for result in results if (found := result.tasks.get(task)) is not None]
-    unseen = [one.unseen for one in scored if one.unseen is not None]
-    if not unseen or len(unseen) < len(results):
-        return None
-    counts = sorted({one.pairs for one in unseen})
-    whole = format_score(mean_score([one.spearman.all.score for one in scored]))
-    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    if len(unseen) == 1:
-        return [whole, number, format_estimate(unseen[0].spearman)]
-    return [whole, number, format_score(mean_score([one.spearman.score for one in unseen]))]
 
 
 def mean_score(scores: Sequence[float | None]) -> float | None:

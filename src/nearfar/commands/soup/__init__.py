@@ -1,0 +1,1 @@
+"""``nearfar soup``: one model from the average of the weights of several."""

@@ -1,0 +1,278 @@
+"""Runs with averaged weights (--ema) and a learning rate by layer: what is kept, evaluated, resumed and recorded."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from nearfar import NearfarError, finetune, train
+from nearfar.cli import main
+from nearfar.commands.train.plan import plan
+from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
+from nearfar.training import loop
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.method_configs import config as method_config
+from tests.method_configs import write_data
+from tests.tiny import write_colours
+
+pytestmark = pytest.mark.long
+DECAY = 0.8
+Weights: TypeAlias = dict[str, Tensor]
+RUNS = {
+    "train": {},
+    "frozen embeddings": {},
+    "adapters": {"lora_rank": 2},
+    "micro-batches": {"micro_batch": 3, "accumulate": 2},
+    "bf16": {"precision": "bf16"},
+    "finetune": {},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_data(tmp_path_factory.mktemp("data"))
+    write_colours(folder / "colours.tsv")
+    save_tiny_for_pairs(folder / "pairs")
+    return folder
+
+
+def config_of(name: str, folder: Path, output: Path, **settings: Any) -> RunConfig:
+    """9 steps and a checkpoint every 3."""
+    settings = {"epochs": 9, "max_steps": 9, "ema": DECAY, **RUNS[name], **settings}
+    if name != "finetune":
+        method = "sg-opt" if name == "frozen embeddings" else "scl"
+        return method_config(method, folder, output=str(output), **settings)
+    shared = {"batch_size": 10, "learning_rate": 3e-3, "evaluate_every": 4, "checkpoint_every": 3}
+    task, model = str(folder / "colours.tsv"), str(folder / "pairs")
+    return FinetuneConfig(output=str(output), task=task, model=model, validation_rows=20, **{**shared, **settings})
+
+
+def run(config: RunConfig, *, resume: bool = False) -> None:
+    if isinstance(config, TrainConfig):
+        train(config, resume=resume)
+    else:
+        finetune(config, resume=resume)
+
+
+def kept(config: RunConfig) -> Weights:
+    return load_file(Path(config.output) / "model" / "model.safetensors")
+
+
+def metrics(config: RunConfig) -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in (Path(config.output) / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
+
+
+@pytest.fixture
+def weights_after_steps(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
+    """Records the trained weights of encoder and head after each step of a run."""
+    recorded: list[Weights] = []
+    modules: dict[str, nn.Module] = {}
+    run_loop, step = loop.run, loop.clipped_step
+
+    def with_modules(*arguments: Any, **settings: Any) -> None:
+        modules.update(settings["modules"])
+        run_loop(*arguments, **settings)
+
+    def recording(optimiser: torch.optim.AdamW, **settings: float) -> None:
+        step(optimiser, **settings)
+        named = [(f"{key}.{name}", p) for key, module in modules.items() for name, p in module.named_parameters()]
+        recorded.append({name: p.detach().clone() for name, p in named if p.requires_grad})
+
+    monkeypatch.setattr(loop, "run", with_modules)
+    monkeypatch.setattr(loop, "clipped_step", recording)
+    return recorded
+
+
+def average_of(recorded: list[Weights]) -> Weights:
+    """The average after the last step, by its definition, in float64."""
+    powers = [DECAY ** (len(recorded) - 1 - place) for place in range(len(recorded))]
+    return {
+        name: sum(power * one[name].double() for power, one in zip(powers, recorded, strict=True)) / sum(powers)
+        for name in recorded[0]
+    }
+
+
+def distance(trained: Weights, saved: Weights) -> float:
+    """Largest difference between the trained weights and the saved ones of the same name."""
+    found = []
+    for name, tensor in trained.items():
+        plain = name.removeprefix("encoder.").removeprefix("backbone.").removeprefix("head0.")
+        same = saved.get(plain, saved.get(f"bert.{plain}"))
+        if same is not None:
+            found.append(float((tensor.double() - same.double()).abs().max()))
+    assert len(found) >= len(saved) - 5  # frozen embeddings
+    return max(found)
+
+
+@pytest.mark.parametrize("name", ["train", "frozen embeddings", "micro-batches", "bf16", "finetune"])
+def test_the_last_average_is_kept(name: str, folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
+    config = config_of(name, folder, tmp_path / "run", keep="last")
+    run(config)
+    assert len(weights_after_steps) == 9
+    assert distance(average_of(weights_after_steps), kept(config)) <= 1e-6
+    assert distance(weights_after_steps[-1], kept(config)) > 1e-4
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (record["config"]["ema"], record["config"]["layer_decay"]) == (DECAY, 1.0)
+
+
+@pytest.mark.parametrize("name", ["train", "finetune"])
+def test_training_goes_on_with_the_weights_and_evaluations_see_the_average(
+    name: str, folder: Path, tmp_path: Path
+) -> None:
+    averaged, plain = (config_of(name, folder, tmp_path / str(ema), ema=ema) for ema in (DECAY, None))
+    run(averaged)
+    run(plain)
+    losses = [[line for line in metrics(config) if "loss" in line] for config in (averaged, plain)]
+    assert losses[0] == losses[1]
+    scores = [[line for line in metrics(config) if "loss" not in line] for config in (averaged, plain)]
+    assert scores[0][0] == scores[1][0]  # of the initial weights
+    if name == "train":  # of a few validation rows, accuracies may agree
+        assert all(one != two for one, two in zip(scores[0][1:], scores[1][1:], strict=True))
+    ours, theirs = kept(averaged), kept(plain)
+    assert ours.keys() == theirs.keys()
+    assert max(float((ours[key] - theirs[key]).abs().max()) for key in ours) > 1e-4
+
+
+def test_the_best_average_is_kept(folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
+    config = config_of("train", folder, tmp_path / "run", learning_rate=1e-2, evaluate_every=1)
+    run(config)
+    best = json.loads((tmp_path / "run" / "run.json").read_text())["best_step"]
+    assert best < 9
+    assert distance(average_of(weights_after_steps[:best]), kept(config)) <= 1e-6
+    assert distance(average_of(weights_after_steps), kept(config)) > 1e-4
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_that_stopped_ends_bit_identical(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops in step 8, after the checkpoint of step 6, and once more after the last step, before the model."""
+    whole, stopped = (config_of(name, folder, tmp_path / one) for one in ("whole", "stopped"))
+    run(whole)
+    step, calls = loop.clipped_step, []
+
+    def stopping(optimiser: torch.optim.AdamW, **settings: float) -> None:
+        calls.append(1)
+        if len(calls) == 8:
+            raise KeyboardInterrupt
+        step(optimiser, **settings)
+
+    monkeypatch.setattr(loop, "clipped_step", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(stopped)
+    assert (tmp_path / "stopped" / "checkpoint" / "average.safetensors").exists()
+    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    with pytest.raises(KeyboardInterrupt):
+        run(stopped, resume=True)
+    assert len(calls) == 8 + 3
+    monkeypatch.undo()
+    run(stopped, resume=True)
+    assert len(calls) == 8 + 3
+    assert metrics(stopped) == metrics(whole)
+    ours, theirs = kept(stopped), kept(whole)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+
+
+def raising(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_only_adapters_are_averaged(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_of("adapters", folder, tmp_path / "run")
+    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    tensors = load_file(tmp_path / "run" / "checkpoint" / "average.safetensors")
+    assert any("lora_" in name for name in tensors)
+    assert all("lora_" in name for name in tensors if name.startswith("encoder.backbone"))
+
+
+@pytest.mark.parametrize("name", ["train", "finetune"])
+def test_a_checkpoint_without_its_average_is_refused(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(name, folder, tmp_path / "run")
+    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    (tmp_path / "run" / "checkpoint" / "average.safetensors").unlink()
+    with pytest.raises(NearfarError, match=r"average\.safetensors: cannot be read .*Remove the folder .*checkpoint"):
+        run(config, resume=True)
+
+
+def test_the_command_says_that_it_averages(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        "--model",
+        str(folder / "tiny"),
+        "--data",
+        str(folder / "nli.tsv"),
+        "--evaluate-on",
+        str(folder / "dev.tsv"),
+    ]
+    flags += ["--max-steps", "1", "--batch-size", "10"]
+    for extra, expected in (([], 0), (["--ema", "0.99", "--layer-decay", "0.9", "--schedule", "cosine"], 1)):
+        assert main(["train", "scl", *flags, *extra, "--output", str(tmp_path / f"run{expected}")]) == 0
+        line = "evaluations and the saved model use averaged weights (--ema 0.99)"
+        assert capsys.readouterr().out.count(line) == expected
+    config = json.loads((tmp_path / "run1" / "run.json").read_text())["config"]
+    assert (config["ema"], config["layer_decay"], config["schedule"]) == (0.99, 0.9, "cosine")
+
+
+def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path) -> None:
+    plain, averaged = (plan(config_of("train", folder, tmp_path / "run", ema=ema)) for ema in (None, 0.9))
+    assert averaged.memory_gib - plain.memory_gib == pytest.approx(8 * plain.trained / 2**30)
+
+
+@pytest.mark.parametrize("name", ["train", "adapters", "finetune"])
+def test_a_layer_decay_slows_the_lower_layers(name: str, folder: Path, tmp_path: Path) -> None:
+    """AdamW's first step moves each weight that has a gradient by its learning rate."""
+
+    def moves(decay: float) -> dict[str, float]:
+        output = tmp_path / str(decay)
+        settings: dict[str, Any] = {"ema": None, "keep": "last", "max_steps": 1, "warmup": 0.0, "learning_rate": 1e-3}
+        if name == "finetune":
+            settings["dropout"] = 0.0
+        config = config_of(name, folder, output, layer_decay=decay, **settings)
+        run(config)
+        before = load_file(Path(config.model) / "model.safetensors")
+        prefix = "bert." if name == "finetune" else ""
+        after = kept(config)
+        return {key: float((after[prefix + key] - before[key]).abs().max()) for key in before if prefix + key in after}
+
+    full, slowed = moves(1.0), moves(0.25)
+    for part, factor in (("layer.1.output.dense.weight", 1.0), ("layer.0.output.dense.weight", 0.25)):
+        assert slowed[f"encoder.{part}"] == pytest.approx(factor * full[f"encoder.{part}"], rel=0.02)
+    table = "embeddings.word_embeddings.weight"
+    assert slowed[table] == pytest.approx(full[table] / 16, rel=0.02)
+    assert (full[table] > 0) == (name != "adapters")
+    if name == "finetune":
+        assert slowed["pooler.dense.weight"] == pytest.approx(full["pooler.dense.weight"], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"ema": 1.0}, r"--ema 1\.0: must be in \(0, 1\)"),
+        ({"ema": 0.0}, r"--ema 0\.0: must be in \(0, 1\)"),
+        ({"layer_decay": 0.0}, r"--layer-decay 0\.0: must be in \(0, 1\]"),
+        ({"layer_decay": 1.1}, r"--layer-decay 1\.1: must be in \(0, 1\]"),
+    ],
+)
+def test_values_out_of_range_are_refused(settings: dict[str, Any], match: str, folder: Path, tmp_path: Path) -> None:
+    for name in ("train", "finetune"):
+        with pytest.raises(NearfarError, match=match):
+            config_of(name, folder, tmp_path / "run", **settings)
+
+
+def test_a_run_with_another_average_is_not_resumed(folder: Path, tmp_path: Path) -> None:
+    config = config_of("train", folder, tmp_path / "run")
+    run(config)
+    with pytest.raises(NearfarError, match=r"other settings \(--ema, --layer-decay\)"):
+        run(replace(config, ema=0.5, layer_decay=0.9), resume=True)

@@ -1,0 +1,165 @@
+"""The average of the weights equals its formula, and applying it leaves the weights themselves as they were."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.training.average import WeightAverage
+from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.types import NearfarError
+
+
+def network() -> dict[str, nn.Module]:
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.LayerNorm(4))
+    encoder[1].weight = encoder[0].weight  # tied, as embeddings often are
+    encoder[2].weight.requires_grad_(False)
+    return {"encoder": encoder, "head0": nn.Linear(4, 2)}
+
+
+def change(modules: dict[str, nn.Module], seed: int) -> None:
+    """Stands for an optimiser step: other weights wherever they are trained."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in modules.values():
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    parameter.normal_(generator=draw)
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.9, 0.99, 0.99999])
+def test_it_is_the_weighted_mean_of_the_weights_after_each_step(decay: float) -> None:
+    modules = network()
+    average = WeightAverage(modules, decay)
+    seen: list[torch.Tensor] = []
+    for step in range(1, 8):
+        change(modules, step)
+        average.update(step)
+        seen.append(modules["head0"].weight.detach().double().clone())  # type: ignore[union-attr, operator]
+        powers = [decay ** (step - 1 - place) for place in range(step)]
+        expected = sum(power * weights for power, weights in zip(powers, seen, strict=True)) / sum(powers)
+        torch.testing.assert_close(average.tensors["head0.weight"].double(), expected, rtol=0, atol=1e-6)
+    assert float((average.tensors["head0.weight"] - seen[-1]).abs().max()) > 0.01
+    assert float((average.tensors["head0.weight"] - seen[0]).abs().max()) > 0.01
+
+
+def test_after_one_step_it_is_the_weights_and_the_initial_ones_have_no_share() -> None:
+    modules = network()
+    average = WeightAverage(modules, 0.999)
+    change(modules, 1)
+    average.update(1)
+    assert torch.equal(average.tensors["head0.weight"], modules["head0"].weight)  # type: ignore[arg-type]
+
+
+def test_of_constant_weights_it_is_these_weights_bit_for_bit() -> None:
+    modules = network()
+    average = WeightAverage(modules, 0.99)
+    for step in range(1, 200):
+        average.update(step)
+    assert all(torch.equal(average.tensors[f"head0.{name}"], p) for name, p in modules["head0"].named_parameters())
+
+
+def test_each_trained_parameter_is_averaged_once() -> None:
+    names = ["encoder.0.weight", "encoder.0.bias", "encoder.2.bias", "head0.weight", "head0.bias"]
+    modules = network()
+    average = WeightAverage(modules, 0.9)
+    assert list(average.tensors) == names
+    change(modules, 3)
+    average.update(1)
+    change(modules, 4)
+    with average.applied():
+        assert torch.equal(modules["encoder"][1].weight, average.tensors["encoder.0.weight"])  # type: ignore[index]
+
+
+def test_applied_restores_the_weights_bit_for_bit_also_after_an_error() -> None:
+    modules = network()
+    average = WeightAverage(modules, 0.9)
+    for step in (1, 2, 3):
+        change(modules, step)
+        average.update(step)
+    own = copy.deepcopy(modules["encoder"].state_dict())
+
+    def differs() -> bool:
+        return not torch.equal(modules["encoder"].state_dict()["0.bias"], own["0.bias"])
+
+    with average.applied():
+        assert differs()
+    assert not differs()
+    with pytest.raises(ZeroDivisionError), average.applied():
+        1 / (0 if differs() else 1)
+    assert all(torch.equal(tensor, own[name]) for name, tensor in modules["encoder"].state_dict().items())
+    average.copy_to_modules()
+    assert differs()
+
+
+def test_lower_precision_is_averaged_in_float32() -> None:
+    """In bfloat16 a share of 1/1000 of a change would round to nothing."""
+    layer = nn.Linear(3, 1, bias=False).to(torch.bfloat16)
+    average = WeightAverage({"encoder": layer}, 0.999)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+        for step in range(1, 1001):
+            average.update(step)
+        layer.weight.fill_(2.0)
+    average.update(1001)
+    (tensor,) = average.tensors.values()
+    assert tensor.dtype == torch.float32
+    torch.testing.assert_close(tensor, torch.full((1, 3), 1 + 0.001 / (1 - 0.999**1001)))
+    with average.applied():
+        assert layer.weight.dtype == torch.bfloat16
+    assert torch.equal(layer.weight, torch.full((1, 3), 2.0, dtype=torch.bfloat16))
+
+
+def test_nothing_to_train_gives_an_empty_average() -> None:
+    average = WeightAverage({"encoder": nn.Linear(2, 2).requires_grad_(False)}, 0.9)
+    average.update(1)
+    with average.applied():
+        assert average.tensors == {}
+
+
+def saved(folder: Path) -> tuple[dict[str, nn.Module], torch.optim.AdamW, WeightAverage]:
+    modules = network()
+    optimiser = torch.optim.AdamW([p for module in modules.values() for p in module.parameters()])
+    average = WeightAverage(modules, 0.9)
+    for step in (1, 2):
+        change(modules, step)
+        average.update(step)
+    Checkpoints(folder).save(Progress(step=2), modules, optimiser, average)
+    return modules, optimiser, average
+
+
+def test_a_checkpoint_restores_the_average_beside_the_weights(tmp_path: Path) -> None:
+    modules, optimiser, average = saved(tmp_path)
+    other = network()
+    fresh = WeightAverage(other, 0.9)
+    assert Checkpoints(tmp_path).load(other, optimiser, fresh).step == 2
+    assert torch.equal(other["head0"].weight, modules["head0"].weight)  # type: ignore[arg-type]
+    for one, of in ((average, modules), (fresh, other)):
+        change(of, 3)
+        one.update(3)
+    assert fresh.tensors.keys() == average.tensors.keys()
+    assert all(torch.equal(fresh.tensors[name], average.tensors[name]) for name in average.tensors)
+
+
+def test_a_damaged_average_is_refused(tmp_path: Path) -> None:
+    modules, optimiser, average = saved(tmp_path)
+    checkpoints, file = Checkpoints(tmp_path), tmp_path / "checkpoint" / "average.safetensors"
+    checkpoints.check(best=False, average=True)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    for act in (
+        lambda: checkpoints.check(best=False, average=True),
+        lambda: checkpoints.load(modules, optimiser, average),
+    ):
+        with pytest.raises(NearfarError, match=r"average\.safetensors: is damaged .*Remove the folder"):
+            act()
+    file.unlink()
+    with pytest.raises(NearfarError, match=r"average\.safetensors: cannot be read \(No such file"):
+        checkpoints.check(best=False, average=True)
+    file.write_bytes(whole)
+    del average.tensors["head0.bias"]
+    with pytest.raises(NearfarError, match=r"damaged \(head0\.bias is missing, has another shape or dtype"):
+        checkpoints.load(modules, optimiser, average)
