@@ -118,8 +118,8 @@ class Encoder(Prompts, nn.Module):
     @property
     def inference_settings(self) -> InferenceSettings:
         """Prompts, similarity and widths as they are saved with the model."""
-        prompts = {"prompts": self.prompts, "default_prompt_name": self.default_prompt_name}
-        return self._inference._replace(**prompts, matryoshka=self.matryoshka)
+        settings = self._inference._replace(prompts=self.prompts, matryoshka=self.matryoshka)
+        return settings._replace(default_prompt_name=self.default_prompt_name)
 
     def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
         """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
