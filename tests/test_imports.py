@@ -12,10 +12,11 @@ import pytest
 import nearfar
 
 SOURCE = Path(nearfar.__file__).parent
-SHARED = {"types", "disk", "runtime"}
+SHARED = {"types", "disk", "runtime", "quantization"}
 MAY_IMPORT = {
     "types": set(),
     "runtime": set(),
+    "quantization": {"types"},
     "disk": {"types"},
     "jobs": SHARED,
     "config": {"types", "registry"},

@@ -23,6 +23,7 @@ CELLS = {
     "published-scores": 1,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
+    "widths": 90,
 }
 TINY = [file for file in FILES if file.stem != "stsb-regression"]
 """Studies with a scale ``tiny``. No data are generated for fine-tuning on scored pairs."""

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.long
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlm": ("simcse-unsup", {"mlm_weight": 0.5}),
+    "widths": ("scl", {"matryoshka": (32, 8), "max_negatives": 3}),
     "all directions": ("info-nce", {"directions": "all"}),
     "cosent": ("regression", {"objective": "cosent"}),
     "angle": ("regression", {"objective": "angle"}),

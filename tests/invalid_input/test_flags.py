@@ -31,13 +31,13 @@ SOUP = "soup a b --output x"
 
 COUNTS = {
     TRAIN: "--batch-size --epochs --max-steps --accumulate --limit --evaluate-every --patience --checkpoint-every "
-    "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives",
+    "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives --matryoshka",
     KIM: "--projection",
-    EVALUATE: "--probe-batch-size --probe-epoch-size --probe-max-epochs",
+    EVALUATE: "--probe-batch-size --probe-epoch-size --probe-max-epochs --dimensions",
     COMPARE: "--resamples",
     REPORT: "--resamples",
-    ENCODE: "--processes",
-    SEARCH: "--top",
+    ENCODE: "--processes --dimensions",
+    SEARCH: "--top --rescore --dimensions",
     BACK: "--beams --batch-size",
     MINE: "--negatives --range-max --limit",
     DEMO: "--max-steps",
@@ -62,7 +62,7 @@ FROM = {
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
-    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon",
+    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon --matryoshka-weights",
     ORDER: "--temperature --order-temperature",
     REGRESSION: "--temperature --angle-temperature",
     EVALUATE: "--probe-learning-rate",
@@ -110,6 +110,7 @@ CHOICES = {
         "--probe-preset": "senteval, liao or kim",
         "--probe-optimiser": "adam, rmsprop or none",
         "--metric": "spearman or pearson",
+        "--quantize": "float16, int8, binary or none",
     },
     FINETUNE: {
         "--splits": "auto, few-shot, full, held-out or 10-90",
@@ -117,8 +118,8 @@ CHOICES = {
         "--noise-mode": "replace or add",
     },
     COMPARE: {"--aggregate": "all, mean or wmean"},
-    ENCODE: {"--dtype": "float32 or float16"},
-    SEARCH: {"--precision": "auto, fp32 or bf16"},
+    ENCODE: {"--dtype": "float32 or float16", "--quantize": "float16, int8, binary or none"},
+    SEARCH: {"--precision": "auto, fp32 or bf16", "--quantize": "int8, binary or none"},
     REPORT: {"--compare": "auto, yes or no"},
     MINE: {"--sampling": "top or random"},
     DEDUP: {"--keep": "first or longest"},
@@ -144,6 +145,7 @@ FILES = {
     EVALUATE: "--tasks --pairs --labelled --output",
     "encode m --output x.npy": "--input",
     "encode m --input t.txt": "--output",
+    f"{ENCODE} --quantize int8": "--calibrate",
     "predict m --input t.txt": "--output",
     "search q --model m": "--input",
     "search q --input t.txt": "--model",
@@ -227,6 +229,18 @@ OTHER: dict[str, tuple[str, str]] = {
     "negative number of 5,000 digits": (f"{TRAIN} --epochs -{'9' * 5000}", "must be at least 1"),
     "learning rate that diverges": (f"{TRAIN} --learning-rate 1e30", "--learning-rate 1e30: must be at most 10"),
     "two ways to say how much": (f"{TRAIN} --micro-batch 4 --micro-batch-tokens 9", "--micro-batch-tokens: each"),
+    "widths: twice the same": (f"{TRAIN} --matryoshka 8,8", "--matryoshka 8 8: give one or more widths, each once"),
+    "widths: one is zero": (f"{TRAIN} --matryoshka 8,0", "--matryoshka 8,0: must be at least 1"),
+    "widths: a trailing comma": (f"{TRAIN} --matryoshka 8,", "--matryoshka 8,: must be a whole number or none"),
+    "weights of no widths": (f"{TRAIN} --matryoshka-weights 1", "width of --matryoshka (which is not given)"),
+    "fewer weights than widths": (
+        f"{TRAIN} --matryoshka 8 4 --matryoshka-weights 1",
+        "--matryoshka-weights 1: must be one weight for each width of --matryoshka (8 4)",
+    ),
+    "two data types": (f"{ENCODE} --dtype float16 --quantize int8", "--dtype float16 and --quantize int8: each sets"),
+    "ranges of no int8": (f"{ENCODE} --calibrate r.npy", "--calibrate r.npy: is for int8 embeddings"),
+    "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
+    "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
     "seeds, a study now": (f"{TRAIN} --seeds 1,2", "--seeds was replaced by studies: write replicates = "),
     "seeds, with =": (f"{TRAIN} --seeds=1,2", "--seeds was replaced by studies: write replicates = "),
     **{

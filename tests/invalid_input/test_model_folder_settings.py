@@ -123,6 +123,10 @@ OTHERS = [
         ("modules", PROMPTS, {"prompts": value}, ("prompts must be an object",))
         for value in ("query: ", ["query: "], {"query": 5}, {"query": ["query: "]})
     ),
+    *(
+        ("modules", PROMPTS, {"matryoshka": value}, ("matryoshka is", "must be a list of whole numbers from 1"))
+        for value in (8, "8", {"8": 1}, [8, "4"], [0], [True], [2.5])
+    ),
     ("modules", PROMPTS, {"prompts": {"query": "\ud800: "}}, ("the prompt 'query' holds half a surrogate pair",)),
     *(
         ("modules", PROMPTS, {"similarity_fn_name": value}, ("similarity_fn_name is", "'cosine', 'dot'"))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse, report_interrupt
 from nearfar.config.bounds import File
-from nearfar.config.verbs import EncodeConfig
+from nearfar.config.encode import EncodeConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,5 +27,12 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         if not is_unfinished(config.output):
             raise
         return report_interrupt("; finished blocks are kept", console, "encode", argv, resume=config.resume)
-    console.print(f"Wrote {texts:,} embeddings with {dim} dimensions to {config.output}", highlight=False, markup=False)
+    size = ""
+    if config.quantize is not None:
+        from nearfar.quantization import bytes_per_vector
+
+        size = f" ({config.quantize}, {bytes_per_vector(dim, config.quantize)} bytes each)"
+    console.print(
+        f"Wrote {texts:,} embeddings with {dim} dimensions{size} to {config.output}", highlight=False, markup=False
+    )
     return 0

@@ -57,12 +57,13 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
 
 def _describe(opened: "OpenedSearch") -> str:
-    """What was done with the index, in one line, and the recall of approximate search in another."""
+    """What was done with the index, in one line, and the recall of a search that is not exact in another."""
     update = opened.update
     line = f"Index {opened.folder}: {STATES[update.state]}; {update.rows:,} rows, {update.texts:,} distinct texts"
     if update.state != "unchanged":
         line += f", {update.encoded:,} encoded now"
-    return line + (f"\nApproximate search: {opened.recall}" if opened.recall else "")
+    kind = "Quantized" if opened.quantized else "Approximate"
+    return line + (f"\n{kind} search: {opened.recall}" if opened.recall else "")
 
 
 def _ask(opened: "OpenedSearch", console: "Console") -> None:

@@ -13,6 +13,7 @@ from nearfar.registry import CONFIG_CLASSES
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.data import GetDataConfig
+    from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
     from nearfar.config.files import (
         build,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
         BackTranslateConfig,
         CompareConfig,
         DemoConfig,
-        EncodeConfig,
         EnvConfig,
         EvaluateConfig,
         PredictConfig,
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.data": "GetDataConfig",
+    "config.encode": "EncodeConfig",
     "config.export": "ExportConfig",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig",
@@ -68,8 +69,7 @@ _EXPORTS_BY_MODULE = {
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag format_value",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
-    "EvaluateConfig PredictConfig ReportConfig",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from nearfar.config.bounds import Count, File, Length, Output, Prompt
+from nearfar.config.bounds import Count, File, Length, Output, Prompt, Width
 from nearfar.config.values import Settings
 from nearfar.types import NearfarError, Precision
 
@@ -45,6 +46,14 @@ class SearchConfig(Settings):
     """Continue an interrupted index. This also happens without the flag."""
     approximate: bool = False
     """Search a graph instead of all embeddings (needs usearch): faster from about a million texts."""
+    quantize: Literal["int8", "binary"] | None = None
+    """Search small codes of the embeddings, then score the best by the embeddings: int8 (a quarter of the bytes) or
+    binary (one bit for each dimension). Prints the recall against exact search."""
+    rescore: Count | None = None
+    """Number of candidates that QUANTIZE scores by the embeddings, for each hit; default: 2 for int8, 10 for binary."""
+    dimensions: Width | None = None
+    """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka; by default
+    all."""
     normalize: bool = True
     """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
     pooling: str | None = None
@@ -72,6 +81,10 @@ class SearchConfig(Settings):
             raise NearfarError(
                 "--prompt: is for queries and texts alike; give --query-prompt and --document-prompt alone."
             )
+        if self.approximate and self.quantize is not None:
+            raise NearfarError(f"--approximate and --quantize {self.quantize}: are two ways to search; give one.")
+        if self.rescore is not None and self.quantize is None:
+            raise NearfarError(f"--rescore {self.rescore}: is for quantized search; give --quantize with it.")
         if self.query_column is not None and self.queries is None:
             raise NearfarError(f"--query-column {self.query_column}: needs a file, --queries FILE.")
         if self.overwrite and self.output is None:

@@ -124,6 +124,11 @@ class TrainConfig(RunConfig):
     """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
     lora_alpha: Positive = 16.0
     """Scale of the adapters: LORA_ALPHA / LORA_RANK."""
+    matryoshka: tuple[Width, ...] | None = None
+    """Train the first dimensions to be embeddings of their own: the loss at each of these widths, summed, as in
+    384,256,128,64 (Kusupati et al. 2022). By default only the full width."""
+    matryoshka_weights: tuple[Positive, ...] | None = None
+    """Weight of the loss at each width of MATRYOSHKA; by default 1 each."""
     second: File | None = None
     """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
     second_weight: Weight = 0.1
@@ -142,4 +147,12 @@ class TrainConfig(RunConfig):
             raise NearfarError(
                 "--evaluate-on and --hold-out: held-out rows would choose the best step, and so would --evaluate-on; "
                 "give one."
+            )
+        widths, weights = self.matryoshka, self.matryoshka_weights
+        if widths is not None and (not widths or len(set(widths)) < len(widths)):
+            raise NearfarError(f"--matryoshka {' '.join(map(str, widths))}: give one or more widths, each once.")
+        if weights is not None and len(weights) != len(widths or ()):
+            raise NearfarError(
+                f"--matryoshka-weights {' '.join(f'{weight:g}' for weight in weights)}: must be one weight for each "
+                f"width of --matryoshka ({' '.join(map(str, widths)) if widths else 'which is not given'})."
             )

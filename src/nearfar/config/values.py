@@ -100,7 +100,7 @@ class FieldType:
         if not self.is_sequence:
             return self._one(value)
         if not isinstance(value, (tuple, list)):
-            example = "[0.1, 0.2]" if self.scalar is float else '["one", "two"]'
+            example = {int: "[1, 2]", float: "[0.1, 0.2]"}.get(self.scalar or str, '["one", "two"]')
             raise InvalidValueError(f"must be a list, as in {example}")
         clean = tuple(self._one(part, within=True) for part in value)
         return value if clean == value else clean
@@ -143,7 +143,8 @@ class FieldType:
                     _check_text(text, self.longest_name)
                 return text
         if within:
-            raise InvalidValueError(f"must be a list of {'numbers' if self.scalar is float else 'texts'}")
+            of = {int: "whole numbers", float: "numbers"}.get(self.scalar or str, "texts")
+            raise InvalidValueError(f"must be a list of {of}")
         raise InvalidValueError(f"must be {self.expected}")
 
     def _bounded(self, number: Any) -> Any:

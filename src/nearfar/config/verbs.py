@@ -17,7 +17,6 @@ from nearfar.config.bounds import (
     NumpySeed,
     Output,
     Positive,
-    ProcessCount,
     Prompt,
     Resamples,
     ResamplesOrNone,
@@ -25,6 +24,7 @@ from nearfar.config.bounds import (
     Steps,
     Tenacity,
     Weight,
+    Width,
 )
 from nearfar.config.values import Settings
 from nearfar.types import Precision, RetrievalMeasure
@@ -77,6 +77,11 @@ class EvaluateConfig(Settings):
     own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
+    dimensions: Width | None = None
+    """Score the first DIMENSIONS of the embeddings; by default all."""
+    quantize: Literal["float16", "int8", "binary"] | None = None
+    """Score embeddings that are stored as by nearfar encode --quantize; queries of retrieval are not quantized. The
+    ranges of int8 are those of at most 10,000 texts of the tasks."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is fp32, as in published scores; bf16 changes scores slightly."""
     device: str | None = None
@@ -152,45 +157,6 @@ class CompareConfig(Settings):
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False
     """Replace OUTPUT even if nearfar did not write it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncodeConfig(Settings):
-    """Encode a file of texts into a file of embeddings, one row per text.
-
-    Memory use does not grow with the number of texts. An interrupted run can be resumed.
-    """
-
-    input: File
-    """Text file with one text per line, optionally gzipped; or a .tsv, .csv, .jsonl or .parquet file with --column."""
-    output: Output
-    """File to write: .npy, or .parquet with the columns row and embedding."""
-    column: str | None = None
-    """Column with the texts."""
-    normalize: bool = False
-    """Scale each embedding to unit length."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
-    precision: Precision = "auto"
-    """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
-    dtype: Literal["float32", "float16"] = "float32"
-    """Data type of the embeddings in OUTPUT."""
-    with_texts: bool = False
-    """Add the texts to the .parquet file, as the column text."""
-    processes: ProcessCount = 1
-    """Number of processes. They share the processor cores of this machine, or use one GPU each."""
-    resume: bool = False
-    """Resume an interrupted run from OUTPUT.partial."""
-    overwrite: bool = False
-    """Replace OUTPUT if it exists."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
 
 @dataclass(frozen=True, kw_only=True)

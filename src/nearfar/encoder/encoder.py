@@ -22,8 +22,9 @@ from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
-from nearfar.encoder.token_batches import Tokenized, token_budget_batches, warn_truncated
+from nearfar.encoder.token_batches import Tokenized, check_texts, token_budget_batches, warn_truncated
 from nearfar.encoder.weights import locate
+from nearfar.encoder.widths import truncated_width
 from nearfar.types import NearfarError, Precision
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -52,6 +53,8 @@ class Encoder(Prompts, nn.Module):
         """The folder that the encoder was read from; None if it was built from its parts."""
         self.prompts = dict(parts.inference.prompts)
         self.default_prompt_name = parts.inference.default_prompt_name
+        self.matryoshka = parts.inference.matryoshka
+        """Widths at which it was trained, widest first; empty if only at the full one."""
         self._inference = parts.inference
         use_fast_dropout(self.backbone)
         use_fused(self.backbone)
@@ -122,8 +125,9 @@ class Encoder(Prompts, nn.Module):
 
     @property
     def inference_settings(self) -> InferenceSettings:
-        """Prompts and similarity as they are saved with the model."""
-        return self._inference._replace(prompts=self.prompts, default_prompt_name=self.default_prompt_name)
+        """Prompts, similarity and widths as they are saved with the model."""
+        settings = self._inference._replace(prompts=self.prompts, matryoshka=self.matryoshka)
+        return settings._replace(default_prompt_name=self.default_prompt_name)
 
     def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
         """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
@@ -190,6 +194,7 @@ class Encoder(Prompts, nn.Module):
         prompt: str | None = None,
         prompt_name: str | None = None,
         normalize: bool = False,
+        dimensions: int | None = None,
         precision: Precision = "auto",
         progress: bool = False,
         check_finite: bool = True,
@@ -205,21 +210,17 @@ class Encoder(Prompts, nn.Module):
                 :attr:`default_prompt_name`, if the model has one.
             prompt_name: name of the prompt in :attr:`prompts`, in place of ``prompt``.
             normalize: scale each vector to length 1, even if the model has no Normalize module.
+            dimensions: return the first dimensions only; vectors of unit length have unit length again.
             precision: ``fp32``; ``bf16``, which is faster where it is native and accurate to about three digits; or
                 ``auto``: bf16 where it is native, else fp32.
             progress: show a progress bar.
             check_finite: raise an error for a vector with NaN or infinity; otherwise it is returned unchanged.
 
         Raises:
-            NearfarError: ``texts`` is a single string or contains something else than strings (the message names the
-                first); the model has no prompt of the name; the precision is unknown; a vector is not finite (the
-                message names the text).
+            NearfarError: ``texts`` is a single string or contains other things than strings; the model has no prompt of
+                the name or fewer dimensions; the precision is unknown; a vector is not finite (the text is named).
         """
-        if isinstance(texts, str):
-            raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
+        check_texts(texts)
         bf16 = resolve(precision, self.device) == "bf16"
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct), prompt=self.resolve_prompt(prompt, prompt_name))
@@ -229,6 +230,7 @@ class Encoder(Prompts, nn.Module):
                 tokenized.ids,
                 prompt_length=tokenized.prompt_length,
                 normalize=normalize,
+                dimensions=dimensions,
                 bf16=bf16,
                 progress=progress,
                 check_finite=check_finite,
@@ -257,6 +259,7 @@ class Encoder(Prompts, nn.Module):
         *,
         prompt_length: int = 0,
         normalize: bool = False,
+        dimensions: int | None = None,
         bf16: bool = False,
         progress: bool = False,
         on_batch: Callable[[int], None] | None = None,
@@ -264,19 +267,21 @@ class Encoder(Prompts, nn.Module):
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
 
-        ``prompt_length`` is that of :meth:`tokenize`.
-        ``on_batch`` is called after each batch with the number of texts in it.
+        ``prompt_length`` is that of :meth:`tokenize`; ``on_batch`` gets the number of texts of each batch.
 
         Raises:
+            NearfarError: the model has fewer dimensions than ``dimensions``.
             NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
-        vectors = np.empty((len(token_ids), self.dim), dtype=np.float32)
+        width = truncated_width(dimensions, self.dim, self.matryoshka)
+        vectors = np.empty((len(token_ids), width), dtype=np.float32)
         was_training = self.training
         self.eval()
         try:
             for batch in token_budget_batches(token_ids, device=self.device, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
+                embedding = embedding[:, :width]
                 if normalize or self.normalizes:
                     embedding = functional.normalize(embedding, dim=-1)
                 if check_finite and (non_finite := first_non_finite(embedding, batch)) is not None:

@@ -41,9 +41,10 @@ from nearfar.encoder.pretrained import (
     save_model,
     save_modules,
 )
-from nearfar.encoder.prompts import InferenceSettings, read_inference_settings
+from nearfar.encoder.prompts import PROMPTS_FILE, InferenceSettings, read_inference_settings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.widths import describe_widths, write_widths
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
 
@@ -55,7 +56,7 @@ tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
 {mark}
 # A sentence encoder
 
-Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts {length}.
+Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts {length}.{widths}
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -198,8 +199,15 @@ def _finish(folder: Path, dim: int, parts: EncoderComponents, pooling: Pooling) 
     """Set the permissions of the weights, and write the model card."""
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    length = f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length"
-    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=length, mark=CARD_MARK)
+    widths = parts.inference.matryoshka
+    write_widths(folder / PROMPTS_FILE, widths)
+    card = MODEL_CARD.format(
+        dim=dim,
+        pooling=pooling.name,
+        length=f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length",
+        widths=describe_widths(dim, widths),
+        mark=CARD_MARK,
+    )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.widths import read_widths
 from nearfar.types import NearfarError
 
 PROMPTS_FILE = "config_sentence_transformers.json"
@@ -33,6 +34,8 @@ class InferenceSettings(NamedTuple):
     similarity_fn_name: Similarity = "cosine"
     include_prompt: bool = True
     """Whether the pooling includes the tokens of the prompt."""
+    matryoshka: tuple[int, ...] = ()
+    """Widths at which the embeddings were trained, widest first; empty if only at their full width."""
 
 
 class PromptedText(NamedTuple):
@@ -49,7 +52,7 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
 
     Raises:
         NearfarError: the file is damaged, a prompt is not a text, the default prompt is not one of the prompts, or the
-            similarity is unknown.
+            similarity is unknown, the widths are not whole numbers.
     """
     file = folder / PROMPTS_FILE
     settings: dict[str, Any] = read_object(file) if file.exists() else {}
@@ -65,7 +68,7 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
     similarity = settings.get("similarity_fn_name") or SIMILARITIES[0]
     if similarity not in SIMILARITIES:
         raise NearfarError(f"{file}: similarity_fn_name is {similarity!r}, but must be one of {_listed(SIMILARITIES)}.")
-    return InferenceSettings(prompts, default, similarity, include_prompt)
+    return InferenceSettings(prompts, default, similarity, include_prompt, read_widths(settings, file))
 
 
 class Prompts:

@@ -55,6 +55,7 @@ def encode_blocks(
     blocks: Iterable[TokenBlock],
     *,
     normalize: bool = False,
+    dimensions: int | None = None,
     bf16: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> Encoded:
@@ -67,7 +68,12 @@ def encode_blocks(
         ids, prompt_length = block.tokenized.ids, block.tokenized.prompt_length
         try:
             vectors = encoder.encode_tokens(
-                ids, prompt_length=prompt_length, normalize=normalize, bf16=bf16, on_batch=on_batch
+                ids,
+                prompt_length=prompt_length,
+                normalize=normalize,
+                dimensions=dimensions,
+                bf16=bf16,
+                on_batch=on_batch,
             )
         except NotFiniteError as error:
             raise block.with_global_number(error) from None

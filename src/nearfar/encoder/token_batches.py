@@ -1,8 +1,10 @@
 """Tokenised texts, the warning that some were truncated, and batches of a limited number of tokens."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +22,19 @@ class Tokenized(NamedTuple):
     truncated: int
     prompt_length: int = 0
     """Number of first tokens of each text that pooling leaves out."""
+
+
+def check_texts(texts: Sequence[str]) -> None:
+    """Check that ``texts`` is a list of strings.
+
+    Raises:
+        NearfarError: it is a single string, or contains something else than strings; the message names the first.
+    """
+    if isinstance(texts, str):
+        raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
 
 
 def warn_truncated(tokenized: Tokenized, limit: int) -> None:

@@ -29,6 +29,8 @@ class WorkerConfig(NamedTuple):
     bf16: bool
     prompt_length: int = 0
     """Number of first tokens of each text that pooling leaves out."""
+    dimensions: int | None = None
+    """The number of first dimensions that are kept; None for all."""
 
 
 def assign_devices(device: str | None, processes: int) -> list[str]:
@@ -135,6 +137,7 @@ def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_thread
                 pipe.recv(),
                 prompt_length=config.prompt_length,
                 normalize=config.normalize,
+                dimensions=config.dimensions,
                 bf16=config.bf16,
                 on_batch=lambda texts: pipe.send(("batch", texts)),
             )

@@ -24,10 +24,17 @@ Item: TypeAlias = Any
 class Loss(NamedTuple):
     """The loss of one batch."""
 
-    total: Tensor
-    """What is minimised: a scalar with gradient."""
+    value: Tensor
+    """The loss of the representations: a scalar with gradient."""
     terms: dict[str, Tensor]
     """Its parts, and other measures to log: named scalars without gradient."""
+    penalty: Tensor | None = None
+    """A further part that does not depend on the representations, such as a regulariser of the weights."""
+
+    @property
+    def total(self) -> Tensor:
+        """What is minimised: the value plus the penalty."""
+        return self.value if self.penalty is None else self.value + self.penalty
 
 
 class Batches(Protocol):
@@ -61,6 +68,9 @@ class Method:
     """Trained with the encoder and dropped after training; None if the method needs no head."""
     count_tokens: Callable[[Sequence[Item]], Sequence[int]] | None = None
     """Number of tokens of each item that the encoder reads with gradient; None if that is not known."""
+    embeddings: bool = True
+    """Whether the last axis of the representations is that of an embedding, so that the loss is also defined on the
+    first dimensions alone (``--matryoshka``)."""
 
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch, with all items at once in this process."""

@@ -13,6 +13,7 @@ from nearfar.data.rows import TextData
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.base import Method
+from nearfar.methods.matryoshka import describe_widths, train_at_widths
 from nearfar.methods.roles import Roles
 from nearfar.registry import MethodEntry, find_entry
 from nearfar.types import NearfarError
@@ -88,10 +89,11 @@ def build_method(config: TrainConfig, context: BuildContext, rows: Rows) -> Buil
     entry = _entry(config)
     size, fitted = _fit_batch_size(config, rows, context, min_rows=entry.min_rows)
     built: BuiltMethod = entry.load_builder()(config, replace(context, batch_size=size), rows)
-    built = built._replace(facts=[*built.facts, *fitted])
-    if built.method.count_tokens is not None:
-        return built
-    return built._replace(method=replace(built.method, count_tokens=context.encoder.lengths))  # its items are texts
+    dim = context.encoder.encoder.dim
+    method = train_at_widths(built.method, config, dim)
+    if method.count_tokens is None:
+        method = replace(method, count_tokens=context.encoder.lengths)  # its items are texts
+    return built._replace(method=method, facts=[*built.facts, *fitted, *describe_widths(config, dim)])
 
 
 def _entry(config: TrainConfig) -> MethodEntry:

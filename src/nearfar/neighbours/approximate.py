@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -15,20 +15,11 @@ from nearfar.disk import disk_errors, flush, read_json, write_text
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import APPROXIMATE, IndexReader
 from nearfar.neighbours.manifest import damaged
+from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts
 from nearfar.types import NearfarError
 
-RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
 ADDED_AT_ONCE = 2**13
 """Number of vectors between two updates of a progress bar, and two chances to stop."""
-
-
-class Recall(NamedTuple):
-    """Recall of approximate search: the share of the exact ``at`` nearest documents that it finds."""
-
-    value: float
-    at: int
-    queries: int
-    """Number of queries in the sample."""
 
 
 def check_installed() -> None:
@@ -80,7 +71,7 @@ class ApproximateSearch:
         if isinstance(recorded, list) and len(recorded) == 3:
             self.recall = Recall(*recorded)
         else:
-            self.recall = self._measure_on_texts()
+            self.recall = recall_on_texts(self.search, self._vectors)
             self._save(self.recall)
 
     def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
@@ -113,31 +104,8 @@ class ApproximateSearch:
         return ids, short
 
     def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
-        """Recall over ``queries``, against exact search.
-
-        A document counts as found if its score is at least that of the last exact one, so equal scores do not matter.
-        """
-        return self._recall(queries, own=None)
-
-    def _measure_on_texts(self) -> Recall:
-        sample = sample_of(len(self._vectors))
-        return self._recall(np.array(self._vectors[sample]), own=sample)
-
-    def _recall(self, queries: np.ndarray, own: np.ndarray | None) -> Recall:
-        """``own`` are the documents that the queries are, which are left out of both lists."""
-        at = min(RECALL_AT, len(self._vectors) - (own is not None))
-        if at < 1:
-            return Recall(1.0, at, len(queries))
-        wanted = at + (own is not None)
-        exact, found = nearest(queries, self._vectors, wanted), self.search(queries, wanted)
-        shares = []
-        for row in range(len(queries)):
-            keep_exact, keep_found = np.ones(wanted, bool), np.ones(wanted, bool)
-            if own is not None:
-                keep_exact, keep_found = exact.ids[row] != own[row], found.ids[row] != own[row]
-            limit = exact.scores[row][keep_exact][:at].min() - TOLERANCE
-            shares.append(min(int((found.scores[row][keep_found] >= limit).sum()), at) / at)
-        return Recall(float(np.mean(shares)), at, len(queries))
+        """Recall over ``queries``, against exact search (:func:`nearfar.neighbours.recall.measure_recall`)."""
+        return measure_recall(self.search, self._vectors, queries)
 
     def _load(self, record: dict[str, Any]) -> Any:
         """The recorded graph, or an empty one if there is none, it is damaged, or it belongs to another index."""
@@ -180,11 +148,6 @@ class ApproximateSearch:
             "recall": recall,
         }
         write_text(self._record_file, json.dumps(record, indent=2) + "\n")
-
-
-def sample_of(count: int) -> np.ndarray:
-    """At most 200 numbers below ``count``, always the same."""
-    return np.sort(np.random.default_rng(0).choice(count, min(count, RECALL_SAMPLE), replace=False))
 
 
 def _size(file: Path) -> int:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64
+from jaxtyping import Float32, Int64, Num
 from torch import Tensor
 
 from nearfar.types import NearfarError
@@ -29,7 +29,7 @@ class Neighbours(NamedTuple):
 
 def nearest(
     queries: Float32[np.ndarray, "queries dim"],
-    documents: Float32[np.ndarray, "documents dim"],
+    documents: Num[np.ndarray, "documents dim"],
     k: int,
     *,
     device: str | torch.device = "cpu",
@@ -45,7 +45,7 @@ def nearest(
 
     Args:
         queries: vectors [queries, dim], float32.
-        documents: vectors [documents, dim], float32 or float16.
+        documents: vectors [documents, dim], float32, float16 or int8; compared in float32.
         k: number of documents for each query, at least 1.
         device: where inner products are computed.
         query_block: number of queries in a block.

@@ -7,6 +7,7 @@
 ``rows.jsonl``      for each row of the source: a JSON list of the text and of the other columns
 ``rows.npy``        for each row: its hash, its text, and the end of its line in ``rows.jsonl``
 ``approximate.*``   the graph for approximate search, if it was asked for
+``int8.*``          int8 codes of the vectors, if quantized search was asked for; ``binary.*`` likewise
 ``rebuild/``        the same files, while an index with a changed source is made again
 ==================  ==================================================================================================
 
@@ -35,7 +36,10 @@ REBUILD = "rebuild"
 DATA = ("vectors.npy", "texts.npy", "rows.jsonl", "rows.npy")
 APPROXIMATE = ("approximate.usearch", "approximate.json")
 """Files of :mod:`nearfar.neighbours.approximate`; those of another generation are made again."""
-FILES = (MANIFEST, f"{MANIFEST}.new", REBUILD, *DATA, *(f"{name}{end}" for name in APPROXIMATE for end in ("", ".new")))
+QUANTIZED = {"int8": ("int8.npy", "int8.json"), "binary": ("binary.npy", "binary.json")}
+"""Files of :mod:`nearfar.neighbours.quantized`, likewise."""
+_DERIVED = (*APPROXIMATE, *QUANTIZED["int8"], *QUANTIZED["binary"])
+FILES = (MANIFEST, f"{MANIFEST}.new", REBUILD, *DATA, *(f"{name}{end}" for name in _DERIVED for end in ("", ".new")))
 """Every name that an index folder may hold."""
 TEXT = np.dtype([("hash", "<u8"), ("row", "<i8")])
 ROW = np.dtype([("hash", "<u8"), ("text", "<i8"), ("end", "<i8")])

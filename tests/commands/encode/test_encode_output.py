@@ -151,7 +151,7 @@ def test_a_full_disk_is_reported_before_and_during_the_run(workspace: Path, monk
             if next(left, "full") == "full":
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-        patch.setattr(output_module, "_sync", sync)
+        patch.setattr(output_module, "sync", sync)
         with pytest.raises(NearfarError, match=r"x\.npy: cannot be written \(No space left.*10 of 23 texts are done"):
             encoded()
     assert encoded(resume=True) == expected

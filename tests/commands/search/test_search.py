@@ -283,6 +283,50 @@ def test_the_verb_reports_the_recall_of_approximate_search(capsys: pytest.Captur
     assert "recall@10 against exact search: 1.000 (measured on 7 queries)" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["int8", "binary"])
+def test_quantized_search_of_all_candidates_is_exact_and_reports_its_recall(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exact = found(QUERIES)
+    every = found(QUERIES, quantize=kind, rescore=100)
+    assert [[(hit.row, hit.text) for hit in hits] for hits in every] == [
+        [(hit.row, hit.text) for hit in hits] for hits in exact
+    ]
+    assert [hit.score for hits in every for hit in hits] == pytest.approx(
+        [hit.score for hits in exact for hit in hits], abs=1e-6
+    )
+    assert found(QUERIES) == exact  # codes in the index folder change nothing
+    assert main([*COMMAND, QUERIES[0], "--quantize", kind, "--rescore", "100"]) == 0
+    assert "Quantized search: recall@10 against exact search: 1.000 (measured on 24 of its" in capsys.readouterr().err
+
+
+def test_search_in_the_first_dimensions() -> None:
+    encoder = Encoder.from_pretrained("tiny", device="cpu")
+    vectors = encoder.encode([QUERIES[0], *TEXTS], precision="fp32")[:, :6]
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    scores = vectors[1:] @ vectors[0]
+    hits = found(QUERIES[0], dimensions=6)[0]
+    assert hits[0].score == pytest.approx(scores.max(), abs=1e-5)
+    assert [hit.score for hit in hits] == pytest.approx([scores[hit.row] for hit in hits], abs=1e-5)
+    assert np.load("docs.tsv.index/vectors.npy").shape[1] == 6
+    assert found(QUERIES[0], dimensions=6, quantize="binary", rescore=100)[0][0].row == hits[0].row
+    with pytest.raises(NearfarError, match=r"dimensions: was 6, is all\. Replace it with --rebuild"):
+        found(QUERIES[0])
+    write_rows([("0", "a new row"), *ROWS])  # the vectors of all other rows are kept
+    assert [hit.text for hit in found(QUERIES[0], dimensions=6, top=3)[0]] == [hit.text for hit in hits[:3]]
+    with pytest.raises(NearfarError, match=r"--dimensions 33: must be from 1 to 32, the model's width"):
+        found(QUERIES[0], dimensions=33, rebuild=True)
+
+
+def test_settings_of_quantized_search_that_exclude_each_other() -> None:
+    with pytest.raises(NearfarError, match="--approximate and --quantize int8: are two ways to search; give one"):
+        found(QUERIES[0], approximate=True, quantize="int8")
+    with pytest.raises(NearfarError, match="--rescore 4: is for quantized search; give --quantize with it"):
+        found(QUERIES[0], rescore=4)
+    with pytest.raises(NearfarError, match=r"quantize = 'float16': must be int8, binary or none"):
+        found(QUERIES[0], quantize="float16")
+
+
 @pytest.mark.parametrize("words", [[], ["--output", "hits.tsv"]])
 def test_without_a_query_and_a_terminal_the_verb_names_the_flag(
     words: list[str], capsys: pytest.CaptureFixture[str]

@@ -487,3 +487,27 @@ def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkey
     (after,) = cells_of(tomli_w.dumps(content), inside)
     assert after.jobs[0].settings["sources"] == {"stsb": "hub"}
     assert [one.spec for one in after.downloads] == ["stsb"]
+
+
+def test_the_widths_of_embeddings_are_an_axis_over_one_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study of smaller vectors at its tiny scale: each row trains once, and bytes are those of a stored vector."""
+    from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+
+    write_inputs(tmp_path / "inputs")
+    file = Path(__file__).parents[3] / "studies" / "tables" / "widths.toml"
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "no-data"))
+    start = tmp_path / "inputs" / ENCODER
+    assert len(dry_run(file, output=tmp_path / "nothing", start=start).cells) == 2 * 5 * 3 * 3
+    table = study(file, output=tmp_path / "out", scale="tiny", start=start, engine="inline", resamples=20)
+    assert not table.missing
+    found = {
+        (cell.row, cell.coordinates["width"], cell.coordinates["storage"]): cell.values["bytes_per_vector"]
+        for cell in table.cells
+    }
+    sizes = {("32", "float32"): 128, ("8", "float32"): 32, ("32", "binary"): 4, ("8", "binary"): 1}
+    assert found == {(row, *key): size for row in ("plain", "matryoshka") for key, size in sizes.items()}
+    trained = [file for file in (tmp_path / "out").rglob("config.toml") if file.parent.name == "run"]
+    assert len(trained) == 2
+    assert sum("matryoshka = [" in file.read_text() for file in trained) == 1

@@ -13,11 +13,13 @@ from nearfar.commands.encode.output import (
     is_unfinished,
     output_lock,
     partial_folder,
+    ranges_file,
     recorded_precision,
 )
 from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.smaller import Codes, choose_codes, quantize_all
 from nearfar.config.calls import accepts_settings
-from nearfar.config.verbs import EncodeConfig
+from nearfar.config.encode import EncodeConfig
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.encoder.device import check_device
@@ -41,6 +43,11 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     :class:`nearfar.EncodeConfig`. Row i of the output belongs to text i, counted from 0. The embeddings are those of
     :meth:`nearfar.Encoder.encode`. A .npy file holds one array [texts, dim]. A .parquet file has the columns ``row``
     and ``embedding`` (a list of fixed size); it needs disk space for the embeddings twice while it is written.
+
+    ``dimensions`` keeps the first dimensions, ``quantize`` writes the codes of :mod:`nearfar.quantization` in place of
+    float32 embeddings. The ranges of int8 codes are in ``OUTPUT.ranges.npy`` (without the suffix of ``OUTPUT``),
+    float32 [2, dim]; where they are those of the embeddings themselves, the disk holds the float32 embeddings until all
+    are done.
 
     Texts are read twice: first to count, check and fingerprint them, then block by block. At most a few blocks are in
     memory. Embeddings are kept in ``OUTPUT.partial`` until all are done; then the output appears at once. An
@@ -70,15 +77,11 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
+    from nearfar.encoder.widths import choose_width
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
 
     source, column, device = config.input, config.column, config.device
-    recorded = recorded_precision(output) if config.resume else None
-    if recorded is not None and recorded.startswith("" if config.precision == "auto" else config.precision):
-        precision = resumed_precision(recorded, device, what=f"{partial_folder(output)}: this run")
-    else:
-        precision = resolve(config.precision, device)
-        recorded = precision_record(precision, device)
+    precision, recorded = _choose_precision(config, output)
     summary = summarise_source(read_texts(source, column))
     if summary.empty:
         raise NearfarError(f"{source}: holds no texts.")
@@ -89,6 +92,8 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     )
     encoder.set_prompts(default=config.prompt)
     prompt = encoder.resolve_prompt()
+    dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
+    codes = choose_codes(config, dim)
     settings = {
         "model": fingerprint_model(folder),
         "input": summary.digest,
@@ -102,21 +107,32 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
         "with_texts": config.with_texts,
         "block": block,
         **({"prompt": prompt} if prompt else {}),
+        **({} if config.dimensions is None else {"dimensions": dim}),
+        **codes.settings,
     }
 
     def texts() -> Iterator[str]:
         return verify_unchanged(read_texts(source, column), summary, source)
 
     with output_lock(output):
-        shape = (summary.texts, encoder.dim)
-        partial = PartialOutput(output, shape, config.dtype, settings, resume=config.resume, overwrite=config.overwrite)
+        partial = PartialOutput(
+            output,
+            (summary.texts, codes.width),
+            codes.dtype,
+            settings,
+            resume=config.resume,
+            overwrite=config.overwrite,
+            final_dtype=codes.final_dtype,
+        )
         if not partial.is_complete:
             bf16 = precision == "bf16"
             remaining = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
             tokens = tokenize_blocks(encoder, remaining)
             with progress_bar("encoding", summary.texts, done=partial.done, shown=progress) as advance:
                 if processes == 1:
-                    encoded = encode_blocks(encoder, tokens, normalize=config.normalize, bf16=bf16, on_batch=advance)
+                    encoded = encode_blocks(
+                        encoder, tokens, normalize=config.normalize, dimensions=dim, bf16=bf16, on_batch=advance
+                    )
                 else:
                     work = WorkerConfig(
                         folder,
@@ -125,17 +141,28 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
                         config.normalize,
                         bf16,
                         encoder.prompt_length(prompt),
+                        dim,
                     )
                     encoded = encode_in_processes(tokens, work, assign_devices(device, processes), on_batch=advance)
                 with closing(encoded):
-                    _write_blocks(partial, encoded, advance)
+                    _write_blocks(partial, encoded, codes, advance)
+        quantize_all(partial, codes)
         partial.finish(texts() if config.with_texts else None)
     done = partial.blocks.values()
     if cut := sum(found["cut"] for found in done):
         warnings.warn(
             truncation_message(cut, sum(found["distinct"] for found in done), encoder.max_length), stacklevel=2
         )
-    return partial.shape
+    return summary.texts, dim
+
+
+def _choose_precision(config: EncodeConfig, output: Path) -> tuple[str, str]:
+    """The precision to compute in, and what the run records of it; a resumed run keeps that of its beginning."""
+    recorded = recorded_precision(output) if config.resume else None
+    if recorded is not None and recorded.startswith("" if config.precision == "auto" else config.precision):
+        return resumed_precision(recorded, config.device, what=f"{partial_folder(output)}: this run"), recorded
+    precision = resolve(config.precision, config.device)
+    return precision, precision_record(precision, config.device)
 
 
 def _check_output(config: EncodeConfig) -> Path:
@@ -144,27 +171,32 @@ def _check_output(config: EncodeConfig) -> Path:
     if output.suffix not in (".npy", ".parquet"):
         raise NearfarError(f"--output {output}: must end in .npy or .parquet.")
     check_output_path(output)
-    refuse_overwriting_inputs(output, [config.input])
+    refuse_overwriting_inputs(output, [config.input, config.calibrate])
+    if config.quantize == "int8":
+        refuse_overwriting_inputs(ranges_file(output), [config.input, config.calibrate])
     if not is_renamed(output):
         if config.resume and not config.overwrite and os.path.lexists(output) and not is_unfinished(output):
             raise NearfarError(
                 f"{output}: is finished, there is nothing to resume. To encode again, give --overwrite instead of "
                 "--resume."
             )
-        refuse_existing([output], overwrite=config.overwrite)
+        unfinished = config.resume and is_unfinished(output)  # then the ranges may be its own
+        ranges = [ranges_file(output)] if config.quantize == "int8" and not unfinished else []
+        refuse_existing([output, *ranges], overwrite=config.overwrite)
     if config.with_texts and output.suffix != ".parquet":
         raise NearfarError(f"--with-texts: --output {output} can only hold embeddings; choose a .parquet file.")
     return output
 
 
-def _write_blocks(partial: "PartialOutput", encoded: "Encoded", advance: Callable[[int], None]) -> None:
+def _write_blocks(partial: "PartialOutput", encoded: "Encoded", codes: Codes, advance: Callable[[int], None]) -> None:
     """Write the blocks as they are encoded; errors say how to resume."""
     from nearfar.encoder.finite import NotFiniteError
 
     try:
         for block, vectors in encoded:
             distinct = len(vectors)
-            partial.write(block.start, block.expand_distinct(vectors), distinct=distinct, cut=block.tokenized.truncated)
+            stored = codes.of_block(block.expand_distinct(vectors))
+            partial.write(block.start, stored, distinct=distinct, cut=block.tokenized.truncated)
             advance(len(block.rows) - distinct)
     except SourceChangedError:
         partial.discard()

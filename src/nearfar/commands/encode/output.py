@@ -1,7 +1,8 @@
 """The output of ``nearfar encode``: finished blocks in ``OUTPUT.partial``, and at the end the complete file.
 
 The folder holds ``vectors.npy``, allocated at its full size; ``blocks.jsonl``, one line for each block whose vectors
-are on the disk; and ``settings.json``, which exists while there is something to resume.
+are on the disk; ``ranges.npy``, once the ranges of int8 embeddings are known; and ``settings.json``, which exists while
+there is something to resume.
 """
 
 import json
@@ -9,13 +10,14 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.commands.encode.array_file import format_bytes, npy_header, sync
+from nearfar.commands.encode.parquet import write_parquet
 from nearfar.config import flag
 from nearfar.disk import disk_errors, flush, folder_lock, read_json, write_text
 from nearfar.encoder.precision import RECORDED_PRECISIONS
@@ -46,6 +48,7 @@ class PartialOutput:
         settings: everything that determines the bytes of the file; must be serialisable as JSON.
         resume: continue an interrupted run, if there is one.
         overwrite: replace an output that exists.
+        final_dtype: data type that :meth:`convert` will give the complete vectors; None if they stay as they are.
 
     Raises:
         NearfarError: an interrupted run exists and ``resume`` is not set, or its settings differ; the output exists;
@@ -61,18 +64,23 @@ class PartialOutput:
         *,
         resume: bool = False,
         overwrite: bool = False,
+        final_dtype: str | None = None,
     ) -> None:
         self.output, self.shape, self.dtype = output, shape, np.dtype(dtype).newbyteorder("<")
+        self._final = np.dtype(final_dtype or dtype).newbyteorder("<")
         self.folder = partial_folder(output)
         self._vectors, self._log = self.folder / "vectors.npy", self.folder / "blocks.jsonl"
         self._settings, self._table = self.folder / "settings.json", self.folder / "table.parquet"
+        self._converted = self.folder / "converted.npy"
+        self.ranges = self.folder / "ranges.npy"
+        """A file that :meth:`finish` moves to :func:`ranges_file`, if it exists."""
         self.blocks: dict[int, dict[str, int]] = {}
         """The finished blocks, by the index of their first text."""
         if self._settings.exists():
             self._resume(settings, resume=resume)
         elif output.exists() and not overwrite:  # another process has finished it since the check
             raise NearfarError(f"{output}: exists; replace it with --overwrite, or choose another --output.")
-        self._header = _header(shape, self.dtype)
+        self._header = npy_header(shape, self.dtype)
         with disk_errors(output):
             if not (self.renamed or self._written):
                 self._check_disk_space()
@@ -99,7 +107,7 @@ class PartialOutput:
         """Whether the parquet file is complete and only has to be moved to ``output``."""
         return self._table.exists() and not self._vectors.exists()
 
-    def write(self, start: int, vectors: NDArray[np.floating], **counts: int) -> None:
+    def write(self, start: int, vectors: NDArray[Any], **counts: int) -> None:
         """Write the vectors of a block, flush them to the disk, and then record the block with its ``counts``.
 
         Raises:
@@ -111,26 +119,58 @@ class PartialOutput:
             with self._vectors.open("r+b") as stream:
                 stream.seek(place)
                 stream.write(np.ascontiguousarray(vectors, dtype=self.dtype).data)
-                _sync(stream)
+                sync(stream)
             with self._log.open("ab") as stream:
                 stream.write(json.dumps(block).encode() + b"\n")
-                _sync(stream)
+                sync(stream)
         self.blocks[start] = block
+
+    @property
+    def is_converted(self) -> bool:
+        """Whether the vectors have their final data type, as they always do without ``final_dtype``."""
+        return self.renamed or self._written or self.dtype == self._final
+
+    def stored(self, rows: int) -> Iterator[NDArray[Any]]:
+        """The vectors of all texts, at most ``rows`` at a time."""
+        with self._vectors.open("rb") as stream:
+            stream.seek(len(self._header))
+            for start in range(0, self.shape[0], rows):
+                count = min(rows, self.shape[0] - start)
+                yield np.fromfile(stream, self.dtype, count * self.shape[1]).reshape(count, self.shape[1])
+
+    def convert(self, quantized: Iterator[NDArray[Any]]) -> None:
+        """Replace the vectors, all of which must be finished, by ``quantized``, blocks of the same vectors in order."""
+        header = npy_header(self.shape, self._final)
+        with disk_errors(self.output):
+            with self._converted.open("wb") as stream:
+                stream.write(header)
+                for block in quantized:
+                    stream.write(np.ascontiguousarray(block, dtype=self._final).data)
+                sync(stream)
+            self._converted.replace(self._vectors)
+            flush(self._vectors)
+        self.dtype, self._header = self._final, header
 
     def finish(self, texts: Iterator[str] | None = None) -> None:
         """Move the complete file to ``output``, as parquet with ``texts`` if given, and remove all other files."""
         with disk_errors(self.output):
             if not self.renamed and self.output.suffix == ".parquet":
                 if self._vectors.exists():
-                    self._write_parquet(self._table, texts)
+                    write_parquet(self._table, self.stored(ROW_GROUP), self.shape[1], self.dtype, texts)
                     flush(self._table)
                     self._vectors.unlink()  # now the table is the only copy
+                self._move_ranges()
                 self._table.replace(self.output)
             elif not self.renamed:
+                self._move_ranges()
                 self._vectors.replace(self.output)
             self._log.unlink(missing_ok=True)
             self._settings.unlink()
             flush(self.output)
+
+    def _move_ranges(self) -> None:
+        if self.ranges.exists():
+            self.ranges.replace(ranges_file(self.output))
 
     def discard(self) -> None:
         """Forget all blocks, because it is unknown which of them are right."""
@@ -156,9 +196,12 @@ class PartialOutput:
             )
         if before != settings:
             self._raise_changed_settings(before, settings)
-        size = len(_header(self.shape, self.dtype)) + self.shape[0] * self.shape[1] * self.dtype.itemsize
-        if not (self.renamed or self._written) and (not self._vectors.exists() or self._vectors.stat().st_size != size):
-            raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
+        if not (self.renamed or self._written):
+            size = self._vectors.stat().st_size if self._vectors.exists() else -1
+            if size != self._size(self.dtype) and size == self._size(self._final):
+                self.dtype = self._final  # it was converted before the interruption
+            if size != self._size(self.dtype):
+                raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
         with disk_errors(self.output):
             if len(whole) < len(recorded):
                 os.truncate(self._log, len(whole))
@@ -169,6 +212,7 @@ class PartialOutput:
             "model": "the model's weights or settings",
             "input": "the texts of --input",
             "texts": "the number of texts",
+            "calibrate": "the ranges of --calibrate",
         }
 
         def shown(key: str, value: object) -> str:
@@ -176,7 +220,7 @@ class PartialOutput:
 
         changed = [
             f"{words[key]} changed"
-            if key in ("model", "input")
+            if key in ("model", "input", "calibrate")
             else f"{words.get(key, flag(key))} was {shown(key, old)}, is {shown(key, new)}"
             for key in {**before, **settings}
             if (old := before.get(key)) != (new := settings.get(key))
@@ -186,60 +230,42 @@ class PartialOutput:
             "ones, or remove the folder to start again."
         )
 
+    def _size(self, dtype: np.dtype[Any]) -> int:
+        """Number of bytes of a .npy file of the vectors."""
+        return len(npy_header(self.shape, dtype)) + self.shape[0] * self.shape[1] * dtype.itemsize
+
     def _check_disk_space(self) -> None:
         """Raise if the disk has too little free space for the output."""
         allocated = getattr(self._vectors.stat(), "st_blocks", 0) * 512 if self._vectors.exists() else 0
         vectors = self.shape[0] * self.shape[1] * self.dtype.itemsize
-        needed = vectors - min(allocated, vectors) + (vectors if self.output.suffix == ".parquet" else 0)
+        final = self.shape[0] * self.shape[1] * self._final.itemsize
+        copies = (self.output.suffix == ".parquet") + (self._final != self.dtype)  # each is written beside the vectors
+        needed = vectors - min(allocated, vectors) + copies * final
         if (free := shutil.disk_usage(self.output.parent).free) < needed:
             raise NearfarError(
-                f"{self.output}: needs about {_format_bytes(needed)} of disk space, and {_format_bytes(free)} are "
+                f"{self.output}: needs about {format_bytes(needed)} of disk space, and {format_bytes(free)} are "
                 "free. Free some, write to another disk, or halve the size with --dtype float16."
             )
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
         """Start a new run in the folder. settings.json is written last: without it the folder counts as empty."""
-        self._log.unlink(missing_ok=True)
+        for old in (self._log, self.ranges, self._converted):
+            old.unlink(missing_ok=True)
         with self._vectors.open("wb") as stream:
             stream.write(self._header)
             stream.truncate(len(self._header) + self.shape[0] * self.shape[1] * self.dtype.itemsize)
         flush(self._vectors)
         write_text(self._settings, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
 
-    def _write_parquet(self, target: Path, texts: Iterator[str] | None) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        rows, dim = self.shape
-        number = pyarrow.from_numpy_dtype(self.dtype)
-        columns = [("row", pyarrow.int64()), ("text", pyarrow.string()), ("embedding", pyarrow.list_(number, dim))]
-
-        def array(values: NDArray[Any], kind: Any) -> Any:  # pyarrow.array would import pandas
-            return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
-
-        schema = pyarrow.schema([column for column in columns if texts is not None or column[0] != "text"])
-        with (
-            self._vectors.open("rb") as vectors,
-            pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=False, compression="zstd") as writer,
-        ):
-            vectors.seek(len(self._header))
-            for start in range(0, rows, ROW_GROUP):
-                count = min(ROW_GROUP, rows - start)
-                values = array(np.fromfile(vectors, dtype=self.dtype, count=count * dim), number)
-                arrays = [
-                    array(np.arange(start, start + count, dtype=np.int64), pyarrow.int64()),
-                    pyarrow.FixedSizeListArray.from_arrays(values, dim),
-                ]
-                if texts is not None:
-                    arrays.insert(1, pyarrow.array([next(texts) for _ in range(count)], pyarrow.string()))
-                writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-            if texts is not None:
-                next(texts, None)  # after the last text, raises if the texts changed since they were encoded
-
 
 def partial_folder(output: Path) -> Path:
     """The folder that holds an output until it is complete."""
     return output.with_name(output.name + ".partial")
+
+
+def ranges_file(output: Path) -> Path:
+    """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
+    return output.with_suffix(".ranges.npy")
 
 
 def is_unfinished(output: str | Path) -> bool:
@@ -261,25 +287,3 @@ def is_renamed(output: str | Path) -> bool:
     output = Path(output)
     left = [partial_folder(output) / name for name in ("vectors.npy", "table.parquet")]
     return is_unfinished(output) and output.exists() and not any(file.exists() for file in left)
-
-
-def _format_bytes(size: float) -> str:
-    """A number of bytes in a readable unit."""
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"
-
-
-def _header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
-    """The header of the .npy file."""
-    stream = BytesIO()
-    layout = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, layout)
-    return stream.getvalue()
-
-
-def _sync(stream: BinaryIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())

@@ -10,6 +10,7 @@ from nearfar.baselines.named import is_baseline, parse_spec
 from nearfar.commands.evaluate.held_out import find_held_out, score_votes, warn_if_chosen_by
 from nearfar.commands.evaluate.model import OpenedModel, open_model
 from nearfar.commands.evaluate.probes import configured_probe, recorded_probe
+from nearfar.commands.evaluate.smaller import with_stored_vectors
 from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks, named_tasks
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
@@ -26,6 +27,8 @@ from nearfar.types import Encode, NearfarError, Precision
 
 RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")
 """The settings that decide what a retrieval task is."""
+SMALLER = ("dimensions", "quantize")
+"""The settings of smaller embeddings, which a result names only where they are given."""
 MAX_CACHED_TEXTS = 200_000
 """Maximum number of queries and documents of all retrieval tasks whose vectors are cached."""
 
@@ -84,6 +87,8 @@ def evaluate(
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
     opened = open_model(model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress)
+    if config.quantize is not None:
+        opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
     result = _score(
         EvaluationResult(
             model=name,
@@ -99,6 +104,7 @@ def evaluate(
                 **retrieval_settings,
                 **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
                 **opened.prompts,
+                **{key: value for key in SMALLER if (value := getattr(config, key)) is not None},
             },
             provenance=provenance(),
             tasks={},

@@ -47,7 +47,8 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
     }
     prompts = {"query": config.query_prompt, "document": config.document_prompt, "default": config.prompt}
     if callable(model):
-        named = {**settings, **{key: getattr(config, key) for key in ("prompt", "query_prompt", "document_prompt")}}
+        names = ("prompt", "query_prompt", "document_prompt", "dimensions", "quantize")
+        named = {**settings, **{key: getattr(config, key) for key in names}}
         given = [key for key, value in named.items() if value is not None] + ["precision"] * bf16
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
@@ -56,6 +57,9 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         for flag, value in (("--query-prompt", config.query_prompt), ("--document-prompt", config.document_prompt)):
             if value is not None:
                 raise NearfarError(f"{flag}: {model} encodes queries and documents alike; give --prompt instead.")
+        for name in ("dimensions", "quantize"):
+            if (smaller := getattr(config, name)) is not None:
+                raise NearfarError(f"--{name} {smaller}: is for encoders; {model} is a baseline. Leave it out.")
         encode = open_baseline(
             model, per_call=True, prompt=config.prompt, bf16=bf16, seed=config.seed, progress=progress, **settings
         )
@@ -63,12 +67,14 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         transductive, per_task = is_transductive(model), is_per_task(model)
         return OpenedModel(encode, encode, encode, config.pooling, transductive, per_task, seen=seen)
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.widths import choose_width
 
     encoder = Encoder.from_pretrained(model, **settings)
     encoder.set_prompts(**prompts)
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
-    settings = {"precision": precision, "progress": progress, "check_finite": False}
+    dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
+    settings = {"dimensions": dim, "precision": precision, "progress": progress, "check_finite": False}
     encode = partial(encoder.encode, **settings)
     used = {
         "prompt": encoder.resolve_prompt(),

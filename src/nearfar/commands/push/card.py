@@ -16,6 +16,7 @@ from nearfar.commands.soup.result import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.data.public_sources import SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_json, write_text
+from nearfar.encoder.widths import describe_widths, read_widths
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_grids
 from nearfar.evaluation.tables.grid import Grid, markdown_table
@@ -67,7 +68,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         f"---\n{metadata(run, name, results, is_classifier=is_classifier)}\n---",
         CARD_MARK,
         f"# {name.partition('/')[2] or ('A text classifier' if is_classifier else 'A sentence encoder')}",
-        _summary(model, run, is_classifier=is_classifier),
+        _summary(model, run, is_classifier=is_classifier) + _widths(model, name or str(model.name)),
         _usage(name or str(model.name), is_classifier=is_classifier),
     ]
     if run is not None:
@@ -104,11 +105,25 @@ def _summary(model: Path, run: RunRecords | None, *, is_classifier: bool) -> str
 
 
 def _dimensions(model: Path) -> str:
+    dim = _dim(model)
+    return "" if dim is None else f" of {dim} dimensions"
+
+
+def _dim(model: Path) -> int | None:
+    """The width of the embeddings, where the folder says it."""
     pooling = sorted(model.glob("*_Pooling/config.json"))
     settings = read_json(pooling[0]) if pooling else {}
     found = [settings.get(key) for key in ("embedding_dimension", "word_embedding_dimension")]
     size = next((value for value in found if isinstance(value, int)), None)
-    return "" if size is None or list(model.glob("*_Dense")) else f" of {size} dimensions"
+    return None if list(model.glob("*_Dense")) else size
+
+
+def _widths(model: Path, name: str) -> str:
+    """A sentence on the widths that the model was trained at, after a space; empty if only at the full one."""
+    file = model / "config_sentence_transformers.json"
+    settings = read_json(file) if file.is_file() else {}
+    widths = read_widths(settings, file) if isinstance(settings, dict) else ()
+    return describe_widths(max(widths, default=0) if (dim := _dim(model)) is None else dim, widths, name=name)
 
 
 def _usage(name: str, *, is_classifier: bool) -> str:

@@ -83,6 +83,7 @@ def update_index(
             corpus is malformed, or there is none; the corpus changes while it is read.
     """
     check_folder(folder)
+    dim: int = settings.get("dimensions") or encoder.dim
     if not rebuild and (found := open_unchanged(folder, corpus, settings)) is not None:
         return found.reader(), _outcome(found, "unchanged", 0)
     with folder_lock(folder, what=folder, remove_if_empty=True, flag="--index"):
@@ -99,7 +100,7 @@ def update_index(
         survey = survey_rows(corpus, stored)
         if index is None:
             state: Literal["unchanged", "new", "extended", "changed"] = "new"
-            target, start, cache = SearchIndex.create(folder, settings, encoder.dim), 0, None
+            target, start, cache = SearchIndex.create(folder, settings, dim), 0, None
         elif survey.equal[0] == index.manifest.rows:
             unchanged = index.manifest.complete and survey.rows == index.manifest.rows
             state = "unchanged" if unchanged else "extended" if index.manifest.complete else "new"
@@ -109,7 +110,7 @@ def update_index(
                 check_source(index, corpus)
             (folder / REBUILD).mkdir(exist_ok=True)
             state, cache = "changed", index.reader()
-            target = partial or SearchIndex.create(folder / REBUILD, settings, encoder.dim)
+            target = partial or SearchIndex.create(folder / REBUILD, settings, dim)
             start = survey.equal[-1] if partial else 0
             target.truncate(start)
         encoded = 0

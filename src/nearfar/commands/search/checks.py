@@ -101,6 +101,8 @@ def check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
 def _words(key: str, value: Any) -> str:
     if key == "document_prompt":
         return repr(value or "")
+    if key == "dimensions":
+        return str(value or "all")
     return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 

@@ -29,6 +29,7 @@ from nearfar.disk import (
 )
 from nearfar.encoder.device import check_device
 from nearfar.encoder.precision import check_precision
+from nearfar.neighbours.recall import RecallSearch
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import NearfarError
 
@@ -43,7 +44,9 @@ class OpenedSearch(NamedTuple):
     folder: Path
     update: IndexUpdate
     recall: str | None
-    """The recall of approximate search, in words."""
+    """The recall of approximate or quantized search, in words."""
+    quantized: bool = False
+    """Whether codes are searched."""
 
 
 @accepts_settings(SearchConfig)
@@ -113,7 +116,7 @@ def open_search(
 ) -> OpenedSearch:
     """Open the model, and bring the index up to date.
 
-    ``queries`` from a file are the sample on which the recall of approximate search is measured.
+    ``queries`` from a file are the sample on which the recall of approximate or quantized search is measured.
 
     Raises:
         NearfarError: see :func:`search`.
@@ -130,6 +133,7 @@ def open_search(
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
+    from nearfar.encoder.widths import choose_width
 
     before = None if config.rebuild else recorded_precision(folder)
     recorded, precision = choose_precision(config.precision, before, config.device)
@@ -150,6 +154,8 @@ def open_search(
         "normalize": config.normalize,
         "precision": recorded,
     }
+    if config.dimensions is not None:
+        settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
     reader, update = update_index(
         folder,
         corpus,
@@ -165,15 +171,17 @@ def open_search(
         warnings.warn(truncation_message(update.truncated, update.texts, encoder.max_length), stacklevel=2)
 
     def encode_query(texts: Sequence[str]) -> np.ndarray:
-        return encoder.encode_query(texts, normalize=config.normalize, precision=precision)
+        return encoder.encode_query(
+            texts, normalize=config.normalize, dimensions=config.dimensions, precision=precision
+        )
 
     searcher = Searcher(
         reader, encode_query, corpus.shown, config.top, config.keep_duplicates, device=str(encoder.device)
     )
     recall = None
-    if config.approximate:
-        searcher, recall = _approximate(searcher, folder, queries if config.queries else None, progress=progress)
-    return OpenedSearch(searcher, folder, update, recall)
+    if config.approximate or config.quantize is not None:
+        searcher, recall = _inexact(searcher, folder, config, queries if config.queries else None, progress=progress)
+    return OpenedSearch(searcher, folder, update, recall, config.quantize is not None)
 
 
 def search_all(searcher: Searcher, queries: Sequence[str], config: SearchConfig) -> Iterator[list[Hit]]:
@@ -210,21 +218,36 @@ def _hits_file(config: SearchConfig, columns: Sequence[str]) -> Iterator[Callabl
             new.unlink(missing_ok=True)
 
 
-def _approximate(
-    searcher: Searcher, folder: Path, queries: Sequence[str] | None, *, progress: bool
+def _inexact(
+    searcher: Searcher, folder: Path, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
 ) -> tuple[Searcher, str]:
-    """The searcher with a graph, and the graph's recall in words."""
-    from nearfar.neighbours.approximate import ApproximateSearch, sample_of
+    """The searcher with a graph or with codes, and the recall of that in words."""
+    from nearfar.neighbours.recall import sample_of
 
+    search: RecallSearch
     texts = len(searcher.reader.vectors)
+    what = "building the graph" if config.quantize is None else "quantizing"
     with (
         folder_lock(folder, what=folder, flag="--index"),
-        progress_bar("building the graph", texts, shown=progress, stderr=True) as advance,
+        progress_bar(what, texts, shown=progress, stderr=True) as advance,
     ):
-        graph = ApproximateSearch(searcher.reader, on_added=advance)
-    recall, sample = graph.recall, "of its texts, each without itself"
+        if config.quantize is None:
+            from nearfar.neighbours.approximate import ApproximateSearch
+
+            search = ApproximateSearch(searcher.reader, on_added=advance)
+        else:
+            from nearfar.neighbours.quantized import QuantizedSearch
+
+            search = QuantizedSearch(
+                searcher.reader,
+                config.quantize,
+                factor=config.rescore,
+                device=searcher.device,
+                on_added=advance,
+            )
+    recall, sample = search.recall, "of its texts, each without itself"
     if queries:
         chosen = [queries[number] for number in sample_of(len(queries))]
-        recall, sample = graph.measure(searcher.encode_query(chosen)), "queries"
+        recall, sample = search.measure(searcher.encode_query(chosen)), "queries"
     words = f"recall@{recall.at} against exact search: {recall.value:.3f} (measured on {recall.queries} {sample})"
-    return replace(searcher, approximate=graph), words
+    return replace(searcher, inexact=search), words

@@ -99,6 +99,7 @@ def extend_index(
                     encoder,
                     tokenize_blocks(encoder, texts(), prompt=encoder.document_prompt),
                     normalize=normalize,
+                    dimensions=target.manifest.dim,
                     bf16=bf16,
                     on_batch=advance,
                 )

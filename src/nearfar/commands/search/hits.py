@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.neighbours.approximate import ApproximateSearch
 from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
 from nearfar.neighbours.index import IndexReader
 from nearfar.neighbours.manifest import damaged
+from nearfar.neighbours.recall import RecallSearch
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Searcher:
     """Number of hits for each query."""
     keep_duplicates: bool = False
     device: str = "cpu"
-    approximate: ApproximateSearch | None = None
+    inexact: RecallSearch | None = None
+    """Approximate or quantized search; None for exact search."""
 
     def search(self, queries: Sequence[str]) -> list[list[Hit]]:
         """The hits of each query, best first; of texts with equal scores the one that occurs first.
@@ -54,8 +55,8 @@ class Searcher:
         if not queries:
             return []
         vectors = np.asarray(self.encode_query(queries), np.float32)
-        if self.approximate is not None:
-            found = self.approximate.search(vectors, self.top)
+        if self.inexact is not None:
+            found = self.inexact.search(vectors, self.top)
         else:
             try:
                 found = nearest(vectors, self.reader.vectors, self.top, device=self.device)

@@ -115,7 +115,7 @@ def _modules(encoder: "Encoder") -> list[tuple[str, Any]]:
 
 
 def _inference(encoder: "Encoder") -> dict[str, Any]:
-    settings = encoder.inference_settings._asdict()
+    settings = encoder.inference_settings._replace(matryoshka=())._asdict()
     return settings | {"prompts": {name: text for name, text in settings["prompts"].items() if text}}
 
 
@@ -126,6 +126,7 @@ ASPECTS: Mapping[str, "Callable[[Encoder], Any]"] = {
     "modules after the pooling": _modules,
     "normalization": lambda encoder: encoder.normalizes,
     "prompts or similarities": _inference,
+    "widths of --matryoshka": lambda encoder: encoder.matryoshka,
     "maximum lengths": lambda encoder: encoder.max_length,
     "shapes of weights": lambda encoder: {key: tuple(value.shape) for key, value in encoder.state_dict().items()},
 }

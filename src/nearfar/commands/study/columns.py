@@ -19,7 +19,7 @@ MEASURED = {
     "train": TRAINING,
     "script": ("validation",),
     "finetune": TRAINING,
-    "evaluate": (),
+    "evaluate": ("bytes_per_vector",),
     "geometry": ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank"),
     "speed": ("inference_seconds", "texts_per_second", "texts", "parameters", "training_seconds", *TRAINING),
 }

@@ -128,6 +128,7 @@ def prepare(
         teachers += other.teachers
     if (prompts := encoder.describe_prompts()) is not None:
         facts = [*facts, prompts]
+    encoder.matryoshka = tuple(sorted(config.matryoshka or (), reverse=True))
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)

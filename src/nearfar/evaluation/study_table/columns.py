@@ -13,6 +13,7 @@
 ``average:NAME``               an average of the evaluation by name; ``average:NAME.pearson``
 ``accuracy``, ``spearman`` ..  the metric of the only task; ``score`` is the one that chose the step of fine-tuning
 ``validation``, ``seconds``    of the run
+``bytes_per_vector``           of a stored embedding: 4 for each dimension, unless the evaluation quantizes
 ``uniformity``, ``alignment``  geometry; also ``isotropy``, ``mean_cosine``, ``effective_rank``
 ``layer.L.POOLING``            Spearman of layer L (0 are the embeddings) with a pooling
 any other name                 a number that the steps of the run have measured, such as ``updates_per_second``
@@ -36,6 +37,7 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.results.record import is_number
+from nearfar.evaluation.stored import stored_bytes
 from nearfar.evaluation.study_table.cells import FinishedCell
 from nearfar.evaluation.study_table.plan import NOT_MEASURED
 from nearfar.evaluation.study_table.resampling import (
@@ -52,6 +54,7 @@ GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_ran
 
 _SINGLE = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
 _DEV = ("dev_accuracy", "dev_matthews", "dev_f1", "dev_pearson", "dev_spearman")
+BYTES = "bytes_per_vector"
 _TRAINING = ("updates_per_second", "steps", "best_step")
 """Columns of a fine-tuned classifier's training."""
 Task: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
@@ -99,6 +102,7 @@ def available_columns(cells: Sequence[FinishedCell]) -> list[str]:
             averages = [*result.averages, *(result.transfer.averages if result.transfer else ())]
             names |= dict.fromkeys(f"average:{name}" for name in averages)
             names |= dict.fromkeys(one for one in _TRAINING if getattr(result.training, one, None) is not None)
+            names |= {BYTES: None} if stored_bytes(result) is not None else {}
         elif isinstance(result, GeometryResult):
             names |= dict.fromkeys(GEOMETRY)
             for model in result.models.values():
@@ -114,6 +118,9 @@ def _of_evaluation(column: str, result: EvaluationResult, aggregate: Aggregate) 
         return _of_only_task(column, result, aggregate) if len(tasks) == 1 else None
     if column.startswith("average:"):
         return _named_average(column.removeprefix("average:"), result, aggregate)
+    if column == BYTES:
+        size = stored_bytes(result)
+        return None if size is None else ColumnValue(float(size), kind="number")
     if column in _TRAINING:
         value = getattr(result.training, column, None)
         return None if value is None else ColumnValue(float(value), kind="number")

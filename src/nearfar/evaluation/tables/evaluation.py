@@ -11,6 +11,7 @@ from nearfar.evaluation.results import (
     EvaluationResult,
     TransferResults,
 )
+from nearfar.evaluation.stored import stored_notes
 from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
 from nearfar.evaluation.tables.retrieval import file_grid, screen_grid
 from nearfar.evaluation.tables.seen import seen_grids
@@ -50,6 +51,7 @@ def _evaluation_grids(
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
     if result.transductive:
         notes.append("Fitted on the texts of each task, without their scores (transductive).")
+    notes += stored_notes(result)
     if not grids:
         return []
     return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes]), *seen_grids(result)]

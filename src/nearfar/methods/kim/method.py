@@ -224,7 +224,7 @@ def _total_loss(
     if drift is None:
         return Loss(contrast, terms)
     distance = drift()
-    return Loss(contrast + config.drift_weight * distance, terms | {"drift": distance.detach()})
+    return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
 
 
 def _describe_rows(batch: TextBatch, sides: Sequence[TextPair], negatives: str) -> list[str]:

@@ -121,4 +121,4 @@ def masked_language_model(
     def count_tokens(items: Sequence[MaskedSentence]) -> list[int]:
         return [len(item.ids) for item in items]
 
-    return Method("mlm", batches, extract_items, represent, loss_fn, describe, head, count_tokens)
+    return Method("mlm", batches, extract_items, represent, loss_fn, describe, head, count_tokens, embeddings=False)

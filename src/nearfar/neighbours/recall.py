@@ -1,0 +1,73 @@
+"""Recall of a search that is not exact: the share of the exact nearest documents that it finds."""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from jaxtyping import Float32
+
+from nearfar.neighbours.exact import Neighbours, nearest
+
+RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
+
+
+class Recall(NamedTuple):
+    """Recall of a search: the share of the exact ``at`` nearest documents that it finds."""
+
+    value: float
+    at: int
+    queries: int
+    """Number of queries in the sample."""
+
+
+class RecallSearch(Protocol):
+    """A search of the vectors of an index that is not exact, and its recall."""
+
+    recall: Recall
+    """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
+
+    def search(self, queries: np.ndarray, k: int) -> Neighbours:
+        """The nearest documents of each query, best first, with their exact scores."""
+
+    def measure(self, queries: np.ndarray) -> Recall:
+        """Recall over ``queries``, against exact search."""
+
+
+def measure_recall(
+    search: Callable[[np.ndarray, int], Neighbours],
+    vectors: Float32[np.ndarray, "documents dim"],
+    queries: Float32[np.ndarray, "queries dim"],
+    *,
+    own: np.ndarray | None = None,
+) -> Recall:
+    """Recall of ``search`` over ``queries``, against exact search among ``vectors``.
+
+    A document counts as found if its score is at least that of the last exact one, so equal scores do not matter.
+    ``own`` are the documents that the queries are, which are left out of both lists.
+    """
+    at = min(RECALL_AT, len(vectors) - (own is not None))
+    if at < 1:
+        return Recall(1.0, at, len(queries))
+    wanted = at + (own is not None)
+    exact, found = nearest(queries, vectors, wanted), search(queries, wanted)
+    shares = []
+    for row in range(len(queries)):
+        keep_exact, keep_found = np.ones(wanted, bool), np.ones(wanted, bool)
+        if own is not None:
+            keep_exact, keep_found = exact.ids[row] != own[row], found.ids[row] != own[row]
+        limit = exact.scores[row][keep_exact][:at].min() - TOLERANCE
+        shares.append(min(int((found.scores[row][keep_found] >= limit).sum()), at) / at)
+    return Recall(float(np.mean(shares)), at, len(queries))
+
+
+def recall_on_texts(
+    search: Callable[[np.ndarray, int], Neighbours], vectors: Float32[np.ndarray, "documents dim"]
+) -> Recall:
+    """Recall over a fixed random sample of the documents; a document is not its own neighbour."""
+    sample = sample_of(len(vectors))
+    return measure_recall(search, vectors, np.array(vectors[sample]), own=sample)
+
+
+def sample_of(count: int) -> np.ndarray:
+    """At most 200 numbers below ``count``, always the same."""
+    return np.sort(np.random.default_rng(0).choice(count, min(count, RECALL_SAMPLE), replace=False))

@@ -1,0 +1,232 @@
+"""``nearfar encode --dimensions --quantize``: fewer dimensions and fewer bytes, in every file format, resumable."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from sentence_transformers.util.quantization import quantize_embeddings
+
+from nearfar import Encoder, NearfarError
+from nearfar.cli import main
+from nearfar.commands.encode.command import encode
+from nearfar.quantization import dequantize, int8_ranges, quantize
+from tests.encode_helpers import TEXTS, Killed, encoded, kill_at, make_workspace, stopped
+
+KINDS = ("float16", "int8", "binary")
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_workspace(tmp_path, monkeypatch)
+
+
+def vectors(**settings: Any) -> np.ndarray:
+    return Encoder.from_pretrained("tiny").encode(TEXTS, precision="fp32", **settings)
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_first_dimensions_are_scaled_again_if_the_vectors_are(workspace: Path, normalize: bool) -> None:
+    encoded(dimensions=12, normalize=normalize)
+    expected = vectors()[:, :12]
+    expected = unit(expected) if normalize else expected
+    np.testing.assert_allclose(np.load("x.npy"), expected, atol=1e-5)
+    np.testing.assert_allclose(vectors(dimensions=12, normalize=normalize), expected, atol=1e-5)
+
+
+def test_a_model_with_a_normalize_module_gives_unit_vectors(workspace: Path) -> None:
+    encoder = Encoder.from_pretrained("tiny")
+    encoder.normalizes = True
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(TEXTS, dimensions=5), axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS, dimensions=5), unit(vectors()[:, :5]), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_codes_are_those_of_the_vectors(workspace: Path, kind: Any, suffix: str) -> None:
+    plain = np.frombuffer(encoded("plain.npy", dimensions=20, normalize=True), np.float32, offset=128).reshape(-1, 20)
+    assert encode(
+        "tiny", input="x.txt", output=f"x.{suffix}", dimensions=20, normalize=True, quantize=kind, block=5,
+        progress=False,
+    ) == (len(TEXTS), 20)  # fmt: skip
+    ranges = int8_ranges([plain]) if kind == "int8" else None
+    expected = quantize(plain, kind, ranges)
+    if suffix == "npy":
+        found = np.load("x.npy")
+    else:
+        column = pyarrow.parquet.read_table("x.parquet")["embedding"].combine_chunks()
+        found = column.flatten().to_numpy().reshape(len(TEXTS), -1)
+    assert found.dtype == {"float16": np.float16, "int8": np.int8, "binary": np.uint8}[kind]
+    assert found.shape == (len(TEXTS), 3 if kind == "binary" else 20)
+    np.testing.assert_array_equal(found, expected)
+    assert Path("x.ranges.npy").exists() == (kind == "int8")
+    if kind == "int8":
+        np.testing.assert_array_equal(np.load("x.ranges.npy"), ranges)
+    assert sorted(os.listdir()) == sorted(
+        ["tiny", f"x.{suffix}", "x.txt", "plain.npy", *["x.ranges.npy"] * (kind == "int8")]
+    )
+
+
+def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
+    encoded("x.npy", quantize="int8")
+    Path("y.txt").write_text("\n".join(TEXTS[:7]) + "\n")
+    encoded("y.npy", source="y.txt", quantize="int8", calibrate="x.ranges.npy")
+    np.testing.assert_array_equal(np.load("y.npy"), np.load("x.npy")[:7])
+    np.testing.assert_array_equal(np.load("y.ranges.npy"), np.load("x.ranges.npy"))
+    encoded("plain.npy")
+    encoded("z.npy", source="y.txt", quantize="int8", calibrate="plain.npy")  # vectors have the same ranges
+    np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
+
+
+@pytest.mark.parametrize("settings", [{}, {"calibrate": "c.npy"}], ids=["own ranges", "given ranges"])
+@pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
+@pytest.mark.long
+def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
+    workspace: Path, output: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
+    encoder = Encoder.from_pretrained("tiny")
+    monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow
+    settings = {"block": 10, "quantize": "int8", **settings}
+    expected = encoded(output, **settings)
+    ranges = Path("x.ranges.npy").read_bytes()
+    steps = 0
+    while True:
+        shutil.rmtree(f"{output}.partial", ignore_errors=True)
+        for file in (output, "x.ranges.npy"):
+            Path(file).unlink(missing_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(steps, patch)
+            try:
+                encoded(output, **settings)
+                break
+            except Killed:
+                pass
+        if Path(output).exists():  # never without its ranges
+            assert Path(output).read_bytes() == expected
+            assert Path("x.ranges.npy").read_bytes() == ranges
+        try:
+            assert encoded(output, resume=True, **settings) == expected
+        except NearfarError as error:  # killed after the output was complete
+            assert "is finished" in str(error)  # noqa: PT017
+        assert Path("x.ranges.npy").read_bytes() == ranges
+        steps += 1
+    assert steps > 20
+
+
+def test_a_resumed_run_must_have_the_same_codes(workspace: Path) -> None:
+    stopped(dimensions=12, quantize="binary")
+    for settings, message in (
+        ({"dimensions": 12}, "--quantize was binary, is None"),
+        ({"quantize": "binary"}, "--dimensions was 12, is None"),
+        ({"dimensions": 16, "quantize": "binary"}, "--dimensions was 12, is 16"),
+    ):
+        with pytest.raises(NearfarError, match=message):
+            encoded(resume=True, **settings)
+    encoded(resume=True, dimensions=12, quantize="binary")
+    np.testing.assert_array_equal(np.load("x.npy"), quantize(vectors()[:, :12], "binary"))
+    stopped(output="y.npy", quantize="int8")
+    np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
+    with pytest.raises(NearfarError, match=r"the ranges of --calibrate changed"):
+        encoded("y.npy", resume=True, quantize="int8", calibrate="c.npy")
+
+
+@pytest.mark.long
+def test_processes_truncate_too(workspace: Path) -> None:
+    encoded("x.npy", dimensions=12, quantize="int8", processes=2)
+    encoded("y.npy", dimensions=12, quantize="int8")
+    assert np.abs(np.load("x.npy").astype(int) - np.load("y.npy")).max() <= 1
+
+
+def test_int8_codes_are_within_half_a_step(workspace: Path) -> None:
+    draw = np.random.default_rng(0)
+    rows = draw.normal(size=(1000, 7)).astype(np.float32)
+    rows[:, 3] = 0.25  # a constant dimension
+    ranges = int8_ranges(np.array_split(rows, 9))
+    np.testing.assert_array_equal(ranges, [rows.min(axis=0), rows.max(axis=0)])
+    codes = quantize(rows, "int8", ranges)
+    assert codes.dtype == np.int8
+    assert {codes[:, 0].min(), codes[:, 0].max()} == {-128, 127}
+    error = np.abs(dequantize(codes, "int8", ranges) - rows)
+    steps = (ranges[1] - ranges[0]) / 255
+    assert (error <= 0.501 * steps + 1e-7).all()
+    assert error.max() > 0.4 * steps.max()
+    outside = quantize(np.array([[100.0] * 7, [-100.0] * 7]), "int8", ranges)
+    assert outside[:, [0, 1, 2]].tolist() == [[127] * 3, [-128] * 3]  # the nearest code, not one that wraps around
+
+
+def test_codes_agree_with_sentence_transformers() -> None:
+    rows = unit(np.random.default_rng(1).normal(size=(50, 24)).astype(np.float32))
+    np.testing.assert_array_equal(quantize(rows, "binary"), quantize_embeddings(rows, precision="ubinary"))
+    ranges = int8_ranges([rows])
+    theirs = quantize_embeddings(rows, precision="int8", ranges=ranges).astype(int)  # rounds down
+    assert np.abs(quantize(rows, "int8", ranges).astype(int) - theirs).max() <= 1
+    bits = dequantize(quantize(rows, "binary"), "binary", dim=24)
+    np.testing.assert_allclose(bits, np.where(rows > 0, 1, -1) / np.sqrt(24), rtol=1e-6)
+    np.testing.assert_array_equal(dequantize(quantize(rows, "float16"), "float16"), rows.astype(np.float16))
+
+
+def test_the_command_says_how_large_a_vector_is(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "encode tiny --input x.txt --output x.npy --dimensions 20 --quantize".split()
+    assert main([*flags, "binary"]) == 0
+    assert "Wrote 23 embeddings with 20 dimensions (binary, 3 bytes each) to x.npy" in capsys.readouterr().out
+
+
+def test_a_width_that_was_not_trained_is_a_warning(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder.from_pretrained("tiny")
+    encoder.matryoshka = (32, 16)
+    encoder.save_pretrained("nested")
+    encode("nested", input="x.txt", output="x.npy", dimensions=16, progress=False)
+    with pytest.warns(UserWarning, match=r"--dimensions 12: the model was trained at the widths 32, 16, not at this"):
+        encode("nested", input="x.txt", output="y.npy", dimensions=12, progress=False)
+    with pytest.raises(
+        NearfarError, match=r"--dimensions 33: must be from 1 to 32, the model's width\. It was trained"
+    ):
+        encode("nested", input="x.txt", output="z.npy", dimensions=33, progress=False)
+
+
+def test_what_is_refused(workspace: Path) -> None:
+    np.save("narrow.npy", np.zeros((3, 8)))
+    np.save("whole.npy", np.zeros((3, 32), int))
+    np.save("nan.npy", np.full((3, 32), np.nan))
+    np.save("none.npy", np.zeros((0, 32)))
+    Path("text.npy").write_text("not an array")
+    int8 = {"quantize": "int8"}
+    for settings, message in (
+        ({"quantize": "int4"}, r"quantize = 'int4': must be float16, int8, binary or none"),
+        ({"dtype": "float16", **int8}, r"--dtype float16 and --quantize int8: each sets the data type; give one\."),
+        ({"calibrate": "narrow.npy"}, r"--calibrate narrow\.npy: is for int8 embeddings; give --quantize int8"),
+        ({"calibrate": "narrow.npy", **int8}, r"its vectors have 8 dimensions, those to quantize 32"),
+        ({"calibrate": "whole.npy", **int8}, r"must hold vectors of floating point numbers"),
+        ({"calibrate": "nan.npy", **int8}, r"--calibrate nan\.npy: the ranges of int8 codes need finite vectors"),
+        ({"calibrate": "none.npy", **int8}, r"need one or more vectors, but there are none"),
+        ({"calibrate": "text.npy", **int8}, r"--calibrate text\.npy: cannot be read as a \.npy file"),
+        ({"calibrate": "missing.npy", **int8}, r"--calibrate missing\.npy: does not exist\."),
+        ({"dimensions": 33}, r"--dimensions 33: must be from 1 to 32, the model's width\."),
+        ({"dimensions": 0}, r"dimensions = 0: must be at least 1"),
+    ):
+        with pytest.raises(NearfarError, match=message):
+            encoded(**settings)
+        assert not Path("x.npy").exists()
+        assert not Path("x.npy.partial").exists()
+    Path("x.ranges.npy").write_text("mine")
+    with pytest.raises(NearfarError, match=r"--output x\.ranges\.npy: exists; replace it by --overwrite"):
+        encoded(**int8)
+    encoded(overwrite=True, **int8)
+    with pytest.raises(NearfarError, match="would overwrite the input"):
+        encoded(overwrite=True, calibrate="x.ranges.npy", **int8)
+    with pytest.raises(NearfarError, match="need the range of each dimension"):
+        quantize(np.zeros((2, 3)), "int8")
+    with pytest.raises(NearfarError, match=r"the ranges are \[2, 4\], but vectors with 3 dimensions need \[2, 3\]"):
+        quantize(np.zeros((2, 3)), "int8", np.zeros((2, 4)))
+    with pytest.raises(NearfarError, match="quantize must be one of float16, int8, binary, not 'int4'"):
+        quantize(np.zeros((2, 3)), "int4")  # type: ignore[arg-type]

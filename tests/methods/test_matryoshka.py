@@ -1,0 +1,290 @@
+"""``--matryoshka``: every method's loss at several widths against plain loops in float64, and whole runs with it."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.losses import MatryoshkaLoss, MultipleNegativesRankingLoss
+from torch import Tensor, nn
+
+from nearfar import Encoder, NearfarError
+from nearfar.cli import main
+from nearfar.commands.train.command import train
+from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.config import METHODS
+from nearfar.methods import Loss, Method
+from nearfar.methods.matryoshka import train_at_widths
+from nearfar.methods.simcse import InfoNceConfig
+from nearfar.training.display import MetricsFile
+from nearfar.training.gradients import seed_rng
+from tests.method_configs import config, write_data
+from tests.training.test_gradients import assert_close, gradients, plain
+
+DIM, WIDTHS, WEIGHTS = 32, (8, 32, 3), (0.5, 1.0, 2.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def step(run: PreparedRun) -> tuple[Method, Any]:
+    ((method, batch, _),) = next(run.mixture.epoch(0))
+    return method, batch
+
+
+def in_float64(run: PreparedRun, rows: int, views: tuple[int, ...]) -> Tensor:
+    """Random representations; heads compute in float64 too."""
+    for head in run.mixture.heads:
+        head.double()
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(rows, *views, DIM, generator=draw, dtype=torch.float64).requires_grad_()
+
+
+def compared(losses: Callable[[], Tensor], rows: Tensor, run: PreparedRun) -> tuple[Tensor, list[Tensor]]:
+    """A loss, and its gradients with respect to the rows and to the heads."""
+    parameters = [parameter for head in run.mixture.heads for parameter in head.parameters()]
+    seed_rng(5)
+    total = losses()
+    found = torch.autograd.grad(total, [rows, *parameters], allow_unused=True)
+    return total, [gradient for gradient in found if gradient is not None]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, folder: Path) -> None:
+    """The reference sets the other dimensions to zero by hand, which cosines, dot products and heads do not see."""
+    settings = config(method, folder, model=str(folder / "tiny"))
+    single, several = (
+        prepare(replace(settings, matryoshka=widths, matryoshka_weights=weights))
+        for widths, weights in ((None, None), (WIDTHS, WEIGHTS))
+    )
+    for head, other in zip(single.mixture.heads, several.mixture.heads, strict=True):
+        other.load_state_dict(head.state_dict())
+    objective, batch = step(single)
+    shape = objective.represent(objective.extract_items(batch)).shape
+    rows = in_float64(single, shape[0], tuple(shape[1:-1]))
+    in_float64(several, 1, ())
+
+    def reference() -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        state = torch.get_rng_state()
+        for width, weight in zip(WIDTHS, WEIGHTS, strict=True):
+            torch.set_rng_state(state)
+            mask = torch.zeros(DIM, dtype=torch.float64)
+            mask[:width] = 1
+            loss = objective.loss_fn(batch, rows * mask)
+            total = total + weight * loss.value
+        return total if loss.penalty is None else total + loss.penalty
+
+    expected, expected_gradients = compared(reference, rows, single)
+    ours, our_gradients = compared(lambda: step(several)[0].loss_fn(batch, rows).total, rows, several)
+    assert ours.item() == pytest.approx(expected.item(), rel=1e-9)
+    assert len(our_gradients) == len(expected_gradients)
+    assert float(our_gradients[0].abs().max()) > 1e-6
+    for one, other in zip(our_gradients, expected_gradients, strict=True):
+        assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_a_classifier_uses_the_first_columns_of_its_weight(folder: Path) -> None:
+    """The efficient variant of the paper: one linear layer on (u, v, |u - v|) for all widths, here written out."""
+    run = prepare(config("sbert", folder, head_layers=1, matryoshka=(DIM, 5)))
+    method, batch = step(run)
+    rows = in_float64(run, len(batch.sentences), ())
+    assert method.head is not None
+    weight, bias = method.head.parameters()
+    expected = 0.0
+    for width in (DIM, 5):
+        columns = [*range(width), *range(DIM, DIM + width), *range(2 * DIM, 2 * DIM + width)]
+        for premise, hypothesis, label in zip(batch.premises, batch.hypotheses, batch.labels, strict=True):
+            u, v = rows[premise, :width], rows[hypothesis, :width]
+            logits = weight[:, columns] @ torch.cat([u, v, (u - v).abs()]) + bias
+            expected += (logits.logsumexp(0) - logits[label]).item() / len(batch.labels)
+    loss = method.loss_fn(batch, rows)
+    assert loss.total.item() == pytest.approx(expected, rel=1e-9)
+    assert loss.terms.keys() == {"ce", "accuracy", "loss@32", "loss@5"}
+
+
+class Given(nn.Module):
+    """A module of sentence-transformers that returns the vectors of the features."""
+
+    def forward(self, features: dict[str, Tensor], **_: Any) -> dict[str, Tensor]:
+        return {"sentence_embedding": features["vectors"]}
+
+
+def test_it_equals_the_matryoshka_loss_of_sentence_transformers(folder: Path) -> None:
+    run = prepare(config("info-nce", folder, temperature=0.05, matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
+    method, batch = step(run)
+    rows = in_float64(run, len(batch.sentences), ())
+    ours = method.loss_fn(batch, rows).total
+    model = SentenceTransformer(modules=[Given()], device="cpu")
+    inner = MultipleNegativesRankingLoss(model, scale=20.0)
+    theirs = MatryoshkaLoss(model, inner, matryoshka_dims=list(WIDTHS), matryoshka_weights=list(WEIGHTS))
+    vectors = rows.detach().clone().requires_grad_()
+    expected = theirs([{"vectors": vectors[column]} for column in batch.columns], torch.empty(0))
+    assert ours.item() == pytest.approx(expected.item(), rel=1e-9)
+    ours.backward()
+    expected.backward()
+    assert rows.grad is not None
+    assert vectors.grad is not None
+    assert float(rows.grad.abs().max()) > 1e-3
+    assert torch.allclose(rows.grad, vectors.grad, rtol=1e-7, atol=1e-12)
+
+
+def test_angles_are_those_of_the_two_halves_of_the_first_dimensions(folder: Path) -> None:
+    """Without a head the vectors are cut, not set to zero: AnglE reads their halves as real and imaginary parts."""
+    single, several = (prepare(config("regression", folder, objective="angle", matryoshka=w)) for w in (None, (32, 9)))
+    method, batch = step(single)
+    rows = in_float64(single, len(batch.sentences), ())
+    expected = method.loss_fn(batch, rows).total + method.loss_fn(batch, rows[:, :9].clone()).total
+    found = step(several)[0].loss_fn(batch, rows).total
+    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
+
+
+def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(folder: Path) -> None:
+    run = prepare(config("sg", folder, projection="none", drift_weight=1.0, matryoshka=(32, 16)))
+    with torch.no_grad():
+        for parameter in run.encoder.parameters():
+            parameter.add_(0.1)
+    method, batch = step(run)
+    rows = torch.randn(len(batch.columns[0]), 4, DIM)
+    seed_rng(1)
+    loss = method.loss_fn(batch, rows)
+    assert loss.penalty is not None
+    assert loss.terms["drift"].item() == pytest.approx(loss.penalty.item(), rel=1e-6)
+    assert loss.penalty.item() > 1
+    contrast = loss.terms["loss@32"] + loss.terms["loss@16"]
+    assert loss.total.item() == pytest.approx((loss.penalty + contrast).item(), rel=1e-6)
+    # With the upper half of each vector a copy of the lower one, both widths have the same cosines; sg draws a layer
+    # for each sentence, so that the two losses are equal only if the draws are.
+    rows[..., 16:] = rows[..., :16]
+    terms = method.loss_fn(batch, rows).terms
+    assert float(terms["loss@32"]) == pytest.approx(float(terms["loss@16"]), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["info-nce", "scl", "bt"])
+def test_large_batches_are_computed_in_blocks(method: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = prepare(config(method, folder, model=str(folder / "tiny"), matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
+    objective, batch = step(run)
+    rows = objective.represent(objective.extract_items(batch)).detach().double().requires_grad_()
+    in_float64(run, 1, ())
+    expected, expected_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
+    monkeypatch.setattr("nearfar.objectives._contrast_targets.BLOCK", 16)
+    found, found_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
+    for one, other in zip(found_gradients, expected_gradients, strict=True):
+        assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["scl", "simcse-unsup", "sg-opt", "bt", "info-nce", "supcon-text"])
+def test_micro_batches_give_the_gradient_of_the_batch(method: str, folder: Path) -> None:
+    run = prepare(config(method, folder, model=str(folder / "tiny"), matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
+    parts = next(run.mixture.epoch(0))
+    expected = plain(run, parts)
+    for micro_batch in (None, 3):
+        assert_close(gradients(run, parts, micro_batch), expected)
+
+
+class Killed(BaseException):
+    """The end of a process in the middle of a step."""
+
+
+@pytest.mark.long
+def test_a_run_records_its_widths_and_resumes_to_the_same_bits(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = tmp_path / "second.toml"
+    second.write_text(f'method = "scl"\ndata = ["{(folder / "nli.tsv").as_posix()}"]\n')
+    settings = config("info-nce", folder, matryoshka=(16, 32), micro_batch=4, epochs=2, second=str(second))
+    train(replace(settings, output=str(tmp_path / "whole")))
+    write = MetricsFile.on_step
+
+    def kill(self: MetricsFile, report: Any) -> None:
+        write(self, report)
+        if report.step == 4:
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "on_step", kill)
+        with pytest.raises(Killed):
+            train(replace(settings, output=str(tmp_path / "killed")))
+    train(replace(settings, output=str(tmp_path / "killed")), resume=True)
+    whole, killed = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "killed"))
+    assert whole.read_bytes() == killed.read_bytes()
+
+    assert "matryoshka = [\n    16,\n    32,\n]" in (tmp_path / "whole" / "config.toml").read_text()
+    record = json.loads((tmp_path / "whole" / "run.json").read_text())
+    assert record["config"]["matryoshka"] == [16, 32]
+    assert "matryoshka: the loss on the first 16 (weight 1) and 32 (weight 1) of 32 dimensions" in record["data"]
+    logged = json.loads((tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()[1])
+    assert {"info-nce.loss@16", "info-nce.loss@32", "scl.loss@16", "scl.loss@32"} <= logged.keys()
+
+    folder_of_model = tmp_path / "whole" / "model"
+    encoder = Encoder.from_pretrained(folder_of_model)
+    assert encoder.matryoshka == (32, 16)
+    assert "The first 16 dimensions were trained to be embeddings of their own" in (
+        folder_of_model / "README.md"
+    ).read_text(encoding="utf-8")
+    texts = ["the dog runs .", "a cat sleeps in the park ."]
+    theirs = SentenceTransformer(str(folder_of_model), device="cpu", truncate_dim=16).encode(texts)
+    assert np.allclose(encoder.encode(texts, dimensions=16, precision="fp32"), theirs, atol=1e-5)
+    encoder.save_pretrained(tmp_path / "again")
+    assert Encoder.from_pretrained(tmp_path / "again").matryoshka == (32, 16)
+
+
+@pytest.fixture
+def toy() -> Method:
+    return Method(
+        "toy",
+        None,
+        lambda batch: batch,
+        lambda items: items,
+        lambda _, rows: Loss(rows.sum(), {}),
+        lambda _: [],  # type: ignore[arg-type, return-value]
+    )
+
+
+def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def settings(**values: Any) -> InfoNceConfig:
+        return InfoNceConfig(output="x", **values)
+
+    assert train_at_widths(toy, settings(), 32) is toy
+    with pytest.raises(NearfarError, match=r"^--matryoshka 64 8: the embeddings have 32 dimensions; give widths of at"):
+        train_at_widths(toy, settings(matryoshka=(64, 8)), 32)
+    with pytest.raises(NearfarError, match=r"the loss of toy is not defined on the first dimensions of embeddings"):
+        train_at_widths(replace(toy, embeddings=False), settings(matryoshka=(8,)), 32)
+    with pytest.raises(NearfarError, match=r"toy represents an item by \[2\] numbers, not by an embedding with 32"):
+        train_at_widths(toy, settings(matryoshka=(8,)), 32).loss_fn(None, torch.ones(3, 2))
+    for values, message in (
+        ({"matryoshka": ()}, "--matryoshka : give one or more widths, each once."),
+        ({"matryoshka": (8, 8)}, "--matryoshka 8 8: give one or more widths, each once."),
+        (
+            {"matryoshka": (8, 4), "matryoshka_weights": (1.0,)},
+            "must be one weight for each width of --matryoshka (8 4)",
+        ),
+        ({"matryoshka_weights": (1.0,)}, "must be one weight for each width of --matryoshka (which is not given)"),
+        ({"matryoshka": 8}, "--matryoshka 8: must be a list, as in [1, 2]."),
+        ({"matryoshka": ("8",)}, "must be a list of whole numbers."),
+    ):
+        with pytest.raises(NearfarError) as caught:
+            settings(**values)
+        assert message in str(caught.value)
+
+    flags = [
+        *("--model", str(folder / "tiny"), "--data", str(folder / "triplets.tsv"), "--output", str(tmp_path / "run")),
+        *("--evaluate-on", str(folder / "dev.tsv"), "--batch-size", "10", "--dry-run"),
+    ]
+    assert main(["train", "info-nce", *flags, "--matryoshka", "16,8", "--matryoshka-weights", "1,0.25"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "matryoshka: the loss on the first 16 (weight 1) and 8 (weight 0.25) of 32 dimensions" in out
+    assert "matryoshka: no loss trains the dimensions after the first 16" in out
+    assert main(["train", "info-nce", *flags, "--matryoshka", "16,64"]) == 2
+    assert "--matryoshka 16 64: the embeddings have 32 dimensions" in capsys.readouterr().err
+    assert main(["train", "info-nce", *flags, "--matryoshka", "16,x"]) == 2
+    assert "--matryoshka 16,x: must be a whole number or none." in capsys.readouterr().err
