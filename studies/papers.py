@@ -11,6 +11,7 @@ workers run cells in parallel; a study that was stopped goes on.
 import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 
 from common import HERE, nearfar, results_of
@@ -45,23 +46,25 @@ def main() -> None:
     else:
         if options.start is None:
             parser.error("run needs --start FOLDER")
-        for name in options.only or table_names():
-            run(name, options.start, options.workers)
+        failed = [name for name in options.only or table_names() if not run(name, options.start, options.workers)]
+        if failed:
+            raise SystemExit(f"Not finished: {', '.join(failed)}.")
 
 
-def run(name: str, start: str, workers: int) -> None:
-    """Run a table, and keep its record and its plots."""
+def run(name: str, start: str, workers: int) -> bool:
+    """Run a table, and keep its record and its plots; returns whether all its cells are finished."""
     if (RESULTS / name / "study.json").exists():
-        return
-    nearfar(
-        name,
-        "reproduce",
-        name,
-        *("--scale", "here", "--start", start, "--output", str(OUTPUT), "--workers", str(workers)),
-    )
+        return True
+    flags = ("--scale", "here", "--start", start, "--output", str(OUTPUT), "--workers", str(workers))
+    try:
+        nearfar(name, "reproduce", name, *flags)
+    except SystemExit as error:  # the other tables need none of its cells
+        print(error, file=sys.stderr)
+        return False
     (RESULTS / name).mkdir(parents=True, exist_ok=True)
     for file in ("study.json", *(plot.name for plot in (OUTPUT / name).glob("*.svg"))):
         shutil.copyfile(OUTPUT / name / file, RESULTS / name / file)
+    return True
 
 
 def estimate() -> None:
