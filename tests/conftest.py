@@ -1,6 +1,7 @@
 """Fixtures of several test folders; one thread per worker, because tiny tensors gain nothing from more."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import pytest
 # Before torch is imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["NEARFAR_PRECISION"] = "fp32"  # what auto resolves to in tests, the same on every machine
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell script; programs inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
