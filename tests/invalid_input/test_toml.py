@@ -81,7 +81,7 @@ KEYS: dict[str, tuple[bytes, str]] = {
     ),
     "key of fine-tuning": (HEAD + b"noise_rate = 0.1", "no key is called 'noise_rate'"),
     "flag that is no setting": (HEAD + b"resume = true", "no key is called 'resume'"),
-    "another flag that is none": (HEAD + b"seeds = [1, 2]", "no key is called 'seeds'"),
+    "another flag that is none": (HEAD + b"seeds = [1, 2]", "seeds was replaced by studies"),
 }
 VALUES: list[tuple[bytes, str, str]] = [
     # head, line, expected message

@@ -73,7 +73,8 @@ def test_the_loss_by_hand_in_value_and_gradient(weight, temperature):
 def test_the_terms_of_the_loss_by_hand():
     table, head, method = build()
     (batch,) = method.batches.epoch(0)
-    total, terms = method.loss(batch)
+    loss = method.loss(batch)
+    total, terms = loss.total, loss.terms
     rows = [((batch.sentences[text],), label) for text, label in zip(batch.columns[0], batch.targets, strict=True)]
     assert terms.keys() == {"ce", "scl", "accuracy"}
     assert terms["ce"].item() == pytest.approx(by_hand(table, head, rows, 0.0, 0.3).item(), abs=1e-6)
@@ -228,7 +229,8 @@ def test_weight_0_trains_like_the_loss_of_transformers(tmp_path):
 def test_scores_are_learned_by_squared_error():
     table, head, method = build(labels=[0.5, 1.0, 2.25, 3.0, 0.0, 5.0, 4.0], outputs=1, label_names=())
     (batch,) = method.batches.epoch(0)
-    total, terms = method.loss(batch)
+    loss = method.loss(batch)
+    total, terms = loss.total, loss.terms
     outputs = [head(table([(batch.sentences[text],)]))[0, 0] for text in batch.columns[0]]
     expected = sum((output - score) ** 2 for output, score in zip(outputs, batch.targets, strict=True)) / 7
     torch.testing.assert_close(total.double(), expected, atol=1e-5, rtol=0)

@@ -56,7 +56,9 @@ def compared(losses: Callable[[], Tensor], rows: Tensor, run: PreparedRun) -> tu
     return total, [gradient for gradient in found if gradient is not None]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if name != "distill"]
+)  # fits all dimensions of the teacher
 def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, folder: Path) -> None:
     """The reference sets the other dimensions to zero by hand, which cosines, dot products and heads do not see."""
     settings = config(method, folder, model=str(folder / "tiny"))

@@ -23,7 +23,7 @@ def model_of_run(folder: Path) -> Path:
         if not (folder / "model").is_dir():
             raise NearfarError(f"{folder}: is a finished run, but its folder model is missing; train it again.")
         return folder / "model"
-    if (folder / "run" / "run.json").is_file():
+    if (folder / "job.json").is_file() and (folder / "run" / "run.json").is_file():
         raise NearfarError(f"{folder}: is the folder of a job of a study; name its run folder, {folder / 'run'}.")
     seeds = sorted(one.name for one in folder.glob("seed-*") if (one / "config.toml").is_file())
     if seeds or (folder / "group.json").is_file():

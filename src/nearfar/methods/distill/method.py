@@ -71,7 +71,7 @@ def distill(
             total = total + config.vector_weight * terms["vectors"]
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
-    return Method("distill", batches, _sentences, embed, loss_fn, _describe, head)
+    return Method("distill", batches, _sentences, embed, loss_fn, _describe, head, embeddings=False)
 
 
 def _sentences(batch: TextBatch) -> list[str]:
