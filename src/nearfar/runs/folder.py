@@ -23,6 +23,7 @@ from nearfar.runs.records import (
     INPUTS,
     PRECISION,
     RUN_INFO,
+    SECOND,
     read_input_fingerprints,
 )
 from nearfar.types import NearfarError
@@ -30,7 +31,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
-LEFTOVERS = frozenset({LOCK, INPUTS, "second.toml", *(f"{name}.new" for name in (CONFIG, INPUTS, "second.toml"))})
+LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
 """Files that a run may leave if it is killed before config.toml is written, beside those in ``held_out/``."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
 FindDifferences: TypeAlias = Callable[[Path], list[str]]

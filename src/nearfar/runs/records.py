@@ -6,7 +6,7 @@ from typing import Any
 from nearfar.disk import read_json
 from nearfar.types import NearfarError
 
-CONFIG, INPUTS, RUN_INFO = "config.toml", "inputs.json", "run.json"
+CONFIG, SECOND, INPUTS, RUN_INFO = "config.toml", "second.toml", "inputs.json", "run.json"
 HELD_OUT, HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING = "held_out", "held_out.json", "rows.tsv", "training.tsv"
 HELD_OUT_FILES = frozenset({HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING})
 """The folder of held-out rows, and the files that are written there before the first step; see

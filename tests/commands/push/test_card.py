@@ -1,5 +1,6 @@
 """Model cards: metadata, training, scores, citation, and what must not be in them."""
 
+import json
 from pathlib import Path
 
 import huggingface_hub
@@ -60,6 +61,35 @@ def test_named_data_and_base_models_are_linked(tmp_path: Path) -> None:
     assert "Licence of `snli`: CC BY-SA 4.0" in text
     assert "from `owner/base`" in text
     assert 'SentenceTransformer("me/mine")' in text
+
+
+def test_paths_of_a_second_objective_are_left_out(tmp_path: Path) -> None:
+    private = tmp_path / "private"
+    private.mkdir()
+    for name in ("first", "second"):
+        (private / f"{name}.txt").write_text("\n".join(sentences(60, seed=len(name))) + "\n")
+    tiny, teacher = str(save_tiny(private / "start")), str(save_tiny(private / "teacher", seed=1))
+    (private / "second.toml").write_text(
+        f'method = "distill"\nteacher = {json.dumps(teacher)}\ndata = [{json.dumps(str(private / "second.txt"))}]\n'
+    )
+    pairs = zip(sentences(20, seed=5), sentences(20, seed=6), strict=True)
+    lines = [f"{number % 5}\t{first}\t{second}" for number, (first, second) in enumerate(pairs)]
+    (private / "pairs.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n")
+    train(
+        "simcse-unsup",
+        model=tiny,
+        data=str(private / "first.txt"),
+        second=str(private / "second.toml"),
+        evaluate_on=str(private / "pairs.tsv"),
+        max_steps=1,
+        batch_size=8,
+        output=str(tmp_path / "run"),
+    )
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "distill: teacher teacher: " in card
+    assert "distill: second.txt: " in card
+    assert "on pairs" in card
+    assert "private" not in card
 
 
 def test_a_classifier(tmp_path: Path) -> None:

@@ -218,7 +218,8 @@ def _as_list(value: Any) -> list[Any]:
 
 def _paths(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[str]:
     """Texts in a card that may be paths: settings of the run, and tasks that are files."""
-    found = [str(path) for key in PATHS for path in _as_list(run.config.get(key))] if run else []
+    configs = [run.config, run.second] if run else []
+    found = [str(path) for config in configs for key in PATHS for path in _as_list(config.get(key))]
     for result in [*([run.test] if run and run.test else []), *results]:
         found += [*result.tasks, *(result.transfer.tasks if result.transfer else ()), *(result.retrieval or ())]
     return found

@@ -1,16 +1,15 @@
 """Reads what a finished run recorded about itself, for its model card."""
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from nearfar.config.files import read_toml
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.registry import find_entry
 from nearfar.runs.held_out import COMPARISON
-from nearfar.runs.records import CONFIG, HELD_OUT, RUN_INFO, read_run_info
-from nearfar.types import NearfarError
+from nearfar.runs.records import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 
 
 @dataclass(frozen=True)
@@ -25,6 +24,8 @@ class RunRecords:
     test: EvaluationResult | None
     """Scores of a fine-tuned classifier on its test rows."""
     is_classifier: bool
+    second: Mapping[str, Any]
+    """Settings of its second objective, as second.toml has them; empty without one."""
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -42,17 +43,15 @@ def read_run_records(model: Path) -> RunRecords | None:
     folder = model.parent
     if model.name != "model" or not (folder / RUN_INFO).is_file() or not (folder / CONFIG).is_file():
         return None
-    try:
-        method = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8")).get("method")
-    except (OSError, ValueError) as error:
-        raise NearfarError(f"{folder / CONFIG}: cannot be read: {error}") from error
+    method = read_toml(folder / CONFIG).get("method")
     entry = find_entry(method) if isinstance(method, str) else None
     is_classifier = entry is not None and entry.command == "finetune"
-    comparison, test = folder / HELD_OUT / COMPARISON, folder / "result.json"
+    comparison, test, second = folder / HELD_OUT / COMPARISON, folder / "result.json", folder / SECOND
     return RunRecords(
         method=str(method),
         info=read_run_info(folder),
         held_out=ComparisonResult.load(comparison) if comparison.is_file() else None,
         test=EvaluationResult.load(test) if is_classifier and test.is_file() else None,
         is_classifier=is_classifier,
+        second=read_toml(second) if second.is_file() else {},
     )

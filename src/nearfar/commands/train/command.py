@@ -25,7 +25,7 @@ from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.held_out import held_out_files
 from nearfar.runs.precision import resolve_run_precision
-from nearfar.runs.records import read_run_info
+from nearfar.runs.records import SECOND, read_run_info
 from nearfar.runs.seen import seen_hashes
 from nearfar.types import NearfarError
 
@@ -215,7 +215,7 @@ def _settings_files(config: TrainConfig) -> dict[str, str]:
 
     second = second_objective_config(config)
     files = {"config.toml": dump_toml(config)}
-    return files | ({} if second is None else {"second.toml": dump_toml(second, without=SHARED_SETTINGS)})
+    return files | ({} if second is None else {SECOND: dump_toml(second, without=SHARED_SETTINGS)})
 
 
 def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
@@ -246,7 +246,7 @@ def _other_second(config: TrainConfig, folder: Path) -> list[str]:
     """``["second"]`` if the run in ``folder`` has another second objective, else an empty list."""
     from nearfar.commands.train.second_objective import second_objective_config
 
-    file = folder / "second.toml"
+    file = folder / SECOND
     differs = file.exists() and second_objective_config(config) != second_objective_config(
         replace(config, second=str(file))
     )
