@@ -114,17 +114,18 @@ def test_a_static_student_is_distilled_and_resumed(tmp_path: Path) -> None:
 
 def test_the_command_prints_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "made" / "here").mkdir(parents=True)  # an empty folder
+    (tmp_path / "made" / "here.new").mkdir()  # of somebody else
     assert main(["static", str(model), "--output", str(tmp_path / "made" / "here"), "--dim", "6"]) == 0
     count = len(Encoder.from_pretrained(model).tokenizer)
     assert f"Wrote vectors of {count} tokens with 6 dimensions to" in capsys.readouterr().out
-    assert not (tmp_path / "made" / "here.new").exists()
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["here", "here.new"]
 
 
 def test_unusable_models_and_outputs_are_refused(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(NearfarError, match=r"--output .*tiny: exists; choose another folder"):
+    with pytest.raises(NearfarError, match=r"--output .*tiny: already exists; choose another folder"):
         static(model, output=model)
     (tmp_path / "file").write_text("x")
-    with pytest.raises(NearfarError, match=r"--output .*file: exists; choose another folder"):
+    with pytest.raises(NearfarError, match=r"--output .*file: already exists; choose another folder"):
         static(model, output=tmp_path / "file")
     with pytest.raises(NearfarError, match="there is no such model folder"):
         static(tmp_path / "nowhere", output=tmp_path / "static")

@@ -1,6 +1,5 @@
 """``nearfar static``: an encoder -> a static encoder, whose vectors are the encoder's embeddings of single tokens."""
 
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,7 +10,7 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.static import StaticConfig
-from nearfar.disk import apply_umask, disk_errors, path_errors
+from nearfar.disk import check_new_folder, new_folder, path_errors
 from nearfar.encoder.device import check_device
 from nearfar.encoder.precision import check_precision, resolve
 from nearfar.types import NearfarError
@@ -52,8 +51,7 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
             is not finite.
     """
     output = Path(config.output)
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise NearfarError(f"--output {output}: exists; choose another folder.")
+    check_new_folder(output)
     check_device(config.device)
     check_precision(config.precision)
     from nearfar.encoder.encoder import Encoder
@@ -128,18 +126,10 @@ def _projected(
 
 
 def _write(encoder: "Encoder", table: Float[np.ndarray, "tokens width"], output: Path) -> None:
-    """Write the folder aside, and then rename it."""
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.encoder_folder import static_components
 
     made = Encoder(static_components(table, encoder.tokenizer, normalize=encoder.normalizes))
     made.seen = encoder.seen
-    fresh = output.with_name(output.name + ".new")
-    with disk_errors(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(fresh, ignore_errors=True)
+    with new_folder(output) as fresh:
         made.save_pretrained(fresh)
-        apply_umask(fresh)
-        if output.is_dir():
-            output.rmdir()
-        fresh.rename(output)

@@ -1,6 +1,7 @@
 """Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
 
 from nearfar.disk.checks import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import CARD_MARK, model_of_run
 from nearfar.disk.reading import read_json, read_text
@@ -14,6 +15,7 @@ __all__ = [
     "FolderBusyError",
     "SeenHashes",
     "apply_umask",
+    "check_new_folder",
     "check_output_path",
     "disk_errors",
     "flush",
@@ -21,6 +23,7 @@ __all__ = [
     "flush_tree",
     "folder_lock",
     "model_of_run",
+    "new_folder",
     "path_errors",
     "read_json",
     "read_seen",

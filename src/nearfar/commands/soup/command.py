@@ -1,7 +1,5 @@
 """``nearfar soup``: averages the weights of models into one model."""
 
-import os
-import tempfile
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +16,7 @@ from nearfar.commands.soup.models import (
 from nearfar.commands.soup.result import SOUP_FILE, Ingredient, SoupResult
 from nearfar.config.calls import accepts_settings
 from nearfar.config.soup import SoupConfig
-from nearfar.disk import SeenHashes, apply_umask, disk_errors, flush_tree, path_errors
+from nearfar.disk import SeenHashes, check_new_folder, new_folder, path_errors
 from nearfar.encoder.device import check_device
 from nearfar.encoder.precision import check_precision
 from nearfar.evaluation.results import provenance
@@ -60,7 +58,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
         raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
     check_device(config.device)
     check_precision(config.precision)
-    _check_output(output)
+    check_new_folder(output)
     sources = locate_models(names)
 
     from nearfar.commands.train.dev import load_dev_pairs
@@ -97,18 +95,6 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     encoder.seen = _seen(used, dev) if config.fingerprints else None
     _save(encoder, result, output)
     return result
-
-
-def _check_output(output: Path) -> None:
-    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        raise NearfarError(f"--output {output}: already exists; choose another folder.")
-    if not output.name or output.name == "..":
-        raise NearfarError(f"--output {output}: name a new folder.")
-    parent = next(folder for folder in output.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise NearfarError(f"--output {output}: {parent} is a file, not a folder.")
-    if not os.access(parent, os.W_OK):
-        raise NearfarError(f"--output {output}: the folder {parent} is not writable; choose another folder.")
 
 
 def _average(
@@ -186,15 +172,7 @@ def _warn_of_different_starts(used: list[Source]) -> None:
 
 
 def _save(encoder: "Encoder", result: SoupResult, output: Path) -> None:
-    """Write the model folder beside its place, then rename it: a kill leaves no half of it."""
-    with disk_errors(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
-            fresh = Path(temporary, "model")
-            encoder.save_pretrained(fresh)
-            (fresh / SOUP_FILE).write_text(format_json(result.to_dict()) + "\n", encoding="utf-8")
-            apply_umask(fresh)
-            flush_tree(fresh)
-            if output.is_dir():
-                output.rmdir()
-            fresh.rename(output)
+    """Write the model folder and the record of its models."""
+    with new_folder(output) as fresh:
+        encoder.save_pretrained(fresh)
+        (fresh / SOUP_FILE).write_text(format_json(result.to_dict()) + "\n", encoding="utf-8")

@@ -1,0 +1,50 @@
+"""Output folders of one step: checked before the work, written aside, and renamed when they are complete."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from nearfar.disk.checks import path_errors
+from nearfar.disk.writing import apply_umask, disk_errors, flush_tree
+from nearfar.types import NearfarError
+
+
+@path_errors()
+def check_new_folder(output: Path, *, flag: str = "--output") -> None:
+    """Raise an error now if ``output`` could not become a new folder at the end of a long computation.
+
+    Missing parent folders are made later, by :func:`new_folder`. An empty folder counts as new.
+
+    Raises:
+        NearfarError: it exists and is no empty folder, has no name, or is in a file or an unwritable folder.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
+    if not output.name or output.name == "..":
+        raise NearfarError(f"{flag} {output}: name a new folder.")
+    parent = next(folder for folder in output.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise NearfarError(f"{flag} {output}: {parent} is a file, not a folder.")
+    if not os.access(parent, os.W_OK):
+        raise NearfarError(f"{flag} {output}: the folder {parent} is not writable; choose another folder.")
+
+
+@contextmanager
+def new_folder(output: Path) -> Iterator[Path]:
+    """A folder to write into, which becomes ``output`` at the end of the block; a kill leaves no half of it there.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written; ``output`` is no longer free.
+    """
+    with disk_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
+            fresh = Path(temporary, "folder")
+            yield fresh
+            apply_umask(fresh)
+            flush_tree(fresh)
+            if output.is_dir():
+                output.rmdir()
+            fresh.rename(output)
