@@ -11,28 +11,13 @@ from safetensors.torch import load_file
 
 from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig
-from nearfar.training.display import MetricsFile
 from tests.gpu.devices import on_each_device
+from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config
 
 pytestmark = pytest.mark.long
 
 RESUMED = ("scl", "simcse-unsup", "sg-opt", "info-nce", "regression")
-
-
-def killed(settings: TrainConfig, *, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run until an error after a step; progress since the last checkpoint is lost."""
-    write = MetricsFile.on_step
-
-    def fail(self: MetricsFile, report: Any) -> None:
-        write(self, report)
-        if report.step == after:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", fail)
-        with pytest.raises(KeyboardInterrupt):
-            train(settings)
 
 
 def run_outputs(settings: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
@@ -83,7 +68,7 @@ def test_a_resumed_run_ends_bit_identical(
         replace(full, output=str(tmp_path / "o"), seed=2),
     )
     train(full)
-    killed(interrupted, after=5, monkeypatch=monkeypatch)
+    interrupt_at_step(5, monkeypatch, lambda: train(interrupted))
     assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
     assert train(interrupted, resume=True).steps == 7
     lines, weights = run_outputs(full)

@@ -27,8 +27,8 @@ from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.encoder.teacher import TeacherVectors
-from nearfar.training.display import MetricsFile
 from nearfar.training.loop import Interrupted
+from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, write_data
 from tests.tiny import save_tiny, sentences
 
@@ -71,21 +71,6 @@ def same_weights(one: Path, other: Path) -> bool:
     return all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
 
 
-def stop_after(step: int, monkeypatch: pytest.MonkeyPatch, settings: TrainConfig) -> None:
-    """Start a run that a power cut ends after a step."""
-    write = MetricsFile.on_step
-
-    def kill(self: MetricsFile, report: Any) -> None:
-        write(self, report)
-        if report.step == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", kill)
-        with pytest.raises(KeyboardInterrupt):
-            train(settings)
-
-
 def stop_in_block(number: int, monkeypatch: pytest.MonkeyPatch, settings: TrainConfig) -> None:
     """Start a run, and press Ctrl-C while the teacher encodes a block, counted from 0."""
     encode, calls = TeacherVectors.encode, []
@@ -120,7 +105,7 @@ def test_the_teacher_is_run_once_and_its_file_is_removed_at_the_end(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
 ) -> None:
     settings = distill(folder, tmp_path)
-    stop_after(4, monkeypatch, settings)
+    interrupt_at_step(4, monkeypatch, lambda: train(settings))
     (file,) = (tmp_path / "run").glob("teacher-*")
     assert encoded == [0, 7, 14, 21, 28]
     vectors = np.load(file)
@@ -159,7 +144,7 @@ def test_a_damaged_file_is_computed_again(
 ) -> None:
     settings = distill(folder, tmp_path)
     train(replace(settings, output=str(tmp_path / "whole")))
-    stop_after(4, monkeypatch, settings)
+    interrupt_at_step(4, monkeypatch, lambda: train(settings))
     (file,) = (tmp_path / "run").glob("teacher-*")
     encoded.clear()
     if damage == "missing":
@@ -179,7 +164,7 @@ def test_a_changed_teacher_or_text_stops_the_resumed_run(
     shutil.copytree(folder / "teacher", tmp_path / "mine")
     shutil.copy(folder / "sentences.txt", tmp_path / "mine.txt")
     settings = distill(folder, tmp_path, teacher=str(tmp_path / "mine"), data=(str(tmp_path / "mine.txt"),))
-    stop_after(2, monkeypatch, settings)
+    interrupt_at_step(2, monkeypatch, lambda: train(settings))
     save_tiny(tmp_path / "mine", seed=7)
     with pytest.raises(NearfarError, match=r"run: --teacher .*mine changed since this run started"):
         train(settings, resume=True)
@@ -213,7 +198,7 @@ def test_a_projected_student_resumes_bit_identical(
 ) -> None:
     settings = distill(folder, tmp_path, teacher=str(folder / "wide"), vector_projection=projection)
     train(replace(settings, output=str(tmp_path / "whole")))
-    stop_after(5, monkeypatch, replace(settings, max_steps=6))
+    interrupt_at_step(5, monkeypatch, lambda: train(replace(settings, max_steps=6)))
     train(replace(settings, max_steps=6), resume=True)
     train(replace(settings, max_steps=6, output=str(tmp_path / "full")))
     assert losses(tmp_path / "run") == losses(tmp_path / "full")
@@ -279,7 +264,7 @@ def test_two_teachers_have_a_file_each(folder: Path, tmp_path: Path, monkeypatch
     data = [str(folder / "sentences.txt")]
     second = second_file(tmp_path / "two.toml", method="distill", data=data, teacher=str(folder / "tiny"), limit=20)
     settings = distill(folder, tmp_path, second=second)
-    stop_after(2, monkeypatch, settings)
+    interrupt_at_step(2, monkeypatch, lambda: train(settings))
     shapes = sorted(np.load(file).shape for file in (tmp_path / "run").glob("teacher-*.npy"))
     assert shapes == [(20, 32), (31, 32)]
     train(settings, resume=True)
@@ -365,7 +350,7 @@ def test_agreement_with_the_teacher_on_held_out_sentences_chooses_the_step(
     settings = replace(settings, keep="best", evaluate_every=1)
     planned = plan(settings)
     assert any("sentences, Spearman of the student's cosines" in fact for fact in planned.facts)
-    stop_after(4, monkeypatch, settings)
+    interrupt_at_step(4, monkeypatch, lambda: train(settings))
     result = train(settings, resume=True)
     assert (result.metric, result.dev) == ("spearman", "the held-out sentences")
     assert result.start_score is not None

@@ -4,7 +4,6 @@ import io
 import json
 import math
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from nearfar.commands.train.prepare import prepare
 from nearfar.config import METHODS, TrainConfig, dump_toml
 from nearfar.encoder.heads import ProjectionHead
 from nearfar.evaluation import geometry_measures as geometry
-from nearfar.training.display import MetricsFile
+from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
@@ -81,21 +80,6 @@ def assert_same_run(one: str, other: str) -> None:
         assert ours[file].keys() == theirs[file].keys()  # type: ignore[attr-defined]
         for name in ours[file]:
             assert torch.equal(ours[file][name], theirs[file][name]), f"{file} {name}"
-
-
-def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, run_command: Callable[[], object]) -> None:
-    """Run a command and kill it, like a power cut, before the results of a step are saved."""
-    write = MetricsFile.on_step
-
-    def kill(self: MetricsFile, report: Any) -> None:
-        write(self, report)
-        if report.step == step:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", kill)
-        with pytest.raises(KeyboardInterrupt):
-            run_command()
 
 
 def terms_of_the_loss(settings: TrainConfig) -> set[str]:
