@@ -21,7 +21,7 @@ class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
     similarity: Literal["cosine", "dot"] = "cosine"
     """cosine, or dot."""
     order_weight: Weight = 1.0
-    """Weight of the order loss; 0 for InfoNCE alone. With ORDER_PAIRS batch, whose loss is larger, 0.1 is usual."""
+    """Weight of the order loss; 0 for InfoNCE alone. With ORDER_PAIRS batch, whose loss is a sum, start with 0.1."""
     order_pairs: Literal["within-premise", "batch"] = "within-premise"
     """Hypotheses that the order loss compares: those of the same premise, each pair for itself (RankNet), or all of the
     batch in one sum (CoSENT)."""
