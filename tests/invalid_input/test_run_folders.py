@@ -129,5 +129,8 @@ def test_a_group_of_runs_of_an_earlier_version_is_named(workspace: Path, argv: s
 def test_the_folder_of_a_job_of_a_study_is_named(workspace: Path, argv: str) -> None:
     Path("job").mkdir()
     Path("run").rename("job/run")
+    Path("job/job.json").write_text("{}", encoding="utf-8")
     assert_refused(argv.split(), "job: is the folder of a job of a study; name its run folder, job/run.")
     assert run_cli([word.replace("job", "job/run") for word in argv.split()]).status == 0
+    Path("job/job.json").unlink()  # any folder may hold one named run
+    assert "of a study" not in run_cli(argv.split()).err
