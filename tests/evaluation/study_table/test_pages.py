@@ -371,3 +371,11 @@ def test_what_a_scale_changes_is_said_in_words():
 @pytest.mark.parametrize(("p", "text"), [(0.00004, "<0.0001"), (0.0001, "0.0001"), (0.5, "0.5000"), (1.0, "1.0000")])
 def test_p_values(p, text):
     assert p_value(p) == text
+
+
+def test_columns_of_printed_numbers_are_shown_if_there_are_any() -> None:
+    headers = [line for line in study_markdown(numbers_study(SMALL, **SMALL_STUDY)).splitlines() if "| runs" in line]
+    assert any("| paper | ours − paper |" in line for line in headers)
+    plain = study_markdown(numbers_study(SMALL, compare=[["scl", "ce"]]))
+    assert not [line for line in plain.splitlines() if line.startswith("|") and "paper" in line]
+    assert "| p, test data | Holm | p, runs | Holm |" in plain

@@ -20,6 +20,8 @@ from nearfar.evaluation.study_table.orderings import orderings_markdown
 from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED
 from nearfar.evaluation.study_table.text import escape, markdown_rows, p_value
 
+_OF_PAPER = ("paper", "ours − paper")
+"""Columns of numbers that a paper printed, and their difference to ours."""
 _MAX_INTERVALS = 60
 """Lines of the table of intervals on a page; a longer one is only in table.csv."""
 
@@ -162,7 +164,7 @@ def _intervals(table: StudyTable, layout: Layout, head: str) -> list[str]:
             )
     if not rows or len(rows) > _MAX_INTERVALS:
         return []
-    header = ["", "column", "runs", "mean", "sd", "95% interval", "by", "paper", "ours − paper"]
+    header, rows = _without_paper(["", "column", "runs", "mean", "sd", "95% interval", "by", *_OF_PAPER], rows)
     return [
         f"{head}# Intervals",
         "",
@@ -172,6 +174,12 @@ def _intervals(table: StudyTable, layout: Layout, head: str) -> list[str]:
         "(other test data).",
         "",
     ]
+
+
+def _without_paper(header: list[str], rows: list[list[str]]) -> tuple[list[str], list[list[str]]]:
+    """A table without its columns of printed numbers if it has no printed number."""
+    kept = [place for place, name in enumerate(header) if name not in _OF_PAPER or any(row[place] for row in rows)]
+    return [header[place] for place in kept], [[row[place] for place in kept] for row in rows]
 
 
 def _comparisons(table: StudyTable, layout: Layout, head: str) -> list[str]:
@@ -189,7 +197,8 @@ def _comparisons(table: StudyTable, layout: Layout, head: str) -> list[str]:
                 *_p(row.seeds),
             ]
         )
-    header = ["", "column", "difference [95%]", "paper", "p, test data", "Holm", "p, runs", "Holm"]
+    header = ["", "column", "difference [95%]", _OF_PAPER[0], "p, test data", "Holm", "p, runs", "Holm"]
+    header, rows = _without_paper(header, rows)
     tests = dict.fromkeys(test.test for row in table.comparisons for test in (row.pairs, row.seeds) if test)
     lines = [f"{head}# Comparisons", "", *markdown_rows(header, rows, left=2), ""]
     if tests:
