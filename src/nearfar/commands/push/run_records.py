@@ -47,11 +47,12 @@ def read_run_records(model: Path) -> RunRecords | None:
     entry = find_entry(method) if isinstance(method, str) else None
     is_classifier = entry is not None and entry.command == "finetune"
     comparison, test, second = folder / HELD_OUT / COMPARISON, folder / "result.json", folder / SECOND
+    info = read_run_info(folder)
     return RunRecords(
         method=str(method),
-        info=read_run_info(folder),
+        info=info,
         held_out=ComparisonResult.load(comparison) if comparison.is_file() else None,
         test=EvaluationResult.load(test) if is_classifier and test.is_file() else None,
         is_classifier=is_classifier,
-        second=read_toml(second) if second.is_file() else {},
+        second=read_toml(second) if info["config"].get("second") else {},
     )
