@@ -96,15 +96,17 @@ class RunFolder(ExitStack):
         return state
 
     def verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
-        """Record an input and compare it with the one that the run started with.
+        """Record an input and compare it with the one that the run started with, and with that of other processes.
 
         Raises:
-            NearfarError: the input has changed.
+            NearfarError: the input has changed, or differs between the processes.
         """
-        self._processes.broadcast_from_first(partial(self._verify_input, what, fingerprint))
+        found = fingerprint()
+        self._processes.agree(what, found)
+        self._processes.broadcast_from_first(partial(self._verify_input, what, found))
 
-    def _verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
-        self.inputs[what] = fingerprint()
+    def _verify_input(self, what: str, fingerprint: str) -> None:
+        self.inputs[what] = fingerprint
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
         again = f"choose another --output, or remove {self.path}."

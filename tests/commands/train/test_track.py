@@ -120,7 +120,7 @@ def test_tensorboard_after_sigkill(folder: Path, tmp_path: Path, plain: TrainCon
     command = [sys.executable, "-m", "nearfar", "train", str(file)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         while process.poll() is None and not (tmp_path / "run" / "checkpoint").exists():
-            pass
+            time.sleep(0.002)
         process.kill()
     assert train(run, resume=True).steps == 60
     events = events_of(run)
