@@ -122,6 +122,7 @@ class Cluster:
                 launch += ["--node-rank", str(rank), "--master-addr", nodes[0].address, "--master-port", str(port)]
             else:
                 launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{nodes[0].address}:{port}", "--rdzv-id", "x"]
+                launch += ["--rdzv-conf", f"is_host={int(rank == 0)}"]  # a namespace has no name of its own
             command = [*node.enter, sys.executable, "-m", "torch.distributed.run", *launch, "-m", "nearfar", *flags]
             with file.open("wb") as output:
                 self.agents.append(
@@ -281,7 +282,9 @@ def change_model(folder: Path) -> None:
 
 def change_settings(folder: Path) -> None:
     text = (folder / "run.toml").read_text()
-    (folder / "run.toml").write_text(text.replace("seed = 1", "seed = 2").replace("keep =", 'schedule = "cosine"\nkeep ='))
+    (folder / "run.toml").write_text(
+        text.replace("seed = 1", "seed = 2").replace("keep =", 'schedule = "cosine"\nkeep =')
+    )
 
 
 def remove_data(folder: Path) -> None:

@@ -41,6 +41,14 @@ class Processes:
         return self.rank == 0
 
     @property
+    def overlaps(self) -> bool:
+        """Whether gradients are summed during the backward pass: on GPUs, which have a queue for communication.
+
+        On a CPU, communication would take threads from the backward pass.
+        """
+        return self.size > 1 and distributed.get_backend() == "nccl"
+
+    @property
     def share(self) -> slice:
         """The items that this process encodes: every ``size``-th, so that shares differ by at most one item."""
         return slice(self.rank, None, self.size)
@@ -124,8 +132,8 @@ class Processes:
         for rank, (node, found) in enumerate(values):
             if found != values[0][1]:
                 raise _SharedError(
-                    f"{what} differs between {values[0][0]} (process 0) and {node} (process {rank}). All processes must "
-                    "have the same settings, data and models; copy them to every node, or share a folder."
+                    f"{what} differs between {values[0][0]} (process 0) and {node} (process {rank}). All processes "
+                    "must have the same settings, data and models; copy them to every node, or share a folder."
                 )
 
     def collect(self, text: str) -> list[tuple[str, str]]:
@@ -208,9 +216,10 @@ def lost_process_errors() -> Iterator[None]:
     except RuntimeError as error:
         if not is_connection_error(error):
             raise
+        reason = " ".join(str(error).split())[-120:]
         raise LostProcessError(
-            f"the connection to another process ended ({' '.join(str(error).split())[-120:]}). Look for the first error of the other "
-            "processes; then start all of them again with --resume: the run continues from its latest checkpoint."
+            f"the connection to another process ended ({reason}). Look for the first error of the other processes; "
+            "then start all of them again with --resume: the run continues from its latest checkpoint."
         ) from error
 
 
