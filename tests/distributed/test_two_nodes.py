@@ -35,6 +35,8 @@ pytestmark = [
 TIMEOUT = 300  # seconds, only to end a test that hangs
 POLLS = 45_000  # likewise
 ERRORS = "the connection to another process ended"
+AGENTS: list["subprocess.Popen[bytes]"] = []
+"""Those that a test has started."""
 
 
 @dataclass
@@ -83,8 +85,8 @@ def namespaces() -> Iterator[list[tuple[str, str]]]:
 
 
 @pytest.fixture
-def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> list[Node]:
-    """Two nodes with copies of data and models."""
+def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> Iterator[list[Node]]:
+    """Two nodes with copies of data and models; agents that a failed test left are ended."""
     found = []
     for number in range(2):
         folder = tmp_path / f"node{number}"
@@ -94,7 +96,11 @@ def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> list
             found.append(Node(folder, address, ("ip", "netns", "exec", name)))
         else:
             found.append(Node(folder, f"127.0.0.{number + 1}"))
-    return found
+    yield found
+    while AGENTS:
+        agent = AGENTS.pop()
+        agent.terminate()  # it ends its workers
+        agent.wait()
 
 
 def free_port(address: str, enter: Sequence[str]) -> int:
@@ -114,7 +120,7 @@ class Cluster:
     ) -> None:
         port = free_port(nodes[0].address, nodes[0].enter)
         self.files = [node.folder / f"printed-{uuid.uuid4().hex[:8]}.txt" for node in nodes]
-        self.agents = []
+        self.agents: list[subprocess.Popen[bytes]] = []
         for rank, (node, file) in enumerate(zip(nodes, self.files, strict=True)):
             launch = ["--nnodes", "2", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
             launch += ["--local-addr", node.address]
@@ -125,24 +131,19 @@ class Cluster:
                 launch += ["--rdzv-conf", f"is_host={int(rank == 0)}"]  # a namespace has no name of its own
             command = [*node.enter, sys.executable, "-m", "torch.distributed.run", *launch, "-m", "nearfar", *flags]
             with file.open("wb") as output:
-                self.agents.append(
-                    subprocess.Popen(
-                        command,
-                        cwd=node.folder,
-                        stdout=output,
-                        stderr=subprocess.STDOUT,
-                        env={**os.environ, "OMP_NUM_THREADS": "1"},
-                    )
+                agent = subprocess.Popen(
+                    command,
+                    cwd=node.folder,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "OMP_NUM_THREADS": "1"},
                 )
+            self.agents.append(agent)
+            AGENTS.append(agent)
 
     def finish(self) -> list[int]:
-        """The exit status of each agent; agents that hang are killed, and the test fails."""
-        try:
-            return [agent.wait(timeout=TIMEOUT) for agent in self.agents]
-        except subprocess.TimeoutExpired:
-            for agent in self.agents:
-                agent.kill()
-            raise
+        """The exit status of each agent; an agent that hangs makes the test fail."""
+        return [agent.wait(timeout=TIMEOUT) for agent in self.agents]
 
     def printed(self, node: int) -> str:
         return self.files[node].read_text()
@@ -273,7 +274,7 @@ def test_agents_restart_a_run_that_may_resume(nodes: list[Node], data: Path) -> 
 
 def change_data(folder: Path) -> None:
     text = (folder / "triplets.tsv").read_text()
-    (folder / "triplets.tsv").write_text(text.replace("\n", " changed\n", 2))
+    (folder / "triplets.tsv").write_text(text.removesuffix("\n") + " changed\n")
 
 
 def change_model(folder: Path) -> None:
@@ -312,5 +313,5 @@ def test_nodes_that_differ_are_refused(nodes: list[Node], data: Path, change: An
     for number in range(2):
         assert message in cluster.printed(number)
         assert ERRORS not in cluster.printed(number)
-        assert "Traceback" not in cluster.printed(number).partition("torch.distributed.elastic")[0]
+        assert "this is a bug" not in cluster.printed(number)
     assert not any((node.folder / "run").exists() for node in nodes)

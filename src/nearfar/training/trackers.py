@@ -1,5 +1,6 @@
 """Opens TensorBoard, Weights & Biases and MLflow by accelerate's trackers, with all files inside a run folder."""
 
+import importlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -85,14 +86,13 @@ def _wandb(folder: Path, title: str, run: str | None) -> OpenTracker:
 
 
 def _mlflow(folder: Path, title: str, run: str | None) -> OpenTracker:
-    import mlflow
     from accelerate.tracking import MLflowTracker
 
     for name, value in _MLFLOW_PATIENCE.items():
         os.environ.setdefault(name, value)
     artifacts = None
     if not os.environ.get("MLFLOW_TRACKING_URI"):
-        mlflow.set_tracking_uri(f"sqlite:///{(folder / 'mlflow.db').resolve().as_posix()}")
+        importlib.import_module("mlflow").set_tracking_uri(f"sqlite:///{(folder / 'mlflow.db').resolve().as_posix()}")
         artifacts = (folder / "artifacts").resolve().as_uri()
     recorder = MLflowTracker(PROJECT, logging_dir=artifacts, run_id=run, run_name=title)
     recorder.start()
