@@ -14,10 +14,7 @@ def features_of(
     model: SentenceTransformer, *columns: Sequence[str], prompts: Sequence[str | None] = (None,) * 9
 ) -> Features:
     """The tokenized columns."""
-    return [
-        model.preprocess(list(column), prompt=prompt)
-        for column, prompt in zip(columns, prompts, strict=False)
-    ]
+    return [model.preprocess(list(column), prompt=prompt) for column, prompt in zip(columns, prompts, strict=False)]
 
 
 def backbone_gradients(backbone: nn.Module) -> dict[str, Tensor]:
@@ -35,4 +32,6 @@ def assert_same_gradients(one: nn.Module, other: nn.Module, *, without: Iterable
     assert found.keys() >= {name for name in expected if not name.startswith("pooler.")}
     assert max(gradient.abs().max() for gradient in found.values()) > 1e-3
     for name, gradient in found.items():
-        torch.testing.assert_close(gradient, expected[name], atol=1e-5, rtol=1e-3, msg=lambda text, n=name: f"{n}: {text}")
+        torch.testing.assert_close(
+            gradient, expected[name], atol=1e-5, rtol=1e-3, msg=lambda text, n=name: f"{n}: {text}"
+        )

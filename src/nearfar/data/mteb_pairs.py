@@ -75,7 +75,8 @@ def _row(
     score = parse_number(row.get("score"))
     if not isinstance(first, str) or not isinstance(second, str) or math.isnan(score):
         raise NearfarError(
-            f"--mteb {task.metadata.name}: row {number} of {subset} has no two texts {' and '.join(columns)} with a score"
+            f"--mteb {task.metadata.name}: row {number} of {subset} must have two texts, {' and '.join(columns)}, and "
+            "a score"
         )
     return first, second, score
 

@@ -1,6 +1,7 @@
 """What a loss reads from sentence-transformers' features: token ids, equal texts, columns, labels."""
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
@@ -81,7 +82,7 @@ def token_rows(features: Features) -> list[list[int]]:
         raise NearfarError("the losses of nearfar need texts, but a column of the data set has no token ids")
     if "cu_seq_lens_q" in features:  # texts are concatenated, for attention without padding
         flat, ends = ids.flatten().tolist(), features["cu_seq_lens_q"].tolist()
-        return [flat[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+        return [flat[start:end] for start, end in pairwise(ends)]
     if ids.ndim == 1:  # StaticEmbedding
         flat, starts = ids.tolist(), features["offsets"].tolist()
         return [flat[start:end] for start, end in zip(starts, [*starts[1:], len(flat)], strict=True)]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 
-class PremiseBatches(DefaultBatchSampler):  # type: ignore[misc]
+class PremiseBatches(DefaultBatchSampler):
     """A ``batch_sampler``: all rows with the same premise are in one batch; premises are shuffled in each epoch.
 
     Give the class itself to ``SentenceTransformerTrainingArguments(batch_sampler=PremiseBatches)``. The batches are
@@ -37,6 +37,7 @@ class PremiseBatches(DefaultBatchSampler):  # type: ignore[misc]
         self,
         dataset: "Dataset",
         batch_size: int,
+        *,
         drop_last: bool = False,
         valid_label_columns: list[str] | None = None,
         generator: torch.Generator | None = None,
