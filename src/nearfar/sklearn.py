@@ -26,8 +26,8 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     It has no state but its parameters: ``fit`` only checks them and the texts, and ``transform`` does not need it. The
     encoder is opened when it is first used. Estimators of this process with the same model share it, also clones, as in
-    ``GridSearchCV``; if the model's files change, it is opened again. Pickles (and joblib's processes) hold the path of
-    the model, not its weights.
+    ``GridSearchCV``; the two models used last stay in memory. If a model's files change, it is opened again. Pickles
+    (and joblib's processes) hold the path of the model, not its weights.
 
     Args:
         model: a model folder, a run folder, or ``owner/name`` on the hub.
