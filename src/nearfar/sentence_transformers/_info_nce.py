@@ -1,5 +1,6 @@
 """InfoNCE without known positives among the negatives, for ``SentenceTransformerTrainer``."""
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,9 +11,6 @@ from torch import Tensor, nn
 from nearfar.methods.citations import PAPERS
 from nearfar.objectives import Directions, Similarity, direction_masks, info_nce_directions
 from nearfar.sentence_transformers._features import Features, columns_of, edge_tokens, embed, refuse_labels, text_ids
-
-MOST_COLUMNS = 1 + 1 + 64
-"""Anchor, positive, and negatives: more columns than any data set of texts has."""
 
 
 class InfoNceLoss(nn.Module):
@@ -61,7 +59,7 @@ class InfoNceLoss(nn.Module):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
         refuse_labels(self, labels)
-        columns = columns_of(self, sentence_features, range(2, MOST_COLUMNS + 1), "anchor, positive[, negatives]")
+        columns = columns_of(self, sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
         anchor_ids, positive_ids, *negative_ids = text_ids(columns, self._edges)
         anchors, positives, *negatives = embed(self.model, columns)
         masks = direction_masks(
