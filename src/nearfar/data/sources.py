@@ -51,13 +51,12 @@ class ExcludedPairs:
     """Returns the hashes of the pairs, as :func:`nearfar.data.fingerprints.pair_hashes` computes them."""
 
     def filter(self, rows: Rows) -> Rows:
-        """Yield the rows whose last two values are not an excluded pair; a value that is not text is kept."""
+        """Yield the rows whose last two values are not an excluded pair."""
         excluded = set(self.hashes().tolist())
         for where, values in rows:
-            first, second = values[-2:]
-            if isinstance(first, str) and isinstance(second, str) and int(pair_hashes([(first, second)])[0]) in excluded:
-                continue
-            yield where, values
+            first, second = map(str, values[-2:])
+            if int(pair_hashes([(first, second)])[0]) not in excluded:
+                yield where, values
 
 
 @dataclass(frozen=True)
