@@ -21,6 +21,7 @@ CELLS = {
     "methods-from-raw": 3 + 14 * 3 + 5,
     "nli-from-minilm": 1 + 3 * 3,
     "published-scores": 1,
+    "recipes-nli-choice": 14 * 3 * 2,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
     "widths": 90,
