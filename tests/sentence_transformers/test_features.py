@@ -154,9 +154,13 @@ def test_a_head_in_several_processes_is_refused(model: SentenceTransformer, monk
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)
     features = features_of(model, ["a dog", "a cat"])
-    with pytest.raises(NearfarError, match="does not average over the 2 processes"):
+    with pytest.raises(
+        NearfarError, match=r"does not average over the 2 processes.* projection=None and drift_weight=0"
+    ):
         SelfGuidedLoss(model)(features)
-    assert SelfGuidedLoss(model, projection=None)(features).isfinite()
+    with pytest.raises(NearfarError, match="drift_weight=0"):
+        SelfGuidedLoss(model, projection=None)(features)
+    assert SelfGuidedLoss(model, projection=None, drift_weight=0.0)(features).isfinite()
     with pytest.raises(NearfarError, match="scl_weight=1"):
         PremiseSclLoss(model)([*features, *features], torch.tensor([0, 1]))
 

@@ -1,4 +1,4 @@
-"""Losses with a head: its width, and one process, because the trainer synchronises the model alone."""
+"""Losses with a head: its width, and one process, because the trainer synchronises the model's forward pass alone."""
 
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, distributed, nn
@@ -28,9 +28,10 @@ def check_width(loss: nn.Module, embeddings: Tensor, width: int, *, without: str
 
 
 def refuse_processes(loss: nn.Module, *, without: str) -> None:
-    """Raise NearfarError in one of several processes: each would train a head of its own."""
+    """Raise NearfarError in one of several processes: each would train weights outside the model on its own."""
     if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
         raise NearfarError(
-            f"{type(loss).__name__} trains a head, whose gradients SentenceTransformerTrainer does not average over "
-            f"the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, or with {without}"
+            f"{type(loss).__name__} has a part outside the model's forward pass, whose gradients the trainer does not "
+            f"average over the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, or "
+            f"with {without}"
         )

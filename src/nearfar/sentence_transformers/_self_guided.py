@@ -59,8 +59,8 @@ class SelfGuidedLoss(nn.Module):
     Raises:
         NearfarError: for a model without a transformer or with LoRA adapters and a ``drift_weight``, an embedding of
             another width than the layers, and layers that the model does not have; in the first batch, for other
-            columns, for labels, other settings out of range, and in several processes with a projection head, whose
-            gradient the trainer does not average.
+            columns, for labels, other settings out of range, and in several processes with a projection head or
+            a drift, whose gradients the trainer does not average.
 
     Source: Kim et al. 2021, section 3; the methods ``sg``, ``sg-opt1``, ``sg-opt2``, ``sg-opt`` and ``bt+sg-opt`` have
     the same loss, with these defaults.
@@ -110,8 +110,8 @@ class SelfGuidedLoss(nn.Module):
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
         refuse_labels(self, labels)
-        if self.head is not None:
-            refuse_processes(self, without="projection=None")
+        if self.head is not None or self.drift_weight:
+            refuse_processes(self, without="projection=None and drift_weight=0")
         columns = columns_of(self, sentence_features, [1, 2], "sentence[, back-translation]")
         ids = text_ids(columns, self._edges)
         views = self.guide.views(token_rows(columns[-1]))
