@@ -22,6 +22,8 @@ CELLS = {
     "nli-from-minilm": 1 + 3 * 3,
     "published-scores": 1,
     "recipes-nli-choice": 14 * 3 * 2,
+    "recipes-pairs-choice": 9 * 3 * 2,
+    "recipes-sentences-choice": 9 * 3 * 2,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
     "widths": 90,

@@ -22,7 +22,7 @@ from datasets import Dataset
 from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
 from sentence_transformers.sentence_transformer import losses, modules
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
-from sentence_transformers.training_args import BatchSamplers
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from torch import nn
 
 from nearfar.data.fingerprints import row_hashes
@@ -31,6 +31,7 @@ from nearfar.data.rows import load_labelled, load_scored, load_sentences
 from nearfar.data.sts import load_pairs
 from nearfar.data.triplets import load_triplets, load_tuples
 from nearfar.disk import SeenHashes, write_seen
+from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import provenance
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 
@@ -49,7 +50,7 @@ def triplets(options: argparse.Namespace) -> Columns:
 
 def pairs(options: argparse.Namespace) -> Columns:
     """Related texts."""
-    found = load_tuples(options.data, ("anchor", "positive"), limit=options.limit)
+    found = load_tuples(options.data, columns=("anchor", "positive"), limit=options.limit)
     return dict(zip(("anchor", "positive"), map(list, zip(*found.rows, strict=True)), strict=True))
 
 
@@ -118,7 +119,7 @@ def gist(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
     """GISTEmbedLoss: leaves out candidates that the guide finds more similar than the positive."""
     if options.guide is None:
         raise SystemExit("--loss gist needs --guide MODEL.")
-    return losses.GISTEmbedLoss(model, SentenceTransformer(options.guide, device="cpu"), temperature=0.05)
+    return losses.GISTEmbedLoss(model, SentenceTransformer(str(locate(options.guide)), device="cpu"), temperature=0.05)
 
 
 def matryoshka(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
