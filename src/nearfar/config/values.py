@@ -147,7 +147,7 @@ class FieldType:
                     _check_text(text, self.longest_name)
                 return text
         if within and self.choices:
-            raise InvalidValueError(f"each must be {self.expected}")
+            raise InvalidValueError(f"must be a list of {self.expected}")
         if within:
             of = {int: "whole numbers", float: "numbers"}.get(self.scalar or str, "texts")
             raise InvalidValueError(f"must be a list of {of}")
