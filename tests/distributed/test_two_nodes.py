@@ -4,18 +4,16 @@ Where the system permits it, each node is a network namespace, and a virtual cab
 are two addresses of the loopback device. The nodes share no files but the program.
 """
 
+import importlib.util
 import json
 import os
 import shutil
 import signal
-import socket
-import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,51 +24,15 @@ from safetensors.torch import load_file
 
 from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig, dump_toml
+from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers
 from tests.method_configs import config, write_data
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(sys.platform != "linux", reason="two loopback addresses or network namespaces"),
 ]
-TIMEOUT = 300  # seconds, only to end a test that hangs
-POLLS = 45_000  # likewise
+POLLS = 45_000  # only to end a test that hangs
 ERRORS = "the connection to another process ended"
-AGENTS: list["subprocess.Popen[bytes]"] = []
-"""Those that a test has started."""
-
-
-@dataclass
-class Node:
-    """One machine: its folder, its address, and the words that start a program on it."""
-
-    folder: Path
-    address: str
-    enter: tuple[str, ...] = ()
-
-
-def ip(*words: str, namespace: str | None = None) -> None:
-    inside = ["ip", "-n", namespace] if namespace else ["ip"]
-    subprocess.run([*inside, *words], check=True, capture_output=True)
-
-
-def network_namespaces(stack: ExitStack) -> list[tuple[str, str]]:
-    """Two connected namespaces with their addresses; empty where they are not permitted."""
-    if shutil.which("ip") is None:
-        return []
-    names = [f"nearfar-{uuid.uuid4().hex[:8]}-{number}" for number in range(2)]
-    cables = [f"nf{uuid.uuid4().hex[:8]}" for _ in range(2)]
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            stack.callback(subprocess.run, ["ip", "netns", "delete", name], check=False, capture_output=True)
-        ip("link", "add", cables[0], "netns", names[0], "type", "veth", "peer", "name", cables[1], "netns", names[1])
-        for number, (name, cable) in enumerate(zip(names, cables, strict=True), start=1):
-            ip("address", "add", f"10.77.0.{number}/24", "dev", cable, namespace=name)
-            ip("link", "set", cable, "up", namespace=name)
-            ip("link", "set", "lo", "up", namespace=name)
-    except (subprocess.CalledProcessError, OSError):
-        return []
-    return [(name, f"10.77.0.{number}") for number, name in enumerate(names, start=1)]
 
 
 @pytest.fixture(scope="module")
@@ -103,67 +65,6 @@ def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> Iter
         agent.wait()
 
 
-def free_port(address: str, enter: Sequence[str]) -> int:
-    """A port that is free on the node."""
-    if enter:
-        return 29511  # nothing else is in the namespace
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])
-
-
-class Cluster:
-    """The torchrun agents of a run, one on each node; what they print goes to files."""
-
-    def __init__(
-        self, nodes: Sequence[Node], *flags: str, processes: int = 1, restarts: int = 0, rendezvous: str = "static"
-    ) -> None:
-        port = free_port(nodes[0].address, nodes[0].enter)
-        self.files = [node.folder / f"printed-{uuid.uuid4().hex[:8]}.txt" for node in nodes]
-        self.agents: list[subprocess.Popen[bytes]] = []
-        for rank, (node, file) in enumerate(zip(nodes, self.files, strict=True)):
-            launch = ["--nnodes", "2", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
-            launch += ["--local-addr", node.address]
-            if rendezvous == "static":
-                launch += ["--node-rank", str(rank), "--master-addr", nodes[0].address, "--master-port", str(port)]
-            else:
-                launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{nodes[0].address}:{port}", "--rdzv-id", "x"]
-                launch += ["--rdzv-conf", f"is_host={int(rank == 0)}"]  # a namespace has no name of its own
-            command = [*node.enter, sys.executable, "-m", "torch.distributed.run", *launch, "-m", "nearfar", *flags]
-            with file.open("wb") as output:
-                agent = subprocess.Popen(
-                    command,
-                    cwd=node.folder,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
-                )
-            self.agents.append(agent)
-            AGENTS.append(agent)
-
-    def finish(self) -> list[int]:
-        """The exit status of each agent; an agent that hangs makes the test fail."""
-        return [agent.wait(timeout=TIMEOUT) for agent in self.agents]
-
-    def printed(self, node: int) -> str:
-        return self.files[node].read_text()
-
-
-def workers(agent: "subprocess.Popen[bytes]") -> list[int]:
-    """The process ids of the training processes that an agent started."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-                command = (entry / "cmdline").read_bytes().split(b"\0")
-            except (OSError, IndexError):
-                continue
-            if parent == agent.pid and b"nearfar" in command:
-                found.append(int(entry.name))
-    return found
-
-
 def settings(data: Path, **changes: Any) -> TrainConfig:
     """A run whose paths are relative, so that each node has files of its own."""
     shared: dict[str, Any] = {"model": "tiny", "batch_size": 5, "epochs": 40, "max_steps": 9, "learning_rate": 3e-4}
@@ -192,8 +93,9 @@ def model(run: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Path, rendezvous: str) -> None:
+    tensorboard = importlib.util.find_spec("tensorboard") is not None
     run = settings(data)
-    write(nodes, run)
+    write(nodes, replace(run, track=("tensorboard",) if tensorboard else ()))
     cluster = Cluster(nodes, "train", "run.toml", rendezvous=rendezvous)
     one = replace(run, output=str(tmp_path / "one"), batch_size=10, data=(str(data / "triplets.tsv"),))
     train(replace(one, model=str(data / "tiny"), evaluate_on=str(data / "dev.tsv")))
@@ -217,6 +119,7 @@ def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Pa
     assert json.loads((found / "run.json").read_text())["processes"] == 2
     printed = [cluster.printed(number) for number in range(2)]
     assert sum(text.count("step 9: Spearman") for text in printed) == 1
+    assert len(list(found.glob("tracking/tensorboard/events*"))) == int(tensorboard)  # only the first process records
 
 
 def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[Node], data: Path) -> None:

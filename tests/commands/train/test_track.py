@@ -3,11 +3,10 @@
 import importlib.util
 import json
 import os
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,6 +28,7 @@ from tests.commands.study.helpers import STUDY, write_study
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, write_data
+from tests.wandb_files import wandb_records
 
 pytestmark = [
     pytest.mark.long,
@@ -168,27 +168,6 @@ def test_wandb_offline(
     assert weights(run) == weights(plain)
     configs = {item.key or item.nested_key[0] for one in found for item in one.config.update}
     assert {"learning_rate", "method", "data"} <= configs
-
-
-def wandb_records(file: Path) -> Iterator[Any]:
-    """The records of a .wandb file: a header of 7 bytes, then blocks of 32 KiB as in LevelDB's log."""
-    from wandb.proto import wandb_internal_pb2
-
-    content, place, parts = file.read_bytes(), 7, b""
-    assert content.startswith(b":W&B")
-    while place + 7 <= len(content):
-        left = 2**15 - place % 2**15
-        _, size, kind = struct.unpack("<IHB", content[place : place + 7])
-        if left < 7 or kind == 0:
-            place += left
-            continue
-        parts += content[place + 7 : place + 7 + size]
-        place += 7 + size
-        if kind in (1, 4):  # a whole record, or the last part of one
-            record = wandb_internal_pb2.Record()
-            record.ParseFromString(parts)
-            parts = b""
-            yield record
 
 
 class Recorder:
