@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.output import PartialOutput, is_unfinished, output_lock, partial_folder
 from nearfar.config import flag
-from nearfar.disk import LOCK, disk_errors, flush, read_json, write_text
+from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_json, write_text
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.types import Encode, NearfarError
@@ -157,6 +157,7 @@ class WorkFolder:
                     if error.errno != errno.EXDEV:  # on another disk, copy it next to its place first
                         raise
                     temporary = target.with_name(target.name + ".new")
+                    fresh_file(temporary)
                     shutil.copyfile(source, temporary)
                     flush(temporary)
                     temporary.replace(target)
