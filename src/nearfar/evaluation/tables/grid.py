@@ -6,6 +6,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from nearfar.evaluation.escaping import code_span, markdown_text
 from nearfar.evaluation.results import Estimate, Provenance
 
 
@@ -49,20 +50,23 @@ def rich_table(grid: Grid) -> Table:
 
 def markdown_page(title: str, grids: Iterable[Grid], provenance: Provenance) -> str:
     """Grids in Markdown, and their provenance."""
-    lines = [f"# {title}"]
+    lines = [f"# {markdown_text(title)}"]
     for grid in grids:
-        lines += ["", f"## {grid.title}", "", *markdown_table(grid), *(f"\n{note}" for note in grid.notes)]
+        notes = (f"\n{markdown_text(note)}" for note in grid.notes)
+        lines += ["", f"## {markdown_text(grid.title)}", "", *markdown_table(grid), *notes]
     versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
     hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
-    lines += ["", f"`{provenance.command}`, {provenance.date}, commit {provenance.commit}; {versions}; {hardware}."]
+    facts = f"{provenance.date}, commit {provenance.commit}; {versions}; {hardware}."
+    lines += ["", f"{code_span(provenance.command)}, {markdown_text(facts)}"]
     return "\n".join(lines) + "\n"
 
 
 def markdown_table(grid: Grid) -> list[str]:
-    """The rows of a grid as a Markdown table, without title and notes."""
+    """The rows of a grid as a Markdown table, without title and notes; all text is escaped."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
-    return [_markdown_row(row) for row in (grid.header, rule, *grid.rows)]
+    header, *rows = ([*map(markdown_text, row)] for row in (grid.header, *grid.rows))
+    return [_markdown_row(row) for row in (header, rule, *rows)]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"
