@@ -7,6 +7,7 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
 _HTML = re.compile(r"<(?=[A-Za-z/!?])")
 _LINK = re.compile(r"\](?=\s*\(|:)")
 _SAFE_TARGET = re.compile(r"\](?:\(|:[ \t]*)<?(?:https?://|mailto:|#|[\w./-]+(?:[\s)>#?]|$))")
+_FENCE = re.compile(" {0,3}(`{3,}|~{3,})(.*)")
 _FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
 """What formulas begin with, also in the full width of East Asian keyboards."""
 
@@ -58,17 +59,32 @@ def safe_markdown(text: str) -> str:
     def escape(found: re.Match[str]) -> str:
         return "]" if _SAFE_TARGET.match(text, found.start()) else "]\\"
 
-    return _HTML.sub("&lt;", _LINK.sub(escape, text))
+    return _HTML.sub("&lt;", _LINK.sub(escape, text)) + _end_of_code_block(text)
+
+
+def _end_of_code_block(text: str) -> str:
+    """What closes the code block that the text leaves open; without it, the text after it would be code."""
+    fence = ""
+    for line in re.split("\r\n|\n|\r", text):
+        found = _FENCE.match(line)
+        if not found or (not fence and found[1][0] == "`" and "`" in found[2]):
+            continue
+        if not fence:
+            fence = found[1]
+        elif found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+    return f"\n{fence}" if fence else ""
 
 
 def csv_text(text: str) -> str:
     """A cell of a table for spreadsheets: a text that a spreadsheet would compute gets an apostrophe before it.
 
-    Numbers are unchanged.
+    Numbers are unchanged. A carriage return, which would end a row, becomes a line feed.
 
     >>> [csv_text(text) for text in ("=1+1", "-0.5", "-x", "a=b")]
     ["'=1+1", '-0.5', "'-x", 'a=b']
     """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
     if not text.lstrip().startswith(_FORMULA):
         return text
     try:
