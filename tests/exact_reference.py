@@ -116,6 +116,7 @@ def pearson(x: Row, y: Row) -> Any:
 
 def ranks(values: Row) -> list[Any]:
     """Ranks from 1, ties by average ranks."""
+    values = [float(one) for one in values]
     return [
         mpmath.mpf(sum(other < one for other in values)) + mpmath.mpf(sum(other == one for other in values) + 1) / 2
         for one in values
