@@ -107,7 +107,7 @@ class WorkFolder:
         else:
             advance(len(texts))
         with suppress(ValueError, OSError, EOFError):
-            vectors: NDArray[np.float32] = np.load(file, mmap_mode="r")
+            vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
             if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors
         raise NearfarError(f"{file}: is damaged. Remove {self.path} to start again.")
@@ -122,7 +122,7 @@ class WorkFolder:
         """
         file = self.path / f"{name}.npz"
         with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
-            saved = np.load(stream)
+            saved = np.load(stream, allow_pickle=False)
             loaded = {key: saved[key] for key in saved.files}
             if {key: array.shape for key, array in loaded.items()} == shapes:
                 return loaded

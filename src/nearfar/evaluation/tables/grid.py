@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.evaluation.escaping import code_span, markdown_text
+from nearfar.evaluation.escaping import code_span, markdown_text, one_line
 from nearfar.evaluation.results import Estimate, Provenance
 
 
@@ -38,12 +38,14 @@ def format_estimate(estimate: Estimate) -> str:
 
 def rich_table(grid: Grid) -> Table:
     """A grid for the screen."""
-    table = Table(title=Text(grid.title), caption=Text("\n".join(grid.notes)), caption_justify="left")
+    notes = "\n".join(map(one_line, grid.notes))
+    table = Table(title=Text(one_line(grid.title)), caption=Text(notes), caption_justify="left")
     for number, name in enumerate(grid.header):
-        table.add_column(Text(name), justify="left" if number == 0 else "right")
+        table.add_column(Text(one_line(name)), justify="left" if number == 0 else "right")
     for section in grid.sections:
         for row in section:
-            table.add_row(*(Text(cell) for cell in row))  # Text: brackets in names and intervals are not markup
+            # Text: brackets in names and intervals are not markup. Control characters could change the terminal.
+            table.add_row(*(Text(one_line(cell)) for cell in row))
         table.add_section()
     return table
 
