@@ -59,7 +59,7 @@ def markdown_page(title: str, grids: Iterable[Grid], provenance: Provenance) -> 
     versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
     hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
     facts = f"{provenance.date}, commit {provenance.commit}; {versions}; {hardware}."
-    lines += ["", f"{code_span(provenance.command)}, {markdown_text(facts)}"]
+    lines += ["", f"{code_span(str(provenance.command))}, {markdown_text(facts)}"]
     return "\n".join(lines) + "\n"
 
 
