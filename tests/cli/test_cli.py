@@ -253,7 +253,7 @@ def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[
         ("trian", "no command is called 'trian'. Did you mean 'train'?"),
         ("train slc --output run", "no method is called 'slc'. Did you mean 'scl'?"),
         ("train nowhere.toml", "nowhere.toml: cannot be read as TOML"),
-        ("train scl --output run --temperature 0", "--temperature 0: must be above 0"),
+        ("train scl --output run --temperature 0", "--temperature 0: must be at least 1e-08"),
         ("train scl --output run --batch-size 0", "--batch-size 0: must be at least 1"),
         (
             "train scl --output run --micro-batch 4 --micro-batch-tokens 99",

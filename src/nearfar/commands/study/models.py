@@ -44,7 +44,7 @@ def write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
     root = output.absolute()
     for row, place, run in found:
         folder = run.relative_to(root) if run.is_relative_to(root) else run
-        writer.writerow([csv_text(row), *(csv_text(place.get(name, "")) for name in names), folder])
+        writer.writerow([csv_text(row), *(csv_text(str(place.get(name, ""))) for name in names), folder])
     write_text(output / MODELS, text.getvalue())
 
 
