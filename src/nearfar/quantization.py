@@ -65,7 +65,8 @@ def quantize(vectors: NDArray[Any], kind: Quantization, ranges: NDArray[Any] | N
     nearest code.
 
     Raises:
-        NearfarError: an unknown kind; ``int8`` without ranges, or with ranges of another width.
+        NearfarError: an unknown kind; ``int8`` without ranges, or with ranges of another width; ``float16`` of a value
+            above 65504.
 
     >>> quantize(np.array([[-1.0, 0.2, 3.0]]), "int8", np.array([[-1, -1, -1], [1, 1, 1]])).tolist()
     [[-128, 25, 127]]
@@ -74,7 +75,13 @@ def quantize(vectors: NDArray[Any], kind: Quantization, ranges: NDArray[Any] | N
     """
     _check_kind(kind)
     if kind == "float16":
-        return vectors.astype(np.float16)
+        with np.errstate(over="ignore"):  # refused below
+            codes = vectors.astype(np.float16)
+        if (np.isinf(codes) & np.isfinite(vectors)).any():
+            raise NearfarError(
+                f"float16 holds values up to {np.finfo(np.float16).max:g}, but a vector has larger ones."
+            )
+        return codes
     if kind == "binary":
         return np.packbits(vectors > 0, axis=1)
     low, step = _steps(ranges, vectors.shape[1])
@@ -136,7 +143,11 @@ def _steps(ranges: NDArray[Any] | None, dim: int) -> tuple[NDArray[np.float32], 
     if ranges.shape != (2, dim):
         raise NearfarError(f"the ranges are {list(ranges.shape)}, but vectors with {dim} dimensions need [2, {dim}].")
     low, high = ranges.astype(np.float32)
-    return low, (high - low) / np.float32(255)
+    with np.errstate(over="ignore"):
+        width = high - low
+    if not np.isfinite(width).all():
+        raise NearfarError("the range of a dimension is too wide for float32; the vectors have values above 1e38.")
+    return low, width / np.float32(255)
 
 
 def _check_kind(kind: str) -> None:

@@ -1,5 +1,6 @@
 """The command line: help that loads nothing heavy, errors in one line, and each verb from flags to files."""
 
+import io
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 import nearfar
 from nearfar import Encoder
@@ -15,6 +17,7 @@ from nearfar.commands.finetune import command as finetune_module
 from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
+from nearfar.evaluation.tables.grid import Grid, rich_table
 from nearfar.training.loop import Interrupted
 from tests.tiny import make_workspace, sentences, write_colours
 
@@ -250,7 +253,7 @@ def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[
         ("trian", "no command is called 'trian'. Did you mean 'train'?"),
         ("train slc --output run", "no method is called 'slc'. Did you mean 'scl'?"),
         ("train nowhere.toml", "nowhere.toml: cannot be read as TOML"),
-        ("train scl --output run --temperature 0", "--temperature 0: must be above 0"),
+        ("train scl --output run --temperature 0", "--temperature 0: must be at least 1e-08"),
         ("train scl --output run --batch-size 0", "--batch-size 0: must be at least 1"),
         (
             "train scl --output run --micro-batch 4 --micro-batch-tokens 99",
@@ -331,3 +334,17 @@ def test_long_texts_give_one_warning(workspace: Path, capsys: pytest.CaptureFixt
     (workspace / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0
     assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were truncated." in capsys.readouterr().err
+
+
+def test_errors_and_tables_have_no_control_characters(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """A file of somebody else could otherwise move the cursor, or write to the clipboard of a terminal."""
+    assert main(["report", str(tmp_path / "run\x1b]52;c;x\x07"), "--output", str(tmp_path / "page.html")]) == 2
+    shown = capsys.readouterr()
+    assert "]52;c;x" in shown.err
+    assert "\x1b" not in shown.err + shown.out
+    assert "\x07" not in shown.err + shown.out
+    console = Console(file=io.StringIO(), width=200)
+    console.print(rich_table(Grid("a\x1b[31m", ["b\x1b]0;c\x07"], [[["d\x1b[2J"]]], ["e\x9b5m"])))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert not set(text) & {"\x1b", "\x07", "\x9b"}
+    assert "[2J" in text

@@ -1,5 +1,6 @@
 """Kernels are built once per machine; if that fails, one warning gives the reason and training uses plain torch."""
 
+import json
 import os
 import stat
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nearfar.disk import is_private
 from nearfar.encoder import kernel_build, kernels
 from nearfar.encoder.kernels import kernels_status
 from nearfar.runtime import machine
@@ -254,20 +256,68 @@ def test_without_a_usable_cache_a_private_temporary_folder_is_used(
     assert len(calls()) == 1
 
 
-def _open_to_all(folder: Path) -> None:
-    folder.mkdir()
+def _open_to_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder.chmod(0o777)
 
 
-@pytest.mark.parametrize("make_untrusted", [_open_to_all, lambda folder: folder.symlink_to(folder.parent), Path.touch])
-def test_a_folder_that_others_can_write_to_is_not_trusted(
-    make_untrusted: Callable[[Path], None],
+def _open_to_the_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.chmod(0o770)
+
+
+def _link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.symlink_to(folder.with_name("elsewhere"))
+
+
+def _replaceable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder.parent.chmod(0o777)
+
+
+def _of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_build, "is_private", lambda path: path != folder and is_private(path))
+
+
+MAKE_UNTRUSTED = [_open_to_all, _open_to_the_group, _link, _replaceable, _of_another_user]
+
+
+@pytest.mark.parametrize("make_untrusted", MAKE_UNTRUSTED)
+def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
+    make_untrusted: Callable[[Path, pytest.MonkeyPatch], None],
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compiler(f'{OUT}cp {library} "$2"')
-    _file_in_the_way(tmp_path, monkeypatch)
-    make_untrusted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
-    assert "cannot be written" in fallback_warning()
+    """Another user could replace library and record together. A private temporary folder is used instead."""
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    built()
+    folder = tmp_path / "cache" / "nearfar"
+    make_untrusted(folder, monkeypatch)
+    next_process()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert kernels.kernels() is not None
+    (message,) = (str(one.message) for one in caught)
+    assert message.startswith(f"{folder} is a link, or other users can write to it or replace it: ")
+    assert len(calls()) == 2, "the library in the folder was loaded"
+    (private,) = (tmp_path / "tmp").iterdir()
+    assert is_private(private)
+    next_process()
+    built()
+    assert len(calls()) == 2
+
+
+@pytest.mark.parametrize("library_name", ["../evil.so", "/evil.so", "evil.so"])
+def test_a_record_cannot_name_another_file(
+    library_name: str, compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
+) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    built()
+    (record,) = cached(tmp_path, ".json")
+    (file,) = cached(tmp_path, ".so")
+    (tmp_path / "cache" / "evil.so").write_bytes(file.read_bytes())
+    (file.parent / "evil.so").write_bytes(file.read_bytes())
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"library": library_name}))
+    next_process()
+    built()
+    assert len(calls()) == 2

@@ -62,11 +62,14 @@ FROM = {
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
-    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon --matryoshka-weights",
-    ORDER: "--temperature --order-temperature",
-    REGRESSION: "--temperature --angle-temperature",
+    TRAIN: "--learning-rate --head-learning-rate --lora-alpha --adam-epsilon --matryoshka-weights",
     EVALUATE: "--probe-learning-rate",
     BACK: "--temperature",
+}
+TEMPERATURES = {
+    TRAIN: "--temperature",
+    ORDER: "--temperature --order-temperature",
+    REGRESSION: "--temperature --angle-temperature",
 }
 AT_LEAST_ZERO = {
     TRAIN: "--weight-decay --max-grad-norm --second-weight --false-negative-margin",
@@ -368,10 +371,14 @@ def rows() -> Iterator[Row]:
     for command, least in FROM.items():
         for flag, number in least.items():
             yield from numbers(command, flag, number)
-    for table, zero in ((ABOVE_ZERO, "must be above 0"), (AT_LEAST_ZERO, "must be at least 0")):
+    tables = (
+        (ABOVE_ZERO, ("0", "must be above 0")),
+        (TEMPERATURES, ("9e-9", "must be at least 1e-08")),
+        (AT_LEAST_ZERO, ("-0.1", "must be at least 0")),
+    )
+    for table, smallest in tables:
         for command, flags in table.items():
             for flag in flags.split():
-                smallest = ("0", zero) if table is ABOVE_ZERO else ("-0.1", zero)
                 pairs = (smallest, ("nan", "must be a finite number"), ("1e30", "must be at most"))
                 for text, message in (*pairs, ("fast", "must be a number")):
                     yield row(command, f"{flag}={text}", f"{flag} {text}: {message}")

@@ -40,6 +40,7 @@ FOLDERS = {
     "unknown ids": ("qrels/test.tsv", f"{QRELS}q1\td9\t1\n", "1 of unknown documents"),
     "nothing relevant": ("qrels/test.tsv", f"{QRELS}q1\td1\t0\n", "no query has a relevant document"),
     "text as a score": ("qrels/test.tsv", f"{QRELS}q1\td1\tgood\n", "test.tsv, line 2: column 'score' holds 'good'"),
+    "huge score": ("qrels/test.tsv", f"{QRELS}q1\td1\t1e300\n", "column 'score' holds '1e300'. A grade is at most"),
     "infinite score": ("qrels/test.tsv", f"{QRELS}q1\td1\tinf\n", "test.tsv, line 2: column 'score' holds 'inf'"),
     "no score": ("qrels/test.tsv", f"{QRELS}q1\td1\t\n", "test.tsv, line 2: column 'score' holds ''"),
     "negative": ("qrels/test.tsv", f"{QRELS}q1\td1\t-1\n", "1 have a score below 1"),

@@ -116,7 +116,8 @@ VALUES: list[tuple[bytes, str, str]] = [
     *((HEAD, f"{key} = 0", "must be at least 1") for key in ("micro_batch", "evaluate_every", "patience", "lora_rank")),
     *((HEAD, f"{key} = {10**30}", "must be at most") for key in ("epochs", "batch_size", "max_steps", "limit", "seed")),
     *((HEAD, f"{key} = {10**30}", "must be at most") for key in ("checkpoint_every", "max_length", "max_negatives")),
-    *((HEAD, f"{key} = 0", "must be above 0") for key in ("learning_rate", "temperature", "lora_alpha")),
+    *((HEAD, f"{key} = 0", "must be above 0") for key in ("learning_rate", "lora_alpha")),
+    (HEAD, "temperature = 0", "must be at least 1e-08"),
     *(
         (HEAD, f"{key} = -0.5", "must be at least 0")
         for key in ("weight_decay", "max_grad_norm", "false_negative_margin")

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,7 @@ def test_workers_live_for_many_jobs(tmp_path: Path) -> None:
 
 
 def test_the_surroundings_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cores.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # where workers claim cores, so that no other run has them
     monkeypatch.chdir(tmp_path)
     store, made = JobStore(tmp_path / "cells"), Job(f"{HERE}:prints")
@@ -60,7 +61,7 @@ def test_the_surroundings_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cannot pin")
 def test_cores_are_claimed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pinned: list[list[int]] = []
-    monkeypatch.setattr(cores.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0, 1, 2})
     monkeypatch.setattr(cores.os, "sched_setaffinity", lambda _, chosen: pinned.append(list(chosen)))
     held: list[object] = []

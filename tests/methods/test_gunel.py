@@ -260,7 +260,7 @@ def test_invalid_settings_are_refused():
         with pytest.raises(NearfarError, match=r"--scl-weight .*: must be (between 0 and 1|a finite number)"):
             build(scl_weight=weight)
     for temperature in (0.0, -0.3, math.inf, math.nan):
-        with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
+        with pytest.raises(NearfarError, match=r"--temperature .*: must be (at least 1e-08|a finite number)"):
             build(temperature=temperature)
 
 

@@ -451,7 +451,7 @@ def test_the_default_head_equals_that_of_the_paper():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
+        ({"temperature": 0.0}, "--temperature 0.0: must be at least 1e-08"),
         ({"temperature": math.nan}, "--temperature"),
         ({"drift_weight": -0.1}, "--drift-weight -0.1: must be at least 0"),
         ({"drift_weight": math.inf}, "--drift-weight"),

@@ -308,7 +308,7 @@ def test_no_text_occurs_in_two_premises_of_a_batch():
 
 def test_invalid_settings_are_refused():
     for temperature in (0.0, -0.1, math.inf, math.nan):
-        with pytest.raises(NearfarError, match=r"--order-temperature .*: must be (above 0|a finite number)"):
+        with pytest.raises(NearfarError, match=r"--order-temperature .*: must be (at least 1e-08|a finite number)"):
             build(order_temperature=temperature)
     for name in ("order_weight", "order_margin"):
         with pytest.raises(NearfarError, match=r"--order-.*: must be (at least 0|a finite number)"):

@@ -327,7 +327,7 @@ def test_a_hard_negative_weight_needs_negatives():
 @pytest.mark.parametrize(("name", "rows"), [("simcse-unsup", SENTENCES), ("info-nce", PAIRS)])
 def test_invalid_settings_are_refused(name, rows):
     for temperature in (0.0, -0.1, math.inf, math.nan):
-        with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
+        with pytest.raises(NearfarError, match=r"--temperature .*: must be (at least 1e-08|a finite number)"):
             build(name, rows, temperature=temperature)
     for margin in (-0.1, math.inf, math.nan):
         with pytest.raises(NearfarError, match=r"--false-negative-margin .*: must be (at least 0|a finite number)"):

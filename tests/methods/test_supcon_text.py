@@ -140,7 +140,7 @@ def test_a_label_with_a_single_text_is_refused_by_name():
 
 def test_invalid_settings_are_refused():
     for temperature in (0.0, -0.1, math.inf, math.nan):
-        with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
+        with pytest.raises(NearfarError, match=r"--temperature .*: must be (at least 1e-08|a finite number)"):
             build(temperature=temperature)
     with pytest.raises(NearfarError, match="--batch-size is 2"):
         build(batch_size=2)

@@ -182,3 +182,13 @@ def test_a_vector_that_is_not_finite_is_reported(kind: Any, tmp_path: Path) -> N
     vectors[7, 3] = np.nan
     with pytest.raises(NearfarError, match=r"vectors\.npy: holds a vector that is not finite\. The index is damaged"):
         QuantizedSearch(make_index(tmp_path / "nan", vectors).reader(), kind)
+
+
+def test_values_that_codes_cannot_hold_are_refused() -> None:
+    """Instead of infinity or NaN, which would be found at the search."""
+    huge = np.array([[1.0, 7e4], [0.0, -2e38]], dtype=np.float32)
+    with pytest.raises(NearfarError, match="float16 holds values up to 65504, but a vector has larger ones"):
+        quantize(huge, "float16")
+    assert np.isfinite(quantize(huge / 1e35, "float16")).all()
+    with pytest.raises(NearfarError, match="the range of a dimension is too wide for float32"):
+        quantize(huge, "int8", np.array([[0, -3e38], [1, 3e38]], dtype=np.float32))

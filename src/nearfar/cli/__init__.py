@@ -140,4 +140,5 @@ def _make_console() -> "Console":
 def _print_message(message: str, style: str | None = None) -> None:
     from rich.console import Console
 
+    message = "".join(one if one >= " " or one in "\n\t" else "\N{REPLACEMENT CHARACTER}" for one in message)
     Console(stderr=True, soft_wrap=True, emoji=False).print(message, markup=False, highlight=False, style=style)

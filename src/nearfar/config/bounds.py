@@ -116,6 +116,8 @@ Seed = Annotated[int, Bounds(0, 2**63 - 1)]
 NumpySeed = Annotated[int, Bounds(0, 2**32 - 1)]
 """A seed for scikit-learn or NumPy's legacy generators."""
 Positive = Annotated[float, Bounds(0, 10**6, open_low=True)]
+Temperature = Annotated[float, Bounds(1e-8, 10**6)]
+"""Objectives divide similarities by it; nearfar.objectives has the same lower bound."""
 Weight = Annotated[float, Bounds(0, 10**6)]
 Logit = Annotated[float, Bounds(-(10**6), 10**6)]
 Epsilon = Annotated[float, Bounds(0, 1, open_low=True)]

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, Fraction, LearningRate, Positive, Seed
+from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, Fraction, LearningRate, Seed, Temperature
 from nearfar.config.training import RunConfig
 from nearfar.types import NearfarError, Splits
 
@@ -36,7 +36,7 @@ class FinetuneConfig(RunConfig):
     correlation for scores, and accuracy for all other tasks."""
     scl_weight: Fraction = 0.9
     """Lambda in the loss (1 - lambda) * cross-entropy + lambda * SCL; 0 means cross-entropy only."""
-    temperature: Positive = 0.3
+    temperature: Temperature = 0.3
     """Temperature of SCL."""
     dropout: BelowOne | None = None
     """Dropout probability; by default the model's own, 0.1 in BERT and RoBERTa."""

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 QRELS_COLUMNS = ("query-id", "corpus-id", "score")
+MAX_GRADE = 2**31 - 1
+"""The greatest grade; sums of much greater ones would overflow."""
 _QRELS_CONFIGS = ("qrels", "default")
 
 
@@ -262,6 +264,8 @@ def _read_judgements(rows: Iterable[tuple[Location, tuple[object, ...]]]) -> Ite
         number = parse_number(score)
         if not number.is_integer():
             raise NearfarError(f"{where}: column 'score' holds {shown(score)}. A grade of relevance is a whole number.")
+        if abs(number) > MAX_GRADE:
+            raise NearfarError(f"{where}: column 'score' holds {shown(score)}. A grade is at most {MAX_GRADE}.")
         yield _Judgement(where, _id(query, "query-id", where), _id(document, "corpus-id", where), int(number))
 
 

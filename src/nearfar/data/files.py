@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 MAX_LINE_BYTES = 2**26
 """Maximum bytes per line, against files without line ends and decompression bombs."""
+MAX_RATIO, RATIO_FROM = 200, 2**28
+"""A column in a row group of a Parquet file that unpacks to over RATIO_FROM bytes may unpack to MAX_RATIO times its
+size. Text is compressed to between a half and a tenth."""
 _NOT_TEXT = (
     (b"\xff\xfe", "It is UTF-16. "),
     (b"\xfe\xff", "It is UTF-16. "),
@@ -228,6 +231,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             column_indices(file.schema_arrow.names, columns, path)
+            _check_unpacked_size(path, file.metadata, columns)
             class_names = _class_names(path, file.schema_arrow, columns)
             for batch in file.iter_batches(columns=list(columns), batch_size=1024):
                 for values in zip(*(_values(path, batch, column, number) for column in columns), strict=True):
@@ -237,10 +241,34 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
         raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None  # pyarrow raises all of these
 
 
+def _check_unpacked_size(path: Path, metadata: Any, columns: Sequence[str]) -> None:
+    """Refuse a column that unpacks to far more than its size, before it is unpacked."""
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(number)
+            packed, unpacked = chunk.total_compressed_size, chunk.total_uncompressed_size
+            if (
+                chunk.path_in_schema.partition(".")[0] in columns
+                and unpacked > RATIO_FROM
+                and unpacked > MAX_RATIO * packed
+            ):
+                raise NearfarError(
+                    f"{path}: column {chunk.path_in_schema!r} unpacks to {unpacked:,} bytes, from {packed:,}; it is "
+                    "refused, because no text does. Write the file again with smaller row groups."
+                )
+
+
 def _values(path: Path, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
     """Return a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
     try:
-        return list(batch.column(column).to_pylist())
+        values = list(batch.column(column).to_pylist())
+        for number, value in enumerate(values, before + 1):
+            if isinstance(value, str | bytes) and len(value) > MAX_LINE_BYTES:
+                raise NearfarError(
+                    f"{Location(str(path), number, 'row')}: column {column!r} is longer than "
+                    f"{MAX_LINE_BYTES / 2**20:g} MiB. Split long texts."
+                )
+        return values
     except UnicodeDecodeError:
         for number, value in enumerate(batch.column(column), before + 1):
             try:

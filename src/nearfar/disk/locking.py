@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from nearfar.disk.private import refuse_planted
 from nearfar.disk.writing import disk_errors
 from nearfar.types import NearfarError
 
@@ -44,7 +45,7 @@ def folder_lock(
 
     Raises:
         FolderBusyError: another process holds the lock.
-        NearfarError: the folder cannot be created.
+        NearfarError: the folder cannot be created, or another user planted it in a shared folder.
     """
     with disk_errors(folder):
         descriptor, created = _lock(folder, what or folder, flag)
@@ -69,6 +70,7 @@ def _lock(folder: Path, what: object, flag: str) -> tuple[int | None, list[Path]
     while True:
         created = [path for path in (folder, *folder.parents) if not path.exists()]
         folder.mkdir(parents=True, exist_ok=True)
+        refuse_planted(folder, flag=flag)
         if _fcntl is None and _msvcrt is None:
             return None, created
         path = folder if _fcntl is not None else folder / LOCK

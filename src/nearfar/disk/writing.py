@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nearfar.disk.private import fresh_file
 from nearfar.types import NearfarError
 
 _CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
@@ -52,6 +53,7 @@ def _replacement(file: Path) -> Iterator[Path]:
     temporary = file.with_name(file.name + ".new")
     with disk_errors(file):
         try:
+            fresh_file(temporary)
             yield temporary
             flush(temporary)
             temporary.replace(file)

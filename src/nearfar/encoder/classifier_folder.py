@@ -15,8 +15,9 @@ from torch import Tensor
 
 from nearfar.disk import apply_umask
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.folder_checks import read_object
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet
+from nearfar.encoder.tokenizer_checks import check_vocabulary
 from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.disk import CARD_MARK, apply_umask
-from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.folder_checks import read_object
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
     STATIC,
@@ -43,6 +43,7 @@ from nearfar.encoder.pretrained import (
 )
 from nearfar.encoder.prompts import PROMPTS_FILE, InferenceSettings, read_inference_settings
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
+from nearfar.encoder.tokenizer_checks import check_vocabulary
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.widths import describe_widths, write_widths
 from nearfar.runtime.garbage_collection import paused

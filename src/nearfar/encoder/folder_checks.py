@@ -1,13 +1,14 @@
 """Checks that the files of a transformers folder are complete and consistent, before and after a library reads them."""
 
 import json
+import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 
 SIZES = (
@@ -17,15 +18,18 @@ SIZES = (
 """Sizes in a config: each is a dimension of some weight tensor, so none exceeds the largest dimension."""
 LAYERS = ("num_hidden_layers", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
 COUNTS = ("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+MODULES = re.compile(r"(?:^|_)(?:layers?|experts|groups|group_num|blocks)$")
+"""Names of settings that are numbers of modules, each of which takes memory and time."""
+MAX_LABELS = 10**5
+MAX_MODULES = 1000
+"""More than any encoder has."""
 CODE = ("attn_implementation", "experts_implementation")
 """Entries of a config that may name code on the hub."""
 BUILT_IN = ("eager", "sdpa")
 HEAD_WIDTHS = {"head_dim", "attention_head_size", "d_kv"}
 POSITIONS = 10**7
 """Upper bound on the number of positions, more than any model has."""
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "vocab-src.json", "*.model", "*.spm", "tekken.json")
 LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
-TOKENIZER_SETTINGS = ("special_tokens_map.json", "added_tokens.json")
 
 
 def read_json(file: Path) -> Any:
@@ -58,6 +62,29 @@ def read_object(file: Path) -> dict[str, Any]:
     return found
 
 
+def check_links(folder: Path, root: Path) -> None:
+    """Refuse links in ``folder`` to files outside the model folder ``root``, which may itself be a link.
+
+    The local hub cache is exempt: its folders link to files in a folder beside them.
+
+    Raises:
+        NearfarError: a link leaves the model folder.
+    """
+    inside = root.resolve()
+    if inside.parent.name == "snapshots" and inside.parent.parent.name.startswith("models--"):
+        inside = inside.parent.parent
+    try:
+        entries = [folder, *(Path(entry) for entry in os.scandir(folder) if entry.is_symlink())]
+        outside = next((entry for entry in entries if not entry.resolve().is_relative_to(inside)), None)
+    except (OSError, RuntimeError):  # the reader of the file says what is wrong
+        return
+    if outside is not None:
+        raise NearfarError(
+            f"{outside}: is a link to {outside.resolve()}, outside the model folder, and nearfar reads no file there; "
+            "replace the link by a copy."
+        )
+
+
 def check_config(folder: Path) -> dict[str, Any]:
     """Read config.json and check its settings.
 
@@ -80,13 +107,21 @@ def check_config(folder: Path) -> dict[str, Any]:
         known = isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
         if value is not None and not known:
             raise NearfarError(f"{file}: {name} is {value!r}, and must name a dtype of torch, such as float32.")
-    for name, value in _nested_entries(settings):
+    for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
             raise NearfarError(
                 f"{file}: {name} is {value!r}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no "
                 "code from the hub; remove this entry."
             )
+    if settings.get("transformers_weights") is not None:
+        raise NearfarError(
+            f"{file}: transformers_weights names other weights than model.safetensors, which nearfar does not support; "
+            "remove this entry."
+        )
     _check_sizes(file, settings)
+    count = settings.get("num_labels")
+    if type(count) is int and count > MAX_LABELS:  # transformers would make a name for each
+        raise NearfarError(f"{file}: num_labels is {count}, but must be at most {MAX_LABELS}.")
     labels = settings.get("id2label")
     if labels is not None and not (isinstance(labels, dict) and all(number.isdecimal() for number in labels)):
         raise NearfarError(f"{file}: {LABELS}")
@@ -97,7 +132,11 @@ def check_config(folder: Path) -> dict[str, Any]:
 
 
 def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a config that describes a larger model than the weights, before memory is allocated for it."""
+    """Refuse a config that describes a larger model than the weights, before memory is allocated for it.
+
+    Tensors without elements take no bytes in the file, so they do not count.
+    """
+    shapes = {name: shape for name, shape in shapes.items() if 0 not in shape}
     largest = max((size for shape in shapes.values() for size in shape), default=0)
     for name in SIZES:
         if settings.get(name) is not None and settings[name] > largest:
@@ -109,6 +148,9 @@ def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Ma
             raise NearfarError(
                 f"{folder / 'config.json'}: {name} is {settings[name]}, but the weights are only {len(shapes)} tensors."
             )
+    for name, value in nested_entries(settings):
+        if MODULES.search(name) and type(value) is int and value > MAX_MODULES:
+            raise NearfarError(f"{folder / 'config.json'}: {name} is {value}, but must be at most {MAX_MODULES}.")
     name = "max_position_embeddings"
     has_table = any(key.endswith("position_embeddings.weight") for key in shapes)
     if has_table and settings.get(name) is not None and settings[name] > largest:
@@ -133,84 +175,16 @@ def _check_sizes(file: Path, settings: Mapping[str, Any]) -> None:
         raise NearfarError(f"{file}: hidden_size {width} is not a multiple of num_attention_heads {heads}.")
 
 
-def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
-    """Check that the tokenizer's files exist and are valid; return the vocabulary file and tokenizer.json's model type.
-
-    Without these files transformers silently builds an empty tokenizer, which gives wrong vectors.
-
-    Raises:
-        NearfarError: a file is missing or damaged.
-    """
-    found = next((file for kind in VOCABULARIES for file in sorted(folder.glob(kind))), None)
-    if found is None:
-        raise NearfarError(
-            f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); copy the tokenizer files from the "
-            "original model."
-        )
-    file = folder / "tokenizer_config.json"
-    if not file.exists():
-        raise NearfarError(
-            f"{folder}: holds no tokenizer_config.json, which says how to read {found.name}; copy it from the "
-            "original model."
-        )
-    longest = read_object(file).get("model_max_length")
-    if longest is not None and (type(longest) not in (int, float) or not longest >= 3):
-        raise NearfarError(f"{file}: model_max_length is {longest!r}, and must be a number of at least 3.")
-    for name in TOKENIZER_SETTINGS:
-        if (folder / name).exists():
-            read_object(folder / name)
-    model = read_object(found).get("model") if found.suffix == ".json" else None
-    return found, model.get("type") if isinstance(model, dict) and found.name == "tokenizer.json" else None
-
-
-def check_tokenizer_kind(folder: Path, tokenizer: PreTrainedTokenizerBase, kind: str | None) -> None:
-    """Check that the loaded tokenizer's model is of the type in tokenizer.json; another type splits words differently.
-
-    Raises:
-        NearfarError: tokenizer_config.json names a tokenizer class of another type, or none.
-    """
-    loaded = type(backend.model).__name__ if (backend := getattr(tokenizer, "backend_tokenizer", None)) else None
-    if kind is not None and loaded is not None and kind != loaded:
-        raise NearfarError(
-            f"{folder / 'tokenizer_config.json'}: selects a {loaded} tokenizer, but tokenizer.json holds a "
-            f"{kind} tokenizer; copy both files from the original model."
-        )
-
-
-def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Check that the vocabulary has words and that each token has an embedding.
-
-    An embedding matrix with somewhat more rows than tokens is common: rows are padded to a round number.
-
-    Raises:
-        NearfarError: the vocabulary does not belong to the model.
-    """
-    vocabulary = tokenizer.get_vocab()
-    if not set(vocabulary) - set(tokenizer.all_special_tokens):
-        raise NearfarError(
-            f"{folder}: the tokenizer has only special tokens, no words; copy the original model's files."
-        )
-    embeddings: Any = model.get_input_embeddings()
-    rows, needed = embeddings.weight.shape[0], max(vocabulary.values()) + 1
-    if needed > rows:
-        token = max(vocabulary, key=lambda word: vocabulary[word])
-        raise NearfarError(
-            f"{folder}: the tokenizer has token ids up to {needed - 1} ({token!r}), but the model has embeddings for "
-            f"{rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to the model."
-        )
-    if rows > 2 * needed:
-        raise NearfarError(
-            f"{folder}: the tokenizer has {needed} tokens, but the model has embeddings for {rows}. The tokenizer "
-            "belongs to another model; copy the files of the original one."
-        )
-
-
-def _nested_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """All entries of the settings, including those of nested objects."""
-    for name, value in settings.items():
-        yield name, value
-        if isinstance(value, dict):
-            yield from _nested_entries(value)
+def nested_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All entries of the settings, including those of nested objects and of objects in lists."""
+    waiting: list[Any] = [settings]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, Mapping):
+            yield from found.items()
+            waiting += found.values()
+        elif isinstance(found, list):
+            waiting += found
 
 
 def _kind(value: object) -> str:

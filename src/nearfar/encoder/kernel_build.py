@@ -2,7 +2,8 @@
 
 For each combination of source, flags, compiler and processor, the cache has a file ``kernels-KEY.json`` with the
 library's name and SHA-256, or with the error. A library is loaded only if its digest matches, otherwise it is compiled
-again. Files are written elsewhere and renamed, so that several processes may compile at the same time or be killed.
+again. It runs with the rights of the user, so the folder must be private (:mod:`nearfar.disk.private`).
+Files are written elsewhere and renamed, so that several processes may compile at the same time or be killed.
 """
 
 import ctypes
@@ -15,7 +16,6 @@ import re
 import shlex
 import shutil
 import signal
-import stat
 import subprocess
 import tempfile
 import warnings
@@ -24,11 +24,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nearfar.disk import is_private, private_temporary_folder
 from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 HEADER = Path(__file__).with_name("kernels_vectors.h")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC")
+_LIBRARY = re.compile(r"kernels-[0-9a-f]{16}-[0-9a-f]{16}\.so")
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_TIMEOUT = 120.0
 """Seconds after which the compiler is killed; it usually takes about ten."""
@@ -60,8 +62,8 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
     compiler = find_compiler()
     flags = [*FLAGS, f"-march={march()}"]
     key = _key(compiler, flags)
-    for folder in () if rebuild else folders():
-        if (record := _read(folder / f"kernels-{key}.json")) is None:
+    for folder in () if rebuild else folders(create=False):
+        if not is_private(folder) or (record := _read(folder / f"kernels-{key}.json")) is None:
             continue
         if "error" in record:
             raise KernelBuildError(record["error"], cached=True)
@@ -71,6 +73,9 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
     for folder in folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not is_private(folder):
+                problems.append(f"{abbreviate_home(folder)} is a link, or other users can write to it or replace it")
+                continue
             build_folder = tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True)
         except OSError as error:
             problems.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
@@ -109,16 +114,18 @@ def march() -> str:
     return os.environ.get("NEARFAR_KERNELS_MARCH") or "native"
 
 
-def folders() -> Iterator[Path]:
-    """Folders for the library, in order of preference: the user's cache, then a private temporary folder."""
+def folders(*, create: bool = True) -> Iterator[Path]:
+    """Folders for the library, in order of preference: the user's cache, then a private temporary folder.
+
+    The temporary folder is created if there is none, unless ``create`` is False.
+    """
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "nearfar"
     else:
         with suppress(RuntimeError):  # no home folder
             yield Path.home() / ".cache" / "nearfar"
-    with suppress(OSError):
-        if (private := _private_temporary_folder()) is not None:
-            yield private
+    if (private := private_temporary_folder("nearfar-kernels-", create=create)) is not None:
+        yield private
 
 
 def abbreviate_home(path: Path) -> str:
@@ -126,17 +133,6 @@ def abbreviate_home(path: Path) -> str:
     with suppress(RuntimeError, ValueError):
         return str(Path("~") / path.relative_to(Path.home()))
     return str(path)
-
-
-def _private_temporary_folder() -> Path | None:
-    """A temporary folder that no other user can write to, because a library loaded from it runs as this user."""
-    if not hasattr(os, "getuid"):
-        return Path(tempfile.gettempdir()) / "nearfar"  # Windows: that folder is the user's own
-    folder = Path(tempfile.gettempdir()) / f"nearfar-{os.getuid()}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    status = folder.lstat()
-    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
-    return folder if private else None
 
 
 def _key(compiler: Sequence[str], flags: Sequence[str]) -> str:
@@ -253,7 +249,9 @@ def _read(file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     kinds = ({"error"}, {"library", "sha256", "compiler", "flags"})
-    return record if isinstance(record, dict) and set(record) in kinds else None
+    if not isinstance(record, dict) or set(record) not in kinds:
+        return None
+    return record if "error" in record or _LIBRARY.fullmatch(str(record["library"])) else None
 
 
 def _digest(file: Path) -> str:

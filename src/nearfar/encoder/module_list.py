@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from nearfar.encoder.folder_checks import read_json, read_object
+from nearfar.encoder.folder_checks import check_links, read_json, read_object
 from nearfar.encoder.pooling import mean_of_layers
 from nearfar.encoder.pretrained import load_module, opening
 from nearfar.encoder.prompts import PROMPTS_FILE
@@ -39,6 +39,7 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
         NearfarError: the list is missing or damaged, starts with another module, or names a module that nearfar
             does not support or that is outside the folder.
     """
+    check_links(folder, folder)
     listing = folder / "modules.json"
     if not listing.exists():
         others = [*folder.glob(PROMPTS_FILE), *folder.glob("*_Pooling")]
@@ -66,6 +67,8 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
     unknown = [kind for kind, _ in modules[1:] if kind not in following]
     if unknown:
         raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not support.")
+    for _, path in modules:
+        check_links(folder / path, folder)
     return modules
 
 

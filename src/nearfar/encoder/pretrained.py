@@ -6,10 +6,12 @@ terminal for permission. An exception of a loader becomes a one-sentence error t
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
@@ -17,11 +19,10 @@ from torch import nn
 from nearfar.encoder.folder_checks import (
     check_config,
     check_sizes_of_weights,
-    check_tokenizer_files,
-    check_tokenizer_kind,
     read_object,
 )
 from nearfar.encoder.prompts import InferenceSettings
+from nearfar.encoder.tokenizer_checks import check_tokenizer_files, check_tokenizer_kind
 from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedTokenizerBase
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.garbage_collection import paused
@@ -40,6 +41,8 @@ with paused():
 
 LONGEST_REASON = 300
 """Maximum number of characters that an error quotes from an exception."""
+MAX_GROWTH, FREE_ELEMENTS = 4, 2**24
+"""A model may have this many times the numbers in its file, and so many more: tied weights are stored once."""
 TOKENIZER_PACKAGES = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
 MODELS: dict[str, tuple[Any, str]] = {
     "encoder": (AutoModel, "MODEL_MAPPING_NAMES"),
@@ -75,13 +78,14 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
     """The model of a transformers folder, and transformers' loading info for :func:`check_complete`.
 
     Raises:
-        NearfarError: transformers cannot open it.
+        NearfarError: transformers cannot open it, or it is much larger than its weights.
     """
     if (folder / "adapter_config.json").exists():
         raise NearfarError(
             f"{folder / 'adapter_config.json'}: nearfar does not load adapters; merge the adapter into the model and "
             "save the merged model."
         )
+    _check_parameters(folder, config, kind)
     with opening(folder / "config.json"), quiet():  # names config.json, because the weights have been checked
         return MODELS[kind][0].from_pretrained(
             folder,
@@ -228,6 +232,10 @@ def opening(file: Path) -> Iterator[None]:
         raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
     except Exception as error:
         raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":  # of a library in Rust; it is no Exception
+            raise
+        raise NearfarError(f"{file}: cannot be opened: {str(error)[:LONGEST_REASON]}.") from error
 
 
 def reason(error: Exception) -> str:
@@ -251,6 +259,18 @@ def quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+def _check_parameters(folder: Path, config: PretrainedConfig, kind: str) -> None:
+    """Refuse a config that describes a much larger model than the weights; transformers would initialise the rest."""
+    elements = sum(map(prod, check_weights(folder).values()))
+    with opening(folder / "config.json"), quiet(), torch.device("meta"):  # takes no memory for weights
+        described = sum(weight.numel() for weight in MODELS[kind][0].from_config(config).parameters())
+    if described > MAX_GROWTH * elements + FREE_ELEMENTS:
+        raise NearfarError(
+            f"{folder / 'config.json'}: describes a model of {described:,} parameters, but the weights have only "
+            f"{elements:,} numbers."
+        )
 
 
 def _refuse_custom_code(folder: Path, settings: dict[str, Any], kind: str) -> None:

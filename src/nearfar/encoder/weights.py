@@ -19,6 +19,8 @@ FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never pickled weights
 
 LARGE = 2**20
 """Size in bytes from which a file's SHA-256 is cached, because reading the file again is slow."""
+MAX_HEADER = 2**23
+"""Maximum bytes of the header of a safetensors file. A tensor takes about 100, and the largest encoders have 1,500."""
 _DIGESTS: dict[tuple[int, ...], str] = {}
 
 
@@ -160,6 +162,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
         if not file.is_file():  # opening a pipe would wait for its writer
             raise NearfarError(f"{file}: is not a regular file.")
         file.open("rb").close()  # an unreadable file raises an OSError here, a damaged one a SafetensorError below
+        _check_header(file)
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
             for name, tensor in tensors.items():
@@ -173,6 +176,16 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
         raise NearfarError(f"{file}: the weights are truncated or damaged ({error}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
+
+
+def _check_header(file: Path) -> None:
+    """Refuse a header that is longer than that of any model, before it is parsed."""
+    with file.open("rb") as stream:
+        length = int.from_bytes(stream.read(8), "little")
+    if MAX_HEADER < length <= file.stat().st_size:  # otherwise the file is truncated, which safetensors says
+        raise NearfarError(
+            f"{file}: its header has {length:,} bytes, but at most {MAX_HEADER:,} are read; no model needs more."
+        )
 
 
 def _parts(index: Path) -> list[Path]:

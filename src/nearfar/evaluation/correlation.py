@@ -27,6 +27,7 @@ Aggregate: TypeAlias = Literal["all", "mean", "wmean"]
 AGGREGATES: tuple[Aggregate, ...] = ("all", "mean", "wmean")
 
 MIN_PAIRS = 3  # through two points every correlation is 1 or -1
+_USUAL_EXPONENT = 40
 _CHUNK = 2**15  # numbers in a block of multiplicities; a block stays in the processor's cache
 
 
@@ -155,7 +156,7 @@ def undefined_reason(gold: ArrayLike, cosines: ArrayLike) -> str | None:
     gold, cosines = np.asarray(gold), np.asarray(cosines)
     if len(gold) < MIN_PAIRS:
         return f"{len(gold)} pair{'s' * (len(gold) != 1)}, where a correlation needs {MIN_PAIRS}"
-    if np.ptp(gold) == 0:
+    if np.ptp(usual_size(gold)) == 0:
         return "all gold scores are equal"
     if np.ptp(cosines) == 0:
         return "all cosines are equal"
@@ -194,10 +195,23 @@ def _ranks(below: Floats, starts: Indices, ends: Indices) -> tuple[Floats, Float
     return upper - lower, upper + lower - below[:, -1:]
 
 
+def usual_size(values: ArrayLike) -> Floats:
+    """The values as float64, each row scaled by a power of two if its squares would overflow or underflow in float32.
+
+    Neither cosines nor correlations depend on the scale. The product is exact, and usual rows are unchanged.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    if not x.size:
+        return x
+    exponents = np.frexp(np.abs(x).max(axis=-1, keepdims=True))[1]
+    return np.ldexp(x, np.where(np.abs(exponents) > _USUAL_EXPONENT, -exponents, 0))
+
+
 def _centred(values: Floats) -> Floats:
+    values = usual_size(values)
     if np.ptp(values) == 0:  # the mean of equal numbers need not equal them
         return np.zeros_like(values)
-    return values - values.mean()
+    return usual_size(values - values.mean())
 
 
 def _correlate(weighted: WeightedCorrelation, gold: Floats, systems: Floats) -> Correlate:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.evaluation.correlation import usual_size
 from nearfar.evaluation.results import ClassificationScores
 from nearfar.evaluation.transfer_scores import estimate
 from nearfar.neighbours.exact import nearest
@@ -72,6 +73,7 @@ def vote_scores(
 
 
 def _unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    vectors = usual_size(vectors).astype(np.float32)  # their squares fit into float32
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
     unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return unit

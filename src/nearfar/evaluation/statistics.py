@@ -167,7 +167,8 @@ def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequ
         kept = rng.binomial(counts, 0.5, size=(block.stop - block.start, len(counts)))
         sums[block] = (2 * kept - counts) @ levels
     observed = abs(float(counts @ levels))
-    return (1 + int(np.sum(np.abs(sums) >= observed - 1e-9 * max(1.0, observed)))) / (1 + resamples)
+    rounding = 1e-11 * float(counts @ np.abs(levels))  # equal sums differ by their rounding
+    return (1 + int(np.sum(np.abs(sums) >= observed - rounding))) / (1 + resamples)
 
 
 def _blocks(resamples: int, columns: int) -> Iterator[slice]:

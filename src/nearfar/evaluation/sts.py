@@ -24,6 +24,7 @@ from nearfar.evaluation.correlation import (
     check_resampling,
     scores,
     undefined_reason,
+    usual_size,
     weighted_pearson,
     weighted_spearman,
 )
@@ -222,7 +223,7 @@ def _check_gold(tasks: Mapping[str, Subsets]) -> None:
 
 def _cosines(first: NDArray[Any], second: NDArray[Any]) -> tuple[Floats, int]:
     """Cosines in units of :data:`COSINE_UNIT`, whole numbers, and how many pairs have a zero vector."""
-    a, b = first.astype(np.float64), second.astype(np.float64)
+    a, b = usual_size(first), usual_size(second)
     dots = np.einsum("pd,pd->p", a, b)
     lengths = np.sqrt(np.einsum("pd,pd->p", a, a) * np.einsum("pd,pd->p", b, b))
     cosines = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)

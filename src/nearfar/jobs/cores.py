@@ -1,22 +1,21 @@
 """Pins a worker to cores that no other worker on this machine uses."""
 
 import os
-import tempfile
-from pathlib import Path
 
-from nearfar.disk import FolderBusyError, folder_lock
+from nearfar.disk import FolderBusyError, folder_lock, private_temporary_folder
 from nearfar.types import NearfarError
 
 
 def pin(count: int) -> list[int]:
     """Restrict this process to ``count`` cores that no other pinned worker of this user has, until it ends.
 
-    Cores are claimed by locks on folders in the temporary folder. Returns the cores; empty, and nothing is changed, if
-    the platform cannot pin or fewer cores are free.
+    Cores are claimed by locks on folders in a private temporary folder. Returns the cores; empty, and
+    nothing is changed, if the platform cannot pin or fewer cores are free.
     """
     if not (hasattr(os, "sched_getaffinity") and hasattr(os, "getuid")):
         return []
-    root = Path(tempfile.gettempdir(), f"nearfar-cores-{os.getuid()}")
+    if (root := private_temporary_folder("nearfar-cores-")) is None:
+        return []
     locks, claimed = [], []
     for core in sorted(os.sched_getaffinity(0)):
         lock = folder_lock(root / str(core))

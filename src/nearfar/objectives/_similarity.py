@@ -9,6 +9,10 @@ from torch import Tensor
 
 from nearfar.types import NearfarError
 
+MIN_TEMPERATURE = 1e-8
+"""Divided by less, similarities would overflow in float32, or be all rounding error."""
+USUAL_EXPONENT = 40
+"""Vectors with a largest element between 2^-40 and 2^40 in size have squares that float32 can add."""
 Similarity: TypeAlias = Literal["dot", "cosine"]
 """How two vectors are compared: dot product or cosine."""
 
@@ -52,10 +56,28 @@ def prepare_vectors(
 
 
 def l2_normalize(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-    """Scale to length 1. A zero vector stays zero, with zero gradient: an epsilon would make its gradient huge."""
+    """Scale to length 1. A zero vector stays zero, with zero gradient: an epsilon would make its gradient huge.
+
+    A vector whose squares are too large or too small for its dtype is scaled by powers of two first, which is exact.
+    """
+    vectors = _to_usual_length(vectors)
     norms = vectors.norm(dim=1, keepdim=True)
     zero = norms == 0
     return torch.where(zero, 0.0, vectors / torch.where(zero, 1.0, norms))
+
+
+def _to_usual_length(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+    """Vectors with the same directions, whose squares neither overflow nor underflow; usual ones are unchanged."""
+    if not vectors.numel():
+        return vectors
+    with torch.no_grad():
+        largest = vectors.abs().amax(dim=1, keepdim=True)
+        exponent = largest.frexp().exponent
+        unusual = largest.isfinite() & (largest > 0) & (exponent.abs() > USUAL_EXPONENT)
+        exponent = torch.where(unusual, exponent, 0)
+        half = exponent // 2  # of a denormal number, the whole factor would overflow
+        one, other = (torch.exp2(-part.to(vectors.dtype)) for part in (half, exponent - half))
+    return vectors * one * other
 
 
 def masked_nll(
@@ -72,9 +94,11 @@ def masked_nll(
 
 
 def check_temperature(temperature: float) -> None:
-    """Raise NearfarError unless the temperature is a positive number."""
+    """Raise NearfarError unless the temperature is a finite number of at least :data:`MIN_TEMPERATURE`."""
     if not 0 < temperature < math.inf:
         raise NearfarError(f"temperature must be a positive number, not {temperature}")
+    if temperature < MIN_TEMPERATURE:
+        raise NearfarError(f"temperature must be at least {MIN_TEMPERATURE:g}, not {temperature}")
 
 
 def check_similarity(similarity: str) -> None:

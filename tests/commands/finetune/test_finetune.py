@@ -489,7 +489,7 @@ def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneCo
     ("changes", "message"),
     [
         ({"scl_weight": 1.5}, "--scl-weight 1.5: must be between 0 and 1"),
-        ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
+        ({"temperature": 0.0}, "--temperature 0.0: must be at least 1e-08"),
         ({"dropout": 1.0}, "--dropout 1.0: must be in \\[0, 1\\)"),
         ({"dropout": -0.1}, "--dropout -0.1: must be in \\[0, 1\\)"),
         ({"noise_rate": 1.1}, "--noise-rate 1.1: must be between 0 and 1"),

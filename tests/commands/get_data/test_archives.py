@@ -1,5 +1,6 @@
 """Archives are read in place; unsafe, oversized and damaged ones are refused."""
 
+import gzip
 import io
 import random
 import tarfile
@@ -114,3 +115,30 @@ def test_an_encrypted_zip(tmp_path: Path) -> None:
     assert "a.txt: cannot be read (" in error_of(contents, tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "a.zip") as archive:
         assert archive.infolist()[0].flag_bits & 1
+
+
+def test_folders_of_an_archive_are_counted_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for number in range(30):
+            folder = tarfile.TarInfo(f"folder{number}")
+            folder.type = tarfile.DIRTYPE
+            archive.addfile(folder)
+    (tmp_path / "a.tgz").write_bytes(buffer.getvalue())
+    assert list_files(tmp_path / "a.tgz") == ([], [])
+    monkeypatch.setattr(tree, "MAX_FILES", 20)
+    assert error_of(list_files, tmp_path / "a.tgz") == f"{tmp_path / 'a.tgz'}: holds over 20 files and folders."
+
+
+@pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK])
+def test_a_huge_name_in_a_tar_archive_is_not_read(tmp_path: Path, kind: bytes) -> None:
+    """A few kilobytes of gzip would otherwise become gigabytes of memory."""
+    header = tarfile.TarInfo("name")
+    header.type, header.size = kind, 2**33
+    content = header.tobuf(tarfile.GNU_FORMAT) + b"\0" * 2**16
+    for first in (b"", tarfile.TarInfo("usual").tobuf(tarfile.GNU_FORMAT)):
+        (tmp_path / "a.tgz").write_bytes(gzip.compress(first + content))
+        message = error_of(list_files, tmp_path / "a.tgz")
+        assert "is not a readable archive" in message
+        assert "the name of a file has 8,589,934,592 bytes" in message
+        assert "\n" not in message

@@ -1,16 +1,21 @@
 """Model cards: metadata, training, scores, citation, and what must not be in them."""
 
 import json
+import re
+import shutil
 from pathlib import Path
 
 import huggingface_hub
 import pytest
+import yaml
 
 from nearfar import finetune, push, train
 from nearfar.commands.push.card import is_own_card, model_card, write_card
 from nearfar.config import METHODS
+from nearfar.disk import CARD_MARK
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.methods.citations import PAPERS, citations
+from tests.hostile_text import HOSTILE, active_parts
 from tests.tiny import make_workspace, save_tiny, sentences
 
 
@@ -138,3 +143,29 @@ def test_every_method_has_a_citation(method: str) -> None:
 
 def test_an_unknown_method_has_none() -> None:
     assert citations("toy") == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_records_of_a_run_cannot_add_markup(run: Path, tmp_path: Path, text: str) -> None:
+    """A run folder of somebody else: each text in its records is shown, and is no HTML and no link."""
+    copy = Path(shutil.copytree(run, tmp_path / "run"))
+    info = json.loads((copy / "run.json").read_text())
+    info["data"] = [text, f"/folder/{text}: 3 rows"]
+    info["config"] |= {"model": text, "data": [text], "name": text}
+    info["hardware"] |= {"processor": text, "instruction_sets": text}
+    info["versions"] |= {"torch": text, text: "1"}
+    info |= {"precision": text, "processes": text, "metric": text, "dev": text}
+    (copy / "run.json").write_text(json.dumps(info))
+    card = model_card(copy / "model", name="")
+    _, metadata, body = card.split("---\n", 2)
+    assert isinstance(yaml.safe_load(metadata), dict)
+    assert active_parts(body.replace(CARD_MARK, "")) == []
+
+
+def test_the_name_of_a_folder_is_no_code(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / 'x")\nimport os; os.system("y") #`'
+    shutil.copytree(run / "model", folder)
+    card = model_card(folder, name="")
+    (code,) = re.findall(r"```python\n(.*?)```", card, flags=re.DOTALL)
+    assert 'SentenceTransformer("x-import-os-os.system-y-")' in code
+    assert "import os;" not in card

@@ -328,7 +328,7 @@ def test_unusable_teachers_and_layers_are_refused(
         (["--teacher", str(folder / "noisy")], "is the start model itself, so there is nothing to learn"),
         ([*teacher, "--list-weight", "0", "--vector-weight", "0"], "--list-weight and --vector-weight are both 0"),
         ([*teacher, "--list-weight", "-1"], "--list-weight -1: must be at least 0"),
-        ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be above 0"),
+        ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be at least 1e-08"),
         ([*teacher, "--vector-projection", "all"], "must be train_only or kept"),
         ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
         ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),

@@ -312,7 +312,7 @@ def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> 
         write_second(tmp_path, 'method = "scl"\ntemprature = 1.0\n'),
     )
     refuse(
-        r"second\.toml: temperature = 0\.0: must be above 0",
+        r"second\.toml: temperature = 0\.0: must be at least 1e-08",
         write_second(tmp_path, 'method = "scl"\ntemperature = 0.0\n'),
     )
 
@@ -388,7 +388,7 @@ def test_a_batch_larger_than_the_data_is_refused(method: str, refuse: Refusals) 
 @pytest.mark.parametrize("method", [name for name in METHODS if hasattr(METHODS[name], "temperature")])
 def test_temperatures_and_margins(method: str, refuse: Refusals) -> None:
     for bad in (0.0, -1.0, math.inf, math.nan):
-        refuse(f"--temperature {bad}: must be (above 0|a finite number)", method, temperature=bad)
+        refuse(f"--temperature {bad}: must be (at least 1e-08|a finite number)", method, temperature=bad)
     if hasattr(METHODS[method], "false_negative_margin"):
         for bad in (-0.1, math.nan, math.inf):
             refuse(

@@ -219,7 +219,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "bad value": (
         changed({}, train={"method": "scl", "temperature": -1}),
-        "train: temperature = -1: must be above 0",
+        "train: temperature = -1: must be at least 1e-08",
     ),
     "unknown method": (changed({}, train={"method": "slc"}), "no method is called 'slc'. Did you mean 'scl'?"),
     "no method": (changed({}, train={}), "row 'scl' (lambda CE): train: names no method"),

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from xml.etree import ElementTree
 
 import pandas as pd
 import pytest
@@ -30,6 +31,7 @@ from nearfar.evaluation.study_table.long_table import study_csv
 from nearfar.evaluation.study_table.orderings import agreement
 from nearfar.evaluation.study_table.text import escape, p_value
 from tests.evaluation.study_table.cases import RESAMPLES, STUDY, cells
+from tests.hostile_text import HOSTILE, active_parts
 
 EVIL = "a|b_c <b>&amp; $x$ \\ 50% #1 {y} ^~ [z](w) *i* `k`"
 
@@ -397,3 +399,40 @@ def test_columns_of_printed_numbers_are_shown_if_there_are_any() -> None:
     plain = study_markdown(numbers_study(SMALL, compare=[["scl", "ce"]]))
     assert not [line for line in plain.splitlines() if line.startswith("|") and "paper" in line]
     assert "| p, test data | Holm | p, runs | Holm |" in plain
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_record_of_somebody_else_cannot_add_markup(text, tmp_path):
+    """Every text of study.json, and no plot leaves the folder."""
+    rows = [{"id": "ce", "name": text, "note": text}, {"id": "scl", "name": "scl"}]
+    study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": text}, "title": text, "source": text}
+    table = numbers_study(SMALL, **study, notes=text)
+    hardware = [{"processor": text, "results": 1}]
+    runs = replace(table.runs, commits={text: 1}, versions={text: [text]}, hardware=hardware, first_date=text)
+    missing = [replace(one, reason=text) for one in table.missing]
+    table = replace(table, changes=[text], scale=text, command=text, caption=text, runs=runs, missing=missing)
+    page = study_markdown(table)
+    assert active_parts(page) == []
+    assert balanced(study_latex(table))
+    for row in csv.DictReader(io.StringIO(study_csv(table))):
+        assert not str(row["name"]).lstrip().startswith(tuple("=+-@"))
+
+
+@pytest.mark.parametrize("name", ["../../etc/x", "/etc/x", "..", "$\\frac$ $x$", "a\nb", *HOSTILE[:3]])
+def test_plots_of_hostile_names_are_in_the_folder(name, tmp_path):
+    axes = [{"name": name, "values": [1, 2], "as": "x"}]
+    study = {"title": name, "columns": ["a"], "rows": [{"id": "r", "name": name}], "axes": axes}
+    some = [FinishedCell("r", {name: str(value)}, {}, [{"a": float(value)}]) for value in (1, 2)]
+    written = write_outputs(build_table(study, some, resamples=1), tmp_path / "out" / "page")
+    assert all(file.parent == tmp_path / "out" / "page" for file in written)
+    assert {one.name for one in tmp_path.iterdir()} == {"out"}
+    (picture,) = (file for file in written if file.suffix == ".svg")
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).iter()}
+    assert not tags & {"script", "foreignObject", "a", "image", "iframe"}
+
+
+def test_a_formula_in_a_name_is_a_text_for_spreadsheets():
+    study = {**SMALL_STUDY, "rows": [{"id": "ce", "name": "=HYPERLINK(1)"}, {"id": "scl"}], "compare": []}
+    rows = list(csv.DictReader(io.StringIO(study_csv(numbers_study(SMALL, **study)))))
+    assert rows[0]["name"] == "'=HYPERLINK(1)"
+    assert {row["name"] for row in rows if row["row"] == "scl"} == {"scl"}

@@ -17,8 +17,9 @@ from huggingface_hub import get_repo_discussions, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from nearfar.encoder.device import choose_device
-from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.folder_checks import check_links, read_object
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet, reason
+from nearfar.encoder.tokenizer_checks import check_vocabulary
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError
@@ -86,6 +87,7 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
             the tokenizer needs a missing package; a multilingual model has no fixed target language; no such device.
     """
     place = choose_device(device)
+    check_links(folder, folder)
     config = load_config(folder, kind="translation model")
     if (folder / "generation_config.json").exists():
         read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from nearfar.config.values import flag
 from nearfar.disk import write_text
+from nearfar.evaluation.escaping import markdown_text
 from nearfar.evaluation.results import provenance
 from nearfar.evaluation.tables.grid import Grid, markdown_table, rich_table
 
@@ -62,7 +63,13 @@ class Report:
     def grid(self, grid: Grid) -> None:
         """Add a table."""
         self.console.print(rich_table(grid), soft_wrap=False)
-        self._lines += ["", f"{grid.title}:", "", *markdown_table(grid), *(f"\n{note}" for note in grid.notes)]
+        self._lines += [
+            "",
+            f"{grid.title}:",
+            "",
+            *markdown_table(grid),
+            *(f"\n{markdown_text(note)}" for note in grid.notes),
+        ]
 
     def finish(self, file: Path, *, minutes: float, processor_minutes: float) -> None:
         """Write the Markdown file, with the provenance, and print where it is."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.output import PartialOutput, is_unfinished, output_lock, partial_folder
 from nearfar.config import flag
-from nearfar.disk import LOCK, disk_errors, flush, read_json, write_text
+from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_json, write_text
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.types import Encode, NearfarError
@@ -107,7 +107,7 @@ class WorkFolder:
         else:
             advance(len(texts))
         with suppress(ValueError, OSError, EOFError):
-            vectors: NDArray[np.float32] = np.load(file, mmap_mode="r")
+            vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
             if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors
         raise NearfarError(f"{file}: is damaged. Remove {self.path} to start again.")
@@ -122,7 +122,7 @@ class WorkFolder:
         """
         file = self.path / f"{name}.npz"
         with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
-            saved = np.load(stream)
+            saved = np.load(stream, allow_pickle=False)
             loaded = {key: saved[key] for key in saved.files}
             if {key: array.shape for key, array in loaded.items()} == shapes:
                 return loaded
@@ -157,6 +157,7 @@ class WorkFolder:
                     if error.errno != errno.EXDEV:  # on another disk, copy it next to its place first
                         raise
                     temporary = target.with_name(target.name + ".new")
+                    fresh_file(temporary)
                     shutil.copyfile(source, temporary)
                     flush(temporary)
                     temporary.replace(target)

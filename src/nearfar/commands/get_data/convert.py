@@ -10,7 +10,7 @@ from nearfar.commands.get_data.recipes import Recipe, recipes_for
 from nearfar.commands.get_data.tree import SourceFile
 from nearfar.data.published_rows import PUBLISHED_ROWS
 from nearfar.data.sources import normalize_whitespace
-from nearfar.disk import disk_errors, flush
+from nearfar.disk import disk_errors, flush, fresh_file
 from nearfar.types import NearfarError
 
 _OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
@@ -83,6 +83,7 @@ def convert(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> Conve
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
+            fresh_file(temporary)
             with temporary.open("w", encoding="utf-8", newline="\n") as stream:
                 if recipe.columns:
                     stream.write("\t".join(recipe.columns) + "\n")

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, Self
 
 from nearfar.data.paths import as_path, check_file, is_folder, status
 from nearfar.types import NearfarError
@@ -25,6 +25,12 @@ MAX_FILES = 200_000
 """Maximum number of files in a folder or members in an archive."""
 MAX_BYTES = 2**34
 """Maximum size of the unpacked members of an archive: 16 GiB."""
+MAX_NAME = 2**20
+"""Maximum bytes of the name, link and comments of a member of a tar archive."""
+_NAME_TYPES = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
 MAX_RATIO, RATIO_FROM = 200, 2**26
 """An archive that unpacks to over RATIO_FROM bytes may unpack to at most MAX_RATIO times its size. Text is compressed
 to between a half and a tenth."""
@@ -149,8 +155,10 @@ def _open_zip_member(path: Path, member: str) -> IO[bytes]:
 
 
 def _tar_members(path: Path) -> Members:
-    with tarfile.open(path) as archive:
-        for info in archive:
+    with tarfile.open(path, tarinfo=_TarInfo) as archive:
+        for number, info in enumerate(archive):
+            if number >= MAX_FILES:
+                raise NearfarError(f"{path}: holds over {MAX_FILES:,} files and folders.")
             if info.isfile():
                 yield info.name.removeprefix("./"), info.size, partial(_open_tar_member, path, info.name)
             else:  # a folder; links and devices are ignored
@@ -159,13 +167,25 @@ def _tar_members(path: Path) -> Members:
 
 def _open_tar_member(path: Path, member: str) -> IO[bytes]:
     with ExitStack() as stack:
-        archive = stack.enter_context(tarfile.open(path))
+        archive = stack.enter_context(tarfile.open(path, tarinfo=_TarInfo))
         stream = archive.extractfile(member)
         if stream is None:
             raise tarfile.TarError(f"no file {member}")
         stack.callback(stream.close)
         return _TarMember(stream, stack.pop_all())
     raise AssertionError
+
+
+class _TarInfo(tarfile.TarInfo):
+    """Refuses a huge name or comment of a member, which tarfile would read into memory as a whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The member that a header describes."""
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _NAME_TYPES and found.size > MAX_NAME:
+            raise tarfile.ReadError(f"the name of a file has {found.size:,} bytes")
+        return found
 
 
 class _TarMember(io.BufferedReader):
@@ -181,4 +201,5 @@ class _TarMember(io.BufferedReader):
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return " ".join(text.split())

@@ -5,6 +5,7 @@ settings and hardware of its training, its scores, and the papers to cite. It na
 README.md without :data:`CARD_MARK` is the user's own, and is never replaced.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
@@ -17,6 +18,7 @@ from nearfar.commands.train.after import before_after
 from nearfar.data.public_sources import SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_json, write_text
 from nearfar.encoder.widths import describe_widths, read_widths
+from nearfar.evaluation.escaping import code_span, markdown_text
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_grids
 from nearfar.evaluation.tables.grid import Grid, markdown_table
@@ -64,12 +66,13 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     """
     run = read_run_records(model)
     is_classifier = run.is_classifier if run else not _is_sentence_transformer(model)
+    shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
     sections = [
         f"---\n{metadata(run, name, results, is_classifier=is_classifier)}\n---",
         CARD_MARK,
         f"# {name.partition('/')[2] or ('A text classifier' if is_classifier else 'A sentence encoder')}",
-        _summary(model, run, is_classifier=is_classifier) + _widths(model, name or str(model.name)),
-        _usage(name or str(model.name), is_classifier=is_classifier),
+        _summary(model, run, is_classifier=is_classifier) + _widths(model, shown),
+        _usage(shown, is_classifier=is_classifier),
     ]
     if run is not None:
         sections += _training(run)
@@ -101,7 +104,7 @@ def _summary(model: Path, run: RunRecords | None, *, is_classifier: bool) -> str
     if run is None:
         return f"{kind}, saved by nearfar."
     base = run.config.get("model")
-    return f"{kind}. nearfar trained it by the method `{run.method}`, from `{base}`."
+    return f"{kind}. nearfar trained it by the method {code_span(run.method)}, from {code_span(str(base))}."
 
 
 def _dimensions(model: Path) -> str:
@@ -144,13 +147,15 @@ print(model.similarity(embeddings, embeddings))"""
 def _training(run: RunRecords) -> list[str]:
     """Sections on data, settings, time and hardware."""
     info, config = run.info, run.config
-    data = [f"- {fact}" for fact in info.get("data") or () if " --" not in fact]
+    data = [f"- {markdown_text(str(fact))}" for fact in info.get("data") or () if " --" not in fact]
     licences = dict.fromkeys(
-        f"- Licence of `{name}`: {source.licence}."
+        f"- Licence of {code_span(name)}: {source.licence}."
         for name in (spec.partition(":")[0] for spec in _data_specs(config))
         if (source := SOURCES.get(name)) is not None
     )
-    changed = [f"| `{key}` | {_format(value)} |" for key, value in _changed_settings(run).items()]
+    changed = [
+        f"| {code_span(key)} | {markdown_text(_format(value))} |" for key, value in _changed_settings(run).items()
+    ]
     table = ["| setting | value |", "| --- | --- |", *changed]
     hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
     machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
@@ -170,6 +175,7 @@ def _training(run: RunRecords) -> list[str]:
             f"{100 * info['best_score']:.2f} at the best step.{chose}"
         )
     shown = "\n".join([*data, *licences])
+    facts = [f"- {markdown_text(fact.removeprefix('- '))}" for fact in facts]
     settings = ["Settings other than the defaults:", "\n".join(table)] if changed else []
     return ["## Training", f"Data:\n\n{shown}", "\n".join(facts), *settings]
 
@@ -203,8 +209,8 @@ def _scores(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list
 
 def _table(grid: Grid) -> str:
     """A grid below a heading of its own; its title without the name of the model."""
-    notes = "\n\n".join(grid.notes)
-    return "\n\n".join([f"### {grid.title.rpartition(': ')[2]}", "\n".join(markdown_table(grid)), notes])
+    notes = "\n\n".join(map(markdown_text, grid.notes))
+    return "\n\n".join([f"### {markdown_text(grid.title.rpartition(': ')[2])}", "\n".join(markdown_table(grid)), notes])
 
 
 def _data_specs(config: Mapping[str, Any]) -> list[str]:
@@ -230,6 +236,7 @@ def _without_folders(text: str, paths: Sequence[str]) -> str:
     for path in sorted(paths, key=len, reverse=True):
         if "/" in path and hub_name(path) is None and not path.startswith("hub:"):
             text = text.replace(path, Path(path).name)
+            text = text.replace(markdown_text(path), markdown_text(Path(path).name))
     return text
 
 

@@ -23,6 +23,7 @@ from nearfar.disk import (
     disk_errors,
     flush,
     folder_lock,
+    fresh_file,
     path_errors,
     refuse_existing,
     refuse_overwriting_inputs,
@@ -208,6 +209,7 @@ def _hits_file(config: SearchConfig, columns: Sequence[str]) -> Iterator[Callabl
     new = output.with_name(output.name + ".new")
     try:
         with disk_errors(output):
+            fresh_file(new)
             with new.open("w", encoding="utf-8", newline="\n") as stream:
                 stream.write("" if json_lines else table_header(columns))
                 yield lambda text, hits: stream.writelines(format_hits(text, hits, columns, json_lines=json_lines))

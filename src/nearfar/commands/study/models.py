@@ -9,6 +9,7 @@ from pathlib import Path
 from nearfar.commands.study.expand import Cell
 from nearfar.commands.study.work import RUN
 from nearfar.disk import read_text, write_text
+from nearfar.evaluation.escaping import csv_text
 from nearfar.jobs import JobStore
 from nearfar.types import NearfarError
 
@@ -39,11 +40,11 @@ def write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
     names = dict.fromkeys(name for _, place, _ in found for name in place)
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["row", *names, "folder"])
+    writer.writerow(["row", *map(csv_text, names), "folder"])
     root = output.absolute()
     for row, place, run in found:
         folder = run.relative_to(root) if run.is_relative_to(root) else run
-        writer.writerow([row, *(place.get(name, "") for name in names), folder])
+        writer.writerow([csv_text(row), *(csv_text(str(place.get(name, ""))) for name in names), folder])
     write_text(output / MODELS, text.getvalue())
 
 

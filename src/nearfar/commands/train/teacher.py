@@ -113,7 +113,7 @@ def _is_missing(file: Path, teacher: "TeacherVectors") -> bool:
 def _read(file: Path, teacher: "TeacherVectors") -> NDArray[np.float32] | None:
     """The vectors in a file, memory-mapped; None if there is no such file or it is damaged."""
     with suppress(ValueError, OSError, EOFError):
-        vectors: NDArray[np.float32] = np.load(file, mmap_mode="r")
+        vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
         if vectors.shape == (len(teacher.texts), teacher.dim) and vectors.dtype == np.dtype("float32"):
             return vectors
     return None

@@ -21,8 +21,8 @@ from nearfar.evaluation.report.style import STYLE
 
 _MARKS = {"best": ("*", "the best"), "near": ("=", "not significantly different from the best")}
 _LONG = ' class="long"'
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""Content security policy: the page loads nothing and runs nothing."""
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+"""Content security policy: the page loads nothing, runs nothing and sends nothing."""
 GENERATOR = '<meta name="generator" content="nearfar">'
 """Marks a page as a report, which a new report may replace."""
 

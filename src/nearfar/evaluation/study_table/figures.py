@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.disk import write_bytes
+from nearfar.evaluation.escaping import one_line
 
 # Okabe & Ito 2008: distinct for people with any common colour vision deficiency. Its yellow is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
@@ -69,14 +70,14 @@ def line_plot(
             axes.plot(one.x, one.y, color=colour, marker=marked, linewidth=1.8)
             _draw_intervals(axes, one, colour, band=band, shift=dodge * (place - (len(names) - 1) / 2))
         ends.append((one.y[-1], name, colour))
-    axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.set(xlabel=plain(labels[0]), ylabel=plain(labels[1]))
     axes.set_title(wrapped(title, 70), fontsize=10)
     if log[0]:
         axes.set_xscale("log")
     if log[1]:
         axes.set_yscale("log")
     if ticks:
-        axes.set_xticks([x for x, _ in ticks], [label for _, label in ticks])
+        axes.set_xticks([x for x, _ in ticks], [plain(label) for _, label in ticks])
         axes.minorticks_off()
     axes.grid(alpha=0.3)
     for side in ("top", "right"):
@@ -176,17 +177,22 @@ def heat_map(
         axes.text(
             column, row, text, ha="center", va="center", fontsize=8, color="black" if bright or not shown else "white"
         )
-    axes.set_xticks(range(len(columns)), columns)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.set_xticks(range(len(columns)), [*map(plain, columns)])
+    axes.set_yticks(range(len(rows)), [*map(plain, rows)])
+    axes.set(xlabel=plain(labels[0]), ylabel=plain(labels[1]))
     axes.set_title(wrapped(title, 16 + 11 * len(columns)), fontsize=10)
-    figure.colorbar(image, ax=axes, label=legend)
+    figure.colorbar(image, ax=axes, label=plain(legend))
     return figure
 
 
 def wrapped(text: str, width: int) -> str:
     """Text in lines of at most ``width`` characters; dollar signs are no formulas."""
-    return ("\n".join(wrap(text, width)) or text).replace("$", r"\$")
+    return "\n".join(map(plain, wrap(text, width))) or plain(text)
+
+
+def plain(text: str) -> str:
+    """One line of text as Matplotlib shows it: dollar signs are no formulas, and no control characters."""
+    return one_line(text).replace("$", r"\$")
 
 
 def save(figure: Any, file: Path) -> None:

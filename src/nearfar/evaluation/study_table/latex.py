@@ -1,5 +1,6 @@
 """Tables of studies in LaTeX, with booktabs: ours, and the paper's numbers below them in brackets."""
 
+from nearfar.evaluation.escaping import one_line
 from nearfar.evaluation.results import GroupScore, StudyTable
 from nearfar.evaluation.study_table.layout import Layout, bold_scores, lay_out, our_number, runs_text, their_number
 from nearfar.evaluation.study_table.plan import AVERAGE
@@ -25,13 +26,13 @@ _SPECIAL = {
     "×": r"$\times$",
     "λ": r"$\lambda$",
     "τ": r"$\tau$",
-    "\n": " ",
 }
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX shows as it is."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+    """Text that LaTeX shows as it is, also after the end of a row, where ``[`` and ``*`` would be arguments."""
+    escaped = "".join(_SPECIAL.get(letter, letter) for letter in one_line(text))
+    return f"{{}}{escaped}" if escaped.lstrip().startswith(("[", "*")) else escaped
 
 
 def study_latex(table: StudyTable) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from nearfar.evaluation.escaping import code_block, code_span, safe_markdown
 from nearfar.evaluation.results import StudyComparison, StudyTable, StudyTest
 from nearfar.evaluation.study_table.layout import (
     Layout,
@@ -42,7 +43,7 @@ def study_markdown(
     lines = [f"{head} {escape(table.title)}", ""]
     if table.source:
         lines += [f"Source: {escape(table.source)}.", ""]
-    lines += [*_warning(table, layout), *([table.notes.strip(), ""] if table.notes.strip() else [])]
+    lines += [*_warning(table, layout), *([safe_markdown(table.notes.strip()), ""] if table.notes.strip() else [])]
     lines += [*_scale(table), *_scores(table, layout, csv)]
     for plot in plots:
         lines += [
@@ -73,7 +74,8 @@ def _scale(table: StudyTable) -> list[str]:
     if table.scale is None and not table.changes:
         return []
     lines = [
-        f"Scale: `{table.scale or 'paper'}`." + (" Different from the paper's scale:" if table.changes else ""),
+        f"Scale: {code_span(table.scale or 'paper')}."
+        + (" Different from the paper's scale:" if table.changes else ""),
         "",
     ]
     return lines + ([*(f"- {escape(change)}" for change in table.changes), ""] if table.changes else [])
@@ -115,14 +117,14 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
     best = table.study.get("best")
     words = []
     if any(score.sd is not None for score in scores):
-        over = f"the best {best['count']} runs by validation score" if best else "runs"
+        over = f"the best {escape(str(best['count']))} runs by validation score" if best else "runs"
         words.append(f"Mean (standard deviation) over {over}")
     if any(score.paper is not None for score in scores):
         words.append("after the slash, the paper's number")
     text = "; ".join(words)
     text = f"{text[:1].upper()}{text[1:]}. " if text else ""
     if table.study.get("aggregate"):
-        text += f"Tasks with subsets: `{table.study['aggregate']}`. "
+        text += f"Tasks with subsets: {code_span(str(table.study['aggregate']))}. "
     if table.unseen_pairs:
         counts = [f"{escape(task)} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
         text += f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}. "
@@ -208,7 +210,7 @@ def _comparisons(table: StudyTable, layout: Layout, head: str) -> list[str]:
             for count, of in zip(counts, ("on test data", "over runs"), strict=True)
             if count
         ]
-        words = f"Tests: {', '.join(tests)}. Holm's correction is {', and '.join(families)}."
+        words = f"Tests: {escape(', '.join(tests))}. Holm's correction is {', and '.join(families)}."
         lines += [f"{words} The interval is over the test data; without a test there, over runs.", ""]
     reasons = dict.fromkeys(row.reason for row in table.comparisons if row.reason)
     return lines + [line for why in reasons for line in (f"- {escape(why)}", "")]
@@ -252,7 +254,7 @@ def _missing(table: StudyTable, layout: Layout, head: str) -> list[str]:
 def _again(table: StudyTable, head: str) -> list[str]:
     lines = [f"{head}# Run it again", ""]
     if table.command:
-        lines += ["```", table.command, "```", ""]
+        lines += [*code_block(table.command), ""]
     runs = table.runs
     facts = []
     if runs.commits:

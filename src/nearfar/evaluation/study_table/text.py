@@ -3,11 +3,13 @@
 import re
 from collections.abc import Sequence
 
+from nearfar.evaluation.escaping import one_line
+
 
 def escape(text: str) -> str:
     """Text that Markdown and HTML show as it is, also in a table."""
-    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text).replace("\n", " ")
+    text = one_line(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return re.sub(r"([\\`*_\[\]|])", r"\\\1", text)
 
 
 def markdown_rows(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:

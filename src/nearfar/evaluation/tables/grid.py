@@ -6,6 +6,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
+from nearfar.evaluation.escaping import code_span, markdown_text, one_line
 from nearfar.evaluation.results import Estimate, Provenance
 
 
@@ -37,32 +38,37 @@ def format_estimate(estimate: Estimate) -> str:
 
 def rich_table(grid: Grid) -> Table:
     """A grid for the screen."""
-    table = Table(title=Text(grid.title), caption=Text("\n".join(grid.notes)), caption_justify="left")
+    notes = "\n".join(map(one_line, grid.notes))
+    table = Table(title=Text(one_line(grid.title)), caption=Text(notes), caption_justify="left")
     for number, name in enumerate(grid.header):
-        table.add_column(Text(name), justify="left" if number == 0 else "right")
+        table.add_column(Text(one_line(name)), justify="left" if number == 0 else "right")
     for section in grid.sections:
         for row in section:
-            table.add_row(*(Text(cell) for cell in row))  # Text: brackets in names and intervals are not markup
+            # Text: brackets in names and intervals are not markup. Control characters could change the terminal.
+            table.add_row(*(Text(one_line(cell)) for cell in row))
         table.add_section()
     return table
 
 
 def markdown_page(title: str, grids: Iterable[Grid], provenance: Provenance) -> str:
     """Grids in Markdown, and their provenance."""
-    lines = [f"# {title}"]
+    lines = [f"# {markdown_text(title)}"]
     for grid in grids:
-        lines += ["", f"## {grid.title}", "", *markdown_table(grid), *(f"\n{note}" for note in grid.notes)]
+        notes = (f"\n{markdown_text(note)}" for note in grid.notes)
+        lines += ["", f"## {markdown_text(grid.title)}", "", *markdown_table(grid), *notes]
     versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
     hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
-    lines += ["", f"`{provenance.command}`, {provenance.date}, commit {provenance.commit}; {versions}; {hardware}."]
+    facts = f"{provenance.date}, commit {provenance.commit}; {versions}; {hardware}."
+    lines += ["", f"{code_span(str(provenance.command))}, {markdown_text(facts)}"]
     return "\n".join(lines) + "\n"
 
 
 def markdown_table(grid: Grid) -> list[str]:
-    """The rows of a grid as a Markdown table, without title and notes."""
+    """The rows of a grid as a Markdown table, without title and notes; all text is escaped."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
-    return [_markdown_row(row) for row in (grid.header, rule, *grid.rows)]
+    header, *rows = ([*map(markdown_text, row)] for row in (grid.header, *grid.rows))
+    return [_markdown_row(row) for row in (header, rule, *rows)]
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    return "| " + " | ".join(cells) + " |"

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import File, LearningRate, Model, Positive, Weight
+from nearfar.config.bounds import File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
 from nearfar.methods.settings import TextColumn
 from nearfar.types import NearfarError
@@ -21,9 +21,9 @@ class DistillConfig(TextColumn, TrainConfig):
     """Weight of the KL divergence between the teacher's and the student's softmax over the batch's cosines."""
     vector_weight: Weight = 1.0
     """Weight of the squared error between the vectors, relative to the mean square of the teacher's entries."""
-    temperature: Positive = 0.05
+    temperature: Temperature = 0.05
     """Divides the student's cosines."""
-    teacher_temperature: Positive | None = None
+    teacher_temperature: Temperature | None = None
     """Divides the teacher's cosines; by default TEMPERATURE. RankCSE sharpens them to half of it."""
     vector_projection: Literal["train_only", "kept"] = "train_only"
     """Where the widths differ: a linear layer from student to teacher, in training only, or also after training."""

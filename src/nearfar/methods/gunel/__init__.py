@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nearfar.config.bounds import File, Positive
+from nearfar.config.bounds import File, Temperature
 from nearfar.config.training import TrainConfig
 from nearfar.methods.settings import TextColumn
 
@@ -15,5 +15,5 @@ class SupconTextConfig(TextColumn, TrainConfig):
     """Labelled texts: files with the columns below, or trec, sst2, sst5, mr, cr, subj, mpqa."""
     label_column: str = "label"
     """Column of the labels."""
-    temperature: Positive = 0.3
+    temperature: Temperature = 0.3
     """Divides the cosines (best almost everywhere in Gunel et al. 2021)."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, Positive, Steps, Weight, Width
+from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, Steps, Temperature, Weight, Width
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 from nearfar.methods.settings import MarginSettings, TextColumn
@@ -16,7 +16,7 @@ class KimConfig(MarginSettings, TrainConfig):
     pooling: str | None = "cls"
     freeze_embeddings: bool = True
     """Do not train the embedding layer (Kim et al. 2021, section 3); --no-freeze-embeddings trains it."""
-    temperature: Positive = 0.01
+    temperature: Temperature = 0.01
     """Divides the cosines (Kim et al. 2021, appendix)."""
     drift_weight: Weight = 0.1
     """Lambda: weight of the squared distance between the trained weights and the initial ones."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Cap, File, Fraction, Positive
+from nearfar.config.bounds import Cap, File, Fraction, Temperature
 from nearfar.config.training import TrainConfig
 from nearfar.methods.settings import MarginSettings, NliColumns
 
@@ -29,7 +29,7 @@ class SclConfig(MarginSettings, SbertConfig):
 
     scl_weight: Fraction = 0.3
     """Lambda, the weight of the contrastive loss: best on STS 0.3, on transfer tasks 0.1 (Liao 2021, tables 2, 3)."""
-    temperature: Positive = 1.0
+    temperature: Temperature = 1.0
     """Divides the similarities (Liao 2021, section 4.4); with cosine, 0.05 is usual."""
     similarity: Literal["dot", "cosine"] = "dot"
     """Dot product, as in the authors' code, or cosine."""

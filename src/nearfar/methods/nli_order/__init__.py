@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Count, File, Positive, Weight
+from nearfar.config.bounds import Count, File, Temperature, Weight
 from nearfar.methods.settings import DirectionSettings, NliColumns
 from nearfar.methods.simcse import InfoNceSettings
 
@@ -25,7 +25,7 @@ class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
     order_pairs: Literal["within-premise", "batch"] = "within-premise"
     """Hypotheses that the order loss compares: those of the same premise, each pair for itself (RankNet), or all of the
     batch in one sum (CoSENT)."""
-    order_temperature: Positive = 0.05
+    order_temperature: Temperature = 0.05
     """Divides the similarities in the order loss."""
     order_margin: Weight = 0.0
     """Similarity by which a higher label has to exceed a lower one in the order loss."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Count, Epochs, File, Fraction, Positive, Weight
+from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
 from nearfar.types import NearfarError
 
@@ -25,9 +25,9 @@ class RegressionConfig(TrainConfig):
     negatives, and a ranking of angles in complex space (AnglE, Li & Li 2024)."""
     head: Literal["cosine", "linear"] = "cosine"
     """cosine, or a linear head on (|u - v|, u * v), which is dropped after training; linear with OBJECTIVE mse only."""
-    temperature: Positive = 0.05
+    temperature: Temperature = 0.05
     """Divides the cosines in cosent and angle, also those of in-batch negatives."""
-    angle_temperature: Positive = 1.0
+    angle_temperature: Temperature = 1.0
     """Divides the angles in angle."""
     cosine_weight: Weight = 1.0
     """Weight of the ranking of cosines in angle."""

@@ -11,8 +11,8 @@ from nearfar.config.bounds import (
     LearningRate,
     Length,
     OpenFraction,
-    Positive,
     Steps,
+    Temperature,
     Weight,
 )
 from nearfar.config.training import TrainConfig
@@ -23,7 +23,7 @@ from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, Ma
 class InfoNceSettings(MarginSettings, TrainConfig):
     """Settings of all methods whose loss is InfoNCE."""
 
-    temperature: Positive = 0.05
+    temperature: Temperature = 0.05
     """Divides the similarities (Gao et al. 2021, table D.1)."""
 
 

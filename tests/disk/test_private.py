@@ -1,0 +1,160 @@
+"""What another user of the machine can do in shared folders: nothing of it is trusted, followed or overwritten."""
+
+import os
+import stat
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from nearfar import NearfarError
+from nearfar.disk import folder_lock, fresh_file, is_private, private_temporary_folder, write_bytes, write_text
+from nearfar.jobs import cores
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder, where every user can create files, as in /tmp."""
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+def as_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, this process is another user than the owner of the files."""
+    number = os.getuid() + 1
+    monkeypatch.setattr(os, "getuid", lambda: number)
+
+
+def test_private_folders(tmp_path: Path, shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "a" / "b"
+    folder.mkdir(parents=True, mode=0o700)
+    assert is_private(folder)
+    assert not is_private(tmp_path / "missing")
+    (tmp_path / "file").touch()
+    assert not is_private(tmp_path / "file")
+    (tmp_path / "link").symlink_to(folder)
+    assert not is_private(tmp_path / "link")
+    assert is_private(tmp_path / "link" / ".." / "b")
+    for mode, expected in ((0o755, True), (0o770, False), (0o702, False), (0o700, True)):
+        folder.chmod(mode)
+        assert is_private(folder) is expected
+    folder.parent.chmod(0o777)
+    assert not is_private(folder)
+    folder.parent.chmod(0o1777)
+    assert is_private(folder)
+    as_another_user(monkeypatch)
+    assert not is_private(folder)
+
+
+def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert private_temporary_folder("nearfar-x-", create=False) is None
+    (shared / "nearfar-x-00000000").mkdir(mode=0o777)
+    (shared / "nearfar-x-00000000").chmod(0o777)
+    (shared / "nearfar-x-11111111").symlink_to("/")
+    folder = private_temporary_folder("nearfar-x-")
+    assert folder is not None
+    assert folder.parent == shared
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert folder.name not in ("nearfar-x-00000000", "nearfar-x-11111111")
+    assert private_temporary_folder("nearfar-x-") == private_temporary_folder("nearfar-x-", create=False) == folder
+    as_another_user(monkeypatch)
+    assert private_temporary_folder("nearfar-x-", create=False) is None
+
+
+def test_a_temporary_folder_that_cannot_be_created(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert private_temporary_folder("nearfar-x-") is None
+    if hasattr(os, "sched_getaffinity"):
+        assert cores.pin(1) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
+def test_locks_of_cores_are_in_a_private_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
+    (shared / f"nearfar-cores-{os.getuid()}").symlink_to(shared.parent / "elsewhere")
+    try:
+        assert len(cores.pin(1)) == 1
+        (folder,) = [one for one in shared.iterdir() if not one.is_symlink()]
+        assert is_private(folder)
+        assert not (shared.parent / "elsewhere").exists()
+    finally:
+        while cores._HELD:
+            cores._HELD.pop().__exit__(None, None, None)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("write", [lambda file: write_text(file, "new"), lambda file: write_bytes(file, b"new")])
+def test_a_planted_link_is_not_followed(write: object, shared: Path, tmp_path: Path) -> None:
+    """Another user foresees the name of the temporary file, and links it to a file of this user."""
+    (tmp_path / "valuable").write_text("kept")
+    (shared / "result.json.new").symlink_to(tmp_path / "valuable")
+    write(shared / "result.json")  # type: ignore[operator]
+    assert (tmp_path / "valuable").read_text() == "kept"
+    assert (shared / "result.json").read_text() == "new"
+    assert not (shared / "result.json").is_symlink()
+    assert [one.name for one in shared.iterdir()] == ["result.json"]
+
+
+def test_the_permissions_of_written_files_follow_the_umask(tmp_path: Path) -> None:
+    write_text(tmp_path / "new", "text")
+    (tmp_path / "usual").touch()
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_fresh_file_replaces_links_and_files(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("kept")
+    for plant in (
+        lambda: None,
+        lambda: (tmp_path / "x").symlink_to("target"),
+        lambda: (tmp_path / "x").symlink_to("no"),
+    ):
+        (tmp_path / "x").unlink(missing_ok=True)
+        plant()
+        fresh_file(tmp_path / "x")
+        assert (tmp_path / "x").read_text() == ""
+        assert not (tmp_path / "x").is_symlink()
+    assert (tmp_path / "target").read_text() == "kept"
+    with pytest.raises(OSError, match="folder"):
+        fresh_file(tmp_path / "missing" / "folder")
+
+
+def test_a_folder_that_another_user_planted_is_refused(
+    shared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever owns the folder of unfinished work could replace the vectors in it."""
+    (shared / "out.npy.partial").mkdir()
+    (tmp_path / "usual.partial").mkdir()
+    with folder_lock(shared / "out.npy.partial"):
+        pass
+    (shared / "out.npy.partial").mkdir(exist_ok=True)
+    owner = os.getuid()
+    if owner == 0:
+        os.chown(shared / "out.npy.partial", 12345, 12345)
+    else:  # then the shared folder is root's, and what is in it is not this user's
+        as_another_user(monkeypatch)
+        monkeypatch.setattr(Path, "stat", _stat_as_root(shared))
+    with (
+        pytest.raises(NearfarError, match=r"out\.npy\.partial: belongs to another user, .*; choose another --output"),
+        folder_lock(shared / "out.npy.partial"),
+    ):
+        pass
+    with folder_lock(tmp_path / "usual.partial"):  # not in a folder that everybody can write to
+        pass
+
+
+def _stat_as_root(shared: Path) -> object:
+    """``Path.stat`` that shows the owner of ``shared`` as root."""
+    stat_of = Path.stat
+
+    def patched(path: Path, **keywords: bool) -> os.stat_result:
+        found = stat_of(path, **keywords)
+        if path != shared:
+            return found
+        return os.stat_result((*found[:4], 0, *found[5:10]))
+
+    return patched

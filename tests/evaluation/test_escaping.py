@@ -1,0 +1,103 @@
+"""Text is shown as it is, whatever it holds: as Markdown, as LaTeX and as CSV."""
+
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from nearfar.evaluation.escaping import code_block, code_span, csv_text, markdown_text, safe_markdown
+from nearfar.evaluation.study_table.latex import escape_latex
+from nearfar.evaluation.study_table.text import escape, markdown_rows
+from tests.hostile_text import HOSTILE, RAN, active_parts, rendered
+
+SIGNS = (*"<>[]()`*_\\|!&#:~\"' \n\r\t1.-+", "a", "javascript:", "script", "&colon;", "```", "](", "]:")
+PIECES = st.lists(st.sampled_from(SIGNS), max_size=10).map("".join)
+FEW = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def page(text: str) -> str:
+    """A text in each place of a page."""
+    places = [f"# {text}", f"- {text}", text, f"**{text}**", f"| {text} | b |\n| --- | --- |\n| {text} | {text} |"]
+    return "\n\n".join([*places, "[click] [a] [b]"])
+
+
+def test_the_reader_finds_what_is_not_escaped() -> None:
+    found = [bool(active_parts(page(text))) for text in HOSTILE]
+    assert sum(found) > 12
+
+
+def assert_names_are_inert(text: str) -> None:
+    assert active_parts(page(markdown_text(text))) == []
+    assert active_parts(page(escape(text))) == []
+    assert active_parts(page(f"a {code_span(text)} b")) == []
+    assert active_parts("\n".join(["x", *code_block(text), "y"])) == []
+    assert active_parts("\n".join(markdown_rows([escape(text)], [[escape(text)]]))) == []
+
+
+def assert_notes_are_inert(text: str) -> None:
+    assert active_parts(f"{safe_markdown(text)}\n\n[click] [a] [b]") == []
+    after = "\n".join(code_block("~~~\n<b>\n~~~\n```\n<b>\n````````\n<b>"))
+    assert active_parts(f"{safe_markdown(text)}\n\n{after}") == []
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_and_notes(text: str) -> None:
+    assert_names_are_inert(text)
+    assert_notes_are_inert(text)
+
+
+@FEW
+@given(text=PIECES)
+def test_any_name_and_note(text: str) -> None:
+    assert_names_are_inert(text)
+    assert_notes_are_inert(text)
+
+
+@pytest.mark.parametrize("text", ["a_b *c* `d` <e> & f|g", "# 1. - + [x](y) [z]", "0.5 * 3 = 1.5 \\ ~", "3) 4"])
+def test_names_are_shown_as_they_are(text: str) -> None:
+    for escaped, expected in ((markdown_text(text), text), (f"x {escape(text)}", f"x {text}")):
+        inline = MarkdownIt("commonmark").enable("table").parse(escaped)
+        (content,) = [one for one in inline if one.type == "inline"]
+        assert "".join(child.content for child in content.children or ()) == expected
+    assert re.sub("</?(?:p|code)>", "", rendered(code_span("a`b <c>"))).strip() == "a`b &lt;c&gt;"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "*p* < 0.05 > 0; [page](docs/page.md#part), [web](https://a.org/b?c), <mark>\n\n- a list\n\n```\ncode\n```",
+        "See [1].\n\n[1]: https://a.org",
+    ],
+)
+def test_notes_keep_their_formatting(text: str) -> None:
+    assert rendered(safe_markdown(text)) == rendered(text).replace("<mark>", "&lt;mark&gt;")
+
+
+LATEX = ("\\input{/etc/passwd}", "\\write18{ls}", "^^5cinput", "$\\input x$", "% a")
+FORMULAS = ("=1+1", "+1+1", "-1+1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "\uff1d1", "=cmd|' /C calc'!A0")
+
+
+@pytest.mark.parametrize("text", [*HOSTILE, *LATEX])
+def test_latex_has_no_command(text: str) -> None:
+    escaped = escape_latex(text)
+    commands = set(re.findall(r"\\([a-zA-Z]+)", escaped))
+    assert commands <= {"textbackslash", "textasciitilde", "textasciicircum", "textless", "textgreater", "textbar"}
+    assert not re.search(r"(?<!\\)[%$&#_^~]", escaped)
+    assert not re.search("[\x00-\x1f\x7f]", escaped)
+
+
+@pytest.mark.parametrize("text", ["[2mm] x", "* x", " [2mm]"])
+def test_a_cell_is_no_argument_of_the_end_of_a_row(text: str) -> None:
+    assert escape_latex(text).startswith("{}")
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_a_spreadsheet_computes_no_text(text: str) -> None:
+    assert csv_text(text) == "'" + text.replace("\r", "\n")
+
+
+@pytest.mark.parametrize("text", ["", "a", "-0.5", "+3", "-1e-05", "a=b", "a\nb", RAN, "'=1"])
+def test_other_cells_are_unchanged(text: str) -> None:
+    assert csv_text(text) == text

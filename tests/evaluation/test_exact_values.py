@@ -1,0 +1,124 @@
+"""Statistics against mpmath, for numbers at both ends of floating point and for very many equal texts."""
+
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nearfar.evaluation.correlation import MIN_PAIRS, pearson, scores, spearman, weighted_pearson, weighted_spearman
+from nearfar.evaluation.geometry_measures import alignment, uniformity
+from nearfar.evaluation.neighbour_vote import _unit
+from nearfar.evaluation.retrieval_measures import measure_rankings
+from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, paired_bootstrap, permutation_test
+from nearfar.evaluation.sts import _cosines, evaluate_sts
+from nearfar.types import ScoredPair
+from tests import exact_reference as exact
+
+FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+NUMBERS = st.one_of(
+    st.floats(-5, 5), st.integers(-3, 3).map(float), st.sampled_from([5e-324, 1e-310, 1e-200, -1e-200, 1e200, -1e307])
+)
+PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=MIN_PAIRS, max_size=8)
+
+
+@FEW
+@given(pairs=PAIRS)
+def test_correlations(pairs: list[tuple[float, float]]) -> None:
+    first, second = (list(column) for column in zip(*pairs, strict=True))
+    ranks = exact.ranks(first), exact.ranks(second)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert np.isnan(spearman(first, second))
+        assert np.isnan(pearson(first, second))
+        return
+    assert spearman(first, second) == pytest.approx(float(exact.pearson(*ranks)), abs=1e-12)
+    spread = [np.ptp(np.array(column) / max(map(abs, column))) for column in (first, second)]
+    if min(spread) > 1e-5:  # nearer numbers differ by their own rounding
+        assert pearson(first, second) == pytest.approx(float(exact.pearson(first, second)), abs=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e-20, 1.0, 1e20, 1e200, 1e307])
+@pytest.mark.parametrize("shift", [0.0, 3.0])
+def test_correlations_of_any_scale(scale: float, shift: float) -> None:
+    rng = np.random.default_rng(0)
+    gold, cosines = rng.normal(size=(2, 30)) / 5 + shift / 5
+    expected = [
+        float(one) for one in (exact.pearson(gold, cosines), exact.pearson(exact.ranks(gold), exact.ranks(cosines)))
+    ]
+    for x, y in ((gold * scale, cosines), (gold, cosines * scale), (gold * scale, cosines * scale)):
+        rounded = [float(exact.pearson(x, y)), float(exact.pearson(exact.ranks(x), exact.ranks(y)))]
+        assert [pearson(x, y), spearman(x, y)] == pytest.approx(rounded, abs=1e-11)
+        assert rounded == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("exponent", [-310, -160, -42, -30, -10, 0, 10, 30, 38, 160, 300])
+def test_cosines_of_vectors_of_every_length(dtype: type, exponent: int) -> None:
+    if dtype is np.float32 and not -45 < exponent < 39:
+        pytest.skip("beyond float32")
+    rng = np.random.default_rng(1)
+    a, b = rng.uniform(-0.5, 0.5, size=(2, 20, 6))
+    a = (a * 10.0**exponent).astype(dtype)
+    for one, other in ((a, b), (b, a), (a, a[::-1])):
+        expected = [float(exact.cosine(*rows)) for rows in zip(exact.rows_of(one), exact.rows_of(other), strict=True)]
+        found, zeros = _cosines(one, other)
+        assert found * 1e-6 == pytest.approx(expected, abs=2e-6)
+        assert zeros == 0
+    if dtype is np.float32:
+        assert np.linalg.norm(_unit(a), axis=1) == pytest.approx(np.ones(20), abs=1e-6)
+    assert alignment(a, a) == pytest.approx(0, abs=1e-12)
+    rows = exact.rows_of(a)
+    distances = [4 - 4 * exact.cosine(x, y) for i, x in enumerate(rows) for y in rows[i + 1 :]]
+    mean = mpmath.fsum(mpmath.exp(-one) for one in distances) / len(distances)
+    assert uniformity(a) == pytest.approx(float(mpmath.log(mean)), abs=1e-9)
+
+
+@FEW
+@given(
+    grades=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12),
+    order=st.randoms(use_true_random=False),
+)
+def test_ndcg_of_any_grades(grades: list[int], order: object) -> None:
+    ranked = list(range(len(grades)))
+    order.shuffle(ranked)  # type: ignore[attr-defined]
+    found = measure_rankings([ranked], [dict(enumerate(grades))])
+
+    def dcg(gains: list[int]) -> mpmath.mpf:
+        return mpmath.fsum(gain / mpmath.log(rank + 1, 2) for rank, gain in enumerate(gains[:10], 1))
+
+    best = dcg(sorted(grades, reverse=True))
+    expected = dcg([grades[document] for document in ranked]) / best if best else 0
+    assert found["ndcg@10"][0] == pytest.approx(float(expected), rel=1e-12)
+    assert all(0 <= values[0] <= 1 + 1e-12 for values in found.values())
+
+
+def test_a_permutation_test_is_near_the_exact_p() -> None:
+    """Over all sign flips, for differences of very different sizes."""
+    for differences in ([1.0, 1.0, -1.0, 1.0, 1.0, 1.0], [1e-300, 2e-300, -1e-300, 3e-300], [1e300, 2e300, 1e300]):
+        plain = [mpmath.mpf(one) for one in differences]
+        signs = np.array(np.meshgrid(*[[-1, 1]] * len(plain))).reshape(len(plain), -1).T.tolist()
+        sums = [abs(mpmath.fsum(sign * one for sign, one in zip(row, plain, strict=True))) for row in signs]
+        share = sum(one >= abs(mpmath.fsum(plain)) for one in sums) / len(sums)
+        found = permutation_test(differences, resamples=20_000, seed=0)
+        assert found == pytest.approx(share, abs=0.02), differences
+
+
+def test_very_many_equal_texts() -> None:
+    """All similarities are equal: no correlation, no difference, no interval, and no warning."""
+    count = 200_000
+    gold = np.tile([0.0, 1.0], count // 2)
+    equal = np.full((1, count), 0.1)  # the mean of equal numbers is not exactly 0.1
+    for weighted in (weighted_spearman, weighted_pearson):
+        assert np.isnan(scores(weighted, gold, equal, sizes=[count]).all).all()
+    assert bootstrap_test(0.0, np.full(100, np.nan)) is None
+    assert paired_bootstrap(gold[:100], equal[0, :100], equal[0, :100], resamples=50) is None
+    assert permutation_test(np.zeros(count), resamples=100, seed=0) == 1.0
+    assert bootstrap_means(np.full((2, count), 0.1), resamples=50, seed=0).ravel() == pytest.approx(np.full(100, 0.1))
+
+
+def test_a_task_of_equal_texts_says_why_it_has_no_score() -> None:
+    pairs = [ScoredPair("same", "same", float(number % 3)) for number in range(2000)]
+    found = evaluate_sts(lambda texts: np.full((len(texts), 4), 0.3), {"task": {"all": pairs}}, resamples=20)
+    estimate = found.tasks["task"].spearman.all
+    assert estimate.score is None
+    assert estimate.reason == "all cosines are equal"

@@ -1,0 +1,188 @@
+"""Every objective against mpmath, for temperatures, lengths of vectors and batch sizes at both ends."""
+
+import mpmath
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nearfar import objectives
+from nearfar.types import NearfarError
+from tests import exact_reference as exact
+from tests.objectives.checks import vectors
+
+TEMPERATURES = (1e-8, 1e-3, 0.05, 1.0, 1e4)
+SCALES = {
+    torch.float32: (1e-42, 1e-30, 1e-12, 1.0, 1e12, 1e30, 1e38),
+    torch.float64: (1e-310, 1e-200, 1.0, 1e200, 1e307),
+}
+LABELS = [0, 1, 0, 2, 1, 0]
+
+OBJECTIVES = {
+    "info_nce": (
+        lambda x, y, t: objectives.info_nce(x[:, 0], x[:, 1], temperature=t),
+        lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
+    ),
+    "info_nce, negatives": (
+        lambda x, y, t: objectives.info_nce(*x.unbind(1), temperature=t),
+        lambda x, y, t: exact.info_nce(*x.unbind(1), t),
+    ),
+    "nt_xent": (
+        lambda x, y, t: objectives.nt_xent(x[:, 0], x[:, 1], temperature=t),
+        lambda x, y, t: exact.nt_xent(x[:, 0], x[:, 1], t),
+    ),
+    "supcon": (
+        lambda x, y, t: objectives.supcon(x[:, 0], y, temperature=t),
+        lambda x, y, t: exact.supcon(x[:, 0], y.tolist(), t),
+    ),
+    "opt1": (
+        lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1], temperature=t, variant="opt1"),
+        lambda x, y, t: exact.opt1(x[:, 0], x[:, 1], t),
+    ),
+    "opt3": (
+        lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1:2], temperature=t, variant="opt3"),
+        lambda x, y, t: exact.opt3(x[:, 0], x[:, 1:2], t),
+    ),
+    "list_distillation": (
+        lambda x, y, t: objectives.list_distillation(x[:, 0], x[:, 1], temperature=t),
+        lambda x, y, t: exact.list_distillation(x[:, 0], x[:, 1], t),
+    ),
+    "premise_scl": (
+        lambda x, y, t: objectives.premise_scl(
+            x[:, 0],
+            x[:, 1],
+            torch.arange(len(x)),
+            torch.zeros(len(x), dtype=torch.long),
+            temperature=t,
+            similarity="cosine",
+        ),
+        lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
+    ),
+    "cosine_regression": (
+        lambda x, y, t: objectives.cosine_regression(x[:, 0], x[:, 1], y.to(x.dtype) / 4),
+        lambda x, y, t: exact.cosine_regression(x[:, 0], x[:, 1], [label / 4 for label in y.tolist()]),
+    ),
+}
+FEW = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def assert_exact(name: str, x: torch.Tensor, labels: torch.Tensor, temperature: float) -> None:
+    """Values as mpmath's, up to the rounding of a cosine divided by the temperature; no gradient is NaN."""
+    ours, theirs = OBJECTIVES[name]
+    x = x.clone().requires_grad_()
+    value = ours(x, labels, temperature)
+    expected = theirs(x, labels, temperature)
+    rounding = 64 * torch.finfo(x.dtype).eps
+    error = rounding / min(temperature, 1.0) if name != "cosine_regression" else rounding
+    assert value.shape == (len(expected),)
+    for one, other in zip(value.detach().double().tolist(), expected, strict=True):
+        assert one == pytest.approx(float(other), rel=rounding, abs=error)
+    value.sum().backward()
+    assert x.grad is not None
+    if not x.detach().abs().amax(dim=-1).lt(torch.finfo(x.dtype).tiny).any():  # the gradient is that of 1 / length
+        assert not x.grad.isnan().any()
+
+
+def batch(count: int, dtype: torch.dtype, kind: str = "random", seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    x = vectors(count, 3, 5, seed=seed)
+    if kind == "equal":
+        x = x[:1, :1].expand(count, 3, 5).clone()
+    if kind == "some zero":
+        x[0, 0] = 0
+    return x.to(dtype), torch.tensor((LABELS * count)[:count])
+
+
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("kind", ["random", "equal", "some zero"])
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_temperatures_at_both_ends(name: str, kind: str, temperature: float) -> None:
+    for dtype in SCALES:
+        for count in (1, 2, 6):
+            assert_exact(name, *batch(count, dtype, kind), temperature)
+
+
+@pytest.mark.parametrize("scale", [(dtype, scale) for dtype, scales in SCALES.items() for scale in scales], ids=str)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_vectors_of_every_length(name: str, scale: tuple[torch.dtype, float]) -> None:
+    """Also those whose squares are too large or too small for floating point, and denormal ones."""
+    x, labels = batch(4, scale[0])
+    x = x / x.abs().max()
+    assert_exact(name, x * scale[1], labels, 0.05)
+    x[1] *= scale[1]  # beside vectors of the usual length
+    assert_exact(name, x, labels, 0.05)
+
+
+@FEW
+@given(
+    name=st.sampled_from(sorted(OBJECTIVES)),
+    count=st.integers(1, 5),
+    seed=st.integers(0, 1000),
+    exponent=st.floats(-8, 4),
+    dtype=st.sampled_from([*SCALES]),
+)
+def test_any_temperature(name: str, count: int, seed: int, exponent: float, dtype: torch.dtype) -> None:
+    assert_exact(name, *batch(count, dtype, seed=seed), 10.0**exponent)
+
+
+@FEW
+@given(
+    values=st.lists(st.tuples(st.floats(-1, 1, width=32), st.integers(0, 3)), min_size=1, max_size=7),
+    exponent=st.floats(-8, 4),
+    dtype=st.sampled_from([*SCALES]),
+)
+def test_rankings(values: list[tuple[float, int]], exponent: float, dtype: torch.dtype) -> None:
+    temperature = 10.0**exponent
+    scores = torch.tensor([score for score, _ in values], dtype=dtype, requires_grad=True)
+    targets = torch.tensor([target for _, target in values])
+    plain = [mpmath.mpf(score) for score in scores.tolist()], targets.tolist(), mpmath.mpf(temperature)
+    rounding = 64 * torch.finfo(dtype).eps
+    losses = objectives.ranknet(scores, targets, temperature=temperature)
+    together = objectives.cosent(scores, targets, temperature=temperature)
+    for one, other in zip(losses.tolist(), exact.ranknet(*plain), strict=True):
+        assert one == pytest.approx(float(other), rel=rounding, abs=rounding / min(temperature, 1))
+    assert together.item() == pytest.approx(
+        float(exact.cosent(*plain)), rel=rounding, abs=rounding / min(temperature, 1)
+    )
+    (losses.sum() + together).backward()
+    assert scores.grad is not None
+    assert scores.grad.isfinite().all()
+
+
+@FEW
+@given(
+    logits=st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), min_size=2, max_size=5),
+    dtype=st.sampled_from([*SCALES]),
+)
+def test_cross_entropy(logits: list[float], dtype: torch.dtype) -> None:
+    x = torch.tensor([logits], dtype=dtype)
+    for label in range(len(logits)):
+        target = torch.tensor([label])
+        (expected,) = exact.cross_entropy(x, [label])
+        for value in (objectives.nli_softmax(x, target), objectives.masked_lm(x, target)):
+            if float(expected) > torch.finfo(dtype).max:
+                assert value.item() == float("inf")
+            else:
+                assert value.item() == pytest.approx(float(expected), rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, 9e-9, 1e-300, 5e-324, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", ["info_nce", "nt_xent", "supcon", "opt1", "opt3", "list_distillation", "premise_scl"])
+def test_a_temperature_that_cannot_be_computed_with_is_refused(name: str, temperature: float) -> None:
+    with pytest.raises(NearfarError, match="temperature must be"):
+        OBJECTIVES[name][0](*batch(4, torch.float32), temperature)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_value_that_is_not_finite_is_never_a_finite_loss(name: str, value: float) -> None:
+    """The training loop stops at the NaN; it must not be hidden."""
+    x, labels = batch(6, torch.float32)
+    x[2, 0, 3] = value
+    assert not OBJECTIVES[name][0](x, labels, 0.05).isfinite().all()
+
+
+def test_very_many_equal_texts() -> None:
+    """All similarities are equal: log of the number of candidates, in blocks too."""
+    x = torch.full((30_000, 4), 0.3)
+    value = objectives.info_nce(x[:3], x[:3], x, temperature=0.05)
+    assert value.tolist() == pytest.approx([float(mpmath.log(30_003))] * 3, rel=1e-6)
