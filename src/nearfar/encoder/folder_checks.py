@@ -65,7 +65,8 @@ def read_object(file: Path) -> dict[str, Any]:
 def check_links(folder: Path, root: Path) -> None:
     """Refuse links in ``folder`` to files outside the model folder ``root``, which may itself be a link.
 
-    The local hub cache is exempt: its folders link to files in a folder beside them.
+    Links to weights (``.safetensors``) are allowed: only tensors are read from them. The local hub cache is exempt: its
+    folders link to files in a folder beside them.
 
     Raises:
         NearfarError: a link leaves the model folder.
@@ -74,7 +75,8 @@ def check_links(folder: Path, root: Path) -> None:
     if inside.parent.name == "snapshots" and inside.parent.parent.name.startswith("models--"):
         inside = inside.parent.parent
     try:
-        entries = [folder, *(Path(entry) for entry in os.scandir(folder) if entry.is_symlink())]
+        links = (Path(entry) for entry in os.scandir(folder) if entry.is_symlink())
+        entries = [folder, *(link for link in links if link.suffix != ".safetensors")]
         outside = next((entry for entry in entries if not entry.resolve().is_relative_to(inside)), None)
     except (OSError, RuntimeError):  # the reader of the file says what is wrong
         return
