@@ -230,14 +230,14 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
             column_indices(file.schema_arrow.names, columns, path)
             class_names = _class_names(path, file.schema_arrow, columns)
             for batch in file.iter_batches(columns=list(columns), batch_size=1024):
-                for values in zip(*(_values(path, batch, column, number) for column in columns), strict=True):
+                for values in zip(*(column_values(path, batch, column, number) for column in columns), strict=True):
                     number += 1
                     yield Location(str(path), number, "row"), name_classes(values, class_names)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
         raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None  # pyarrow raises all of these
 
 
-def _values(path: Path, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
+def column_values(path: Path | str, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
     """Return a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
     try:
         return list(batch.column(column).to_pylist())

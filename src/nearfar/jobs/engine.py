@@ -57,8 +57,9 @@ class Outcome(NamedTuple):
 class Engine(Protocol):
     """Performs tasks. Order, retries, dependencies and events are decided by :func:`nearfar.jobs.run_jobs`."""
 
-    slots: int
-    """How many tasks it takes at once."""
+    @property
+    def slots(self) -> int:
+        """How many tasks it takes at once."""
 
     def submit(self, task: Task, *, uses: str | None) -> None:
         """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""

@@ -1,4 +1,4 @@
-"""The engine of Ray with workers that stay: what the function of a job keeps in its module is there for the next job."""
+"""The engine of Ray with workers that stay: what a function keeps in its module is there for the next job."""
 
 import sys
 from collections.abc import Mapping, Sequence
