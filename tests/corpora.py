@@ -1,5 +1,6 @@
 """A small corpus of Parquet files, its embeddings in one file, and what a folder of parts holds."""
 
+import itertools
 import json
 import os
 import subprocess
@@ -37,7 +38,7 @@ def write_corpus(folder: Path, texts: Sequence[str] = TEXTS, ends: Sequence[int]
             "kind": [None if number % 5 == 0 else number % 3 for number in range(len(texts))],
         }
     )
-    for number, (start, stop) in enumerate(zip(ends, ends[1:], strict=False)):
+    for number, (start, stop) in enumerate(itertools.pairwise(ends)):
         file = folder / "in" / f"{number}.parquet"
         pyarrow.parquet.write_table(table.slice(start, stop - start), file, row_group_size=GROUP)
     pyarrow.parquet.write_table(table, folder / "all.parquet")

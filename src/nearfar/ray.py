@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
+    pass
 
 
 class Embed:

@@ -1,6 +1,7 @@
 """A corpus -> a folder of parts: the same embeddings as in one file, by any division of rows and work."""
 
 import hashlib
+import itertools
 import json
 import subprocess
 from collections import Counter
@@ -95,7 +96,7 @@ def test_the_manifest_describes_inputs_and_parts(corpus: Path) -> None:
     encoded()
     found = manifest()
     assert (found["rows"], found["dim"], len(found["parts"])) == (ROWS, 32, -(-ROWS // SHARD_ROWS))
-    assert [one["rows"] for one in found["inputs"]] == [stop - start for start, stop in zip(ENDS, ENDS[1:])]
+    assert [one["rows"] for one in found["inputs"]] == [stop - start for start, stop in itertools.pairwise(ENDS)]
     assert [Path(one["address"]).name for one in found["inputs"]] == [f"{number}.parquet" for number in range(4)]
     assert [one["rows"] for one in found["parts"]] == [
         [start, min(start + SHARD_ROWS, ROWS)] for start in range(0, ROWS, SHARD_ROWS)

@@ -11,7 +11,7 @@ import numpy as np
 from nearfar.commands.encode.array_file import format_bytes
 from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.shards.corpus import read_corpus
-from nearfar.commands.encode.shards.folders import OWN, OutputFolder, check_folder, open_folder
+from nearfar.commands.encode.shards.folders import OWN, WRITING, OutputFolder, check_folder, open_folder
 from nearfar.commands.encode.shards.job import FUNCTION, forget_encoder
 from nearfar.commands.encode.shards.plan import (
     PLAN,
@@ -22,12 +22,14 @@ from nearfar.commands.encode.shards.plan import (
     new_plan,
     read_plan,
     settings_of,
+    write_plan,
 )
 from nearfar.commands.encode.shards.records import (
     MANIFEST,
-    PARTS,
+    is_part,
     part_name,
     read_records,
+    record_name,
     recorded_parts,
     write_manifest,
 )
@@ -59,14 +61,13 @@ def encode_shards(model: str | Path, config: EncodeConfig, *, block: int, progre
     """
     folder = open_folder(config.output)
     check_folder(folder, config.output)
-    if config.overwrite:
-        _remove_run(folder)
-    elif config.shard is None and not config.resume and read_plan(folder) is not None:
+    before = read_plan(folder)
+    if before is not None and not (config.overwrite or config.resume or config.shard):
         raise NearfarError(
             f"--output {config.output}: holds a run of nearfar encode. Continue it with --resume, replace it with "
             "--overwrite, or choose another folder."
         )
-    if read_plan(folder) is None and (others := [name for name in folder.names() if name != OWN]):
+    if before is None and (others := [name for name in folder.names() if name != OWN]):
         raise NearfarError(
             f"--output {config.output}: holds other files, such as {others[0]}; choose an empty or a new folder."
         )
@@ -131,18 +132,25 @@ def _agree_on_plan(model: str | Path, config: EncodeConfig, folder: OutputFolder
                 stacklevel=2,
             )
         dim, resolved = _try_model(place, config)
+        if ranges is not None and ranges.shape[1] != dim:
+            raise NearfarError(
+                f"--calibrate {config.calibrate}: its vectors have {ranges.shape[1]} dimensions, those to quantize "
+                f"{dim}; name a file of vectors with the same number."
+            )
+        return new_plan({**settings, **resolved, "block": block}, dim, corpus)
+
+    def write(plan: Plan) -> None:
         if ranges is not None:
-            if ranges.shape[1] != dim:
-                raise NearfarError(
-                    f"--calibrate {config.calibrate}: its vectors have {ranges.shape[1]} dimensions, those to quantize "
-                    f"{dim}; name a file of vectors with the same number."
-                )
             stream = BytesIO()
             np.save(stream, ranges)
             folder.write(RANGES, stream.getvalue())
-        return new_plan({**settings, **resolved, "block": block}, dim, corpus)
+        write_plan(folder, plan)
 
-    return agree(folder, make, lambda plan: check_same(plan, settings, config, folder))
+    if config.overwrite:
+        plan = make()  # before anything is removed
+        _remove_run(folder)
+        write(plan)
+    return agree(folder, make, write, lambda plan: check_same(plan, settings, config, folder))
 
 
 def _try_model(place: Path, config: EncodeConfig) -> tuple[int, dict[str, Any]]:
@@ -205,7 +213,7 @@ def _check_disk_space(folder: OutputFolder, plan: Plan, config: EncodeConfig, pa
 def _run(config: EncodeConfig, folder: OutputFolder, plan: Plan, jobs: list[Job], *, progress: bool) -> None:
     """Run the jobs; failures are one error that names the parts."""
     total = sum(stop - start for start, stop in (plan.row_range(_part_of(job)) for job in jobs))
-    store = ScratchStore(folder.shared)
+    store = ScratchStore(folder.shared / WRITING if folder.shared else None)
     try:
         with progress_bar("encoding", total, shown=progress, unit="texts") as advance:
 
@@ -251,13 +259,10 @@ def _remove_run(folder: OutputFolder) -> None:
     Raises:
         NearfarError: a file cannot be removed.
     """
-    plan = read_plan(folder)
-    if plan is None:
-        return
     for part in sorted(recorded_parts(folder)):
-        folder.remove(f"{PARTS}/part-{part:05}.json")
+        folder.remove(record_name(part))
     for name in folder.names():
-        if name == MANIFEST or (name.startswith("part-") and name.endswith(".parquet")):
+        if name == MANIFEST or is_part(name):
             folder.remove(name)
     for name in (RANGES, PLAN):
         folder.remove(name)

@@ -172,7 +172,14 @@ def _shown(value: object) -> str:
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def agree(folder: OutputFolder, make: Callable[[], Plan], check: Callable[[Plan], Plan]) -> Plan:
+def write_plan(folder: OutputFolder, plan: Plan) -> None:
+    """Write the plan; from then on the folder holds a run."""
+    folder.write(PLAN, plan.to_json())
+
+
+def agree(
+    folder: OutputFolder, make: Callable[[], Plan], write: Callable[[Plan], None], check: Callable[[Plan], Plan]
+) -> Plan:
     """The plan of all processes that write to the folder: the one that is there, checked, or a new one, written.
 
     Of processes that start at once on one file system, one makes the plan, and the others wait for it. In an object
@@ -187,9 +194,9 @@ def agree(folder: OutputFolder, make: Callable[[], Plan], check: Callable[[Plan]
                     continue
                 before = read_plan(folder)
                 if before is None:
-                    folder.write(PLAN, make().to_json())
+                    write(make())
                     continue
         plan = check(before)
         if plan != before:  # the input files have moved
-            folder.write(PLAN, plan.to_json())
+            write_plan(folder, plan)
         return plan

@@ -13,12 +13,17 @@ MANIFEST = "_manifest.json"
 PARTS = f"{OWN}/parts"
 _THREADS = 16
 """Number of records that are read at the same time."""
-_PART = re.compile(r"part-(\d{5,})\.json")
+_RECORD, _PART = re.compile(r"part-(\d{5,})\.json"), re.compile(r"part-\d{5,}\.parquet")
 
 
 def part_name(part: int) -> str:
     """The name of the file of a part."""
     return f"part-{part:05}.parquet"
+
+
+def is_part(name: str) -> bool:
+    """Whether a file has the name of a part."""
+    return _PART.fullmatch(name) is not None
 
 
 def record_name(part: int) -> str:
@@ -72,7 +77,7 @@ def is_valid(folder: OutputFolder, part: int, record: PartRecord) -> bool:
 
 def recorded_parts(folder: OutputFolder) -> set[int]:
     """The numbers of the parts that have a record."""
-    return {int(found[1]) for name in folder.names(PARTS) if (found := _PART.fullmatch(name))}
+    return {int(found[1]) for name in folder.names(PARTS) if (found := _RECORD.fullmatch(name))}
 
 
 def read_records(folder: OutputFolder, plan: Plan) -> dict[int, PartRecord]:
