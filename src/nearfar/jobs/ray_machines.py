@@ -94,6 +94,7 @@ def check_machines(ray: Any, threads: int, root: Path | None) -> str:
     try:
         if root is not None:
             with disk_errors(root):
+                root.mkdir(parents=True, exist_ok=True)
                 token.write_text(token.name, encoding="utf-8")
         remote = ray.remote(num_cpus=0, max_retries=0)(sees_token)
         name = "" if root is None else str(token)

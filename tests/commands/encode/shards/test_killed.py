@@ -98,7 +98,7 @@ def wait_for_moment(draw: random.Random, program: subprocess.Popen[bytes], outpu
         before = sorted(os.listdir(output / "_nearfar" / "writing")) if at else []
         wait_until(
             lambda: (
-                program.poll() is not None  # noqa: B023
+                program.poll() is not None
                 or (at and sorted(os.listdir(output / "_nearfar" / "writing")) != before)  # noqa: B023
                 or not at
             )
