@@ -74,8 +74,8 @@ def measure(rounds: int, rows: int, parts: tuple[int, ...], speed_rows: int) -> 
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
         _write_model(folder / "model")
-        _write_rows(folder / "in.parquet", rows)
-        _write_rows(folder / "speed.parquet", speed_rows)
+        _write_rows(folder / "in.parquet", rows, group=max(rows // 1000, 1))
+        _write_rows(folder / "speed.parquet", speed_rows, group=speed_rows)
         sides: dict[str, Callable[[int], float]] = {}
         for name, settings in ENGINES.items():
             for count in parts:
@@ -86,7 +86,7 @@ def measure(rounds: int, rows: int, parts: tuple[int, ...], speed_rows: int) -> 
         torch.set_num_threads(1)
         speeds = {precision: _speed(folder, precision, speed_rows, rounds) for precision in ("fp32", "auto")}
         torch.set_num_threads(threads)
-        sizes = _sizes(folder, rows, parts[-1])
+        sizes = _sizes(folder, rows, parts[-1], speed_rows)
     return {
         **common.record(rounds=rounds, rows=rows, parts=list(parts), speed_rows=speed_rows, model=common.MODEL),
         "ray": package_version("ray"),
@@ -111,11 +111,11 @@ def _write_model(folder: Path) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def _write_rows(file: Path, rows: int) -> None:
+def _write_rows(file: Path, rows: int, *, group: int) -> None:
     """Generated sentences, made distinct by numbers."""
     found = [pair.anchor for pair in paraphrase_pairs(pairs=min(rows, 2000))]
     texts = [f"{found[number % len(found)]} {number}" for number in range(rows)]
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), file, row_group_size=max(rows // 100, 1))
+    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), file, row_group_size=group)
 
 
 def _encode(folder: Path, output: Path, shard_rows: int, settings: Mapping[str, Any]) -> None:
@@ -161,15 +161,19 @@ def _speed(folder: Path, precision: str, rows: int, rounds: int) -> list[float]:
     return [rows / encode_all(number) for number in range(rounds)]
 
 
-def _sizes(folder: Path, rows: int, parts: int) -> dict[str, float]:
+def _sizes(folder: Path, rows: int, parts: int, speed_rows: int) -> dict[str, float]:
     """Bytes of a row in and out, and of a part's record."""
     with tempfile.TemporaryDirectory(dir=folder) as place:
         output = Path(place, "out")
         _encode(folder, output, -(-rows // parts), {})
         records = [file.stat().st_size for file in (output / "_nearfar" / "parts").iterdir()]
         manifest = (output / "_manifest.json").stat().st_size
-    source = (folder / "in.parquet").stat().st_size
-    return {"input_row": source / rows, "record": sum(records) / len(records), "manifest_part": manifest / len(records)}
+    source = (folder / "speed.parquet").stat().st_size
+    return {
+        "input_row": source / speed_rows,
+        "record": sum(records) / len(records),
+        "manifest_part": manifest / len(records),
+    }
 
 
 def body(content: dict[str, Any]) -> list[str]:

@@ -188,7 +188,14 @@ def test_a_folder_with_a_run_needs_resume_or_overwrite(corpus: Path) -> None:
 
 def test_a_damaged_plan_says_what_to_remove(corpus: Path) -> None:
     encoded()
-    for content in ("{", "[]", '{"kind": "other"}', '{"kind": "nearfar embeddings in parts", "format": 1}'):
+    whole = json.loads(Path("out/_nearfar/plan.json").read_text())
+    without = [
+        {**whole, "settings": {name: value for name, value in whole["settings"].items() if name != missing}}
+        for missing in whole["settings"]
+        if missing not in ("keep", "calibrate")
+    ]
+    without += [{**whole, name: value} for name, value in (("files", [1]), ("files", []), ("dim", 0), ("schema", "x"))]
+    for content in ("{", "[]", '{"kind": "other"}', *map(json.dumps, without)):
         Path("out/_nearfar/plan.json").write_text(content)
         with pytest.raises(NearfarError, match=r"plan\.json: is damaged \(.*\)\. Remove it and the parts"):
             encoded(resume=True)

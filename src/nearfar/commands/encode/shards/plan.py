@@ -23,6 +23,11 @@ _WAIT_SECONDS = 0.2
 _RESOLVED = ("precision", "limit", "block")
 """Settings that the process decides that makes the plan: precision, maximum number of tokens, texts in a block."""
 _WORDS = {"model": "the model's weights or settings changed", "calibrate": "the ranges of --calibrate changed"}
+_USED = (
+    *("model", "shard_rows", "column", "pooling", "prompt", "max_length", "normalize"),
+    *("dimensions", "dtype", "quantize"),
+)
+"""Settings that a worker reads."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,8 @@ def read_plan(folder: OutputFolder) -> Plan | None:
         if found["format"] > FORMAT:
             raise NearfarError(f"{where}: has the format {found['format']}; update nearfar to read it.")
         files = tuple(InputFile(**one) for one in found["files"])
+        if missing := [name for name in (*_USED, *_RESOLVED) if name not in found["settings"]]:
+            raise ValueError(f"it has no {missing[0]}")
         plan = Plan(found["settings"], int(found["dim"]), files, bytes.fromhex(found["schema"]).hex())
         if plan.shard_rows < 1 or plan.rows < 1 or plan.dim < 1:
             raise ValueError("it has a wrong number")
