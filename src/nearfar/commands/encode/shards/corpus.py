@@ -68,6 +68,8 @@ def read_corpus(source: str, column: str, keep: Sequence[str]) -> Corpus:
         NearfarError: there are no files, or no rows; a file is not Parquet or is damaged; a column is missing, the
             column of the texts is not text, or a kept column has other types in other files.
     """
+    import pyarrow
+
     listed = list_files(source)
     with ThreadPoolExecutor(_FOOTER_THREADS) as threads:
         footers = list(threads.map(lambda one: _read_footer(one[0], one[1], column, keep), listed))
@@ -79,7 +81,7 @@ def read_corpus(source: str, column: str, keep: Sequence[str]) -> Corpus:
                     f"--keep {name}: is {first.schema.field(name).type} in {first.file.address}, but "
                     f"{footer.schema.field(name).type} in {footer.file.address}. Give the column one type."
                 )
-    kept = first.schema.empty_table().select(list(keep)).schema.remove_metadata()
+    kept = pyarrow.schema([first.schema.field(name).remove_metadata() for name in keep])
     found = Corpus(tuple(footer.file for footer in footers), kept, max(footer.largest_group for footer in footers))
     if not found.rows:
         raise NearfarError(f"--input {source}: holds no rows.")
