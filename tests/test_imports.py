@@ -46,6 +46,9 @@ MAY_IMPORT = {
         "neighbours",
         "jobs",
     },
+    "sentence_transformers": SHARED | {"data", "encoder", "objectives", "methods"},
+    "sklearn": SHARED | {"encoder"},
+    "mteb": SHARED | {"encoder", "runs"},
 }
 """Package or module -> what its files may import of the others, at the top or inside functions."""
 EXCEPTIONS = {"config/__init__.py": {"methods"}}

@@ -162,7 +162,7 @@ def test_named_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pyt
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
     data = env_report(capsys, "--offline")["data"]
     assert data["whole"] == ["snli", "mr"]
-    assert data["in_part"] == ["sts14-es:news", "stsb:dev", "stsb-text:dev"]
+    assert data["in_part"] == ["sts14-es:news", "stsb:dev", "stsb-text:dev", "stsb-clean:dev"]
     assert "sts17" in data["missing"]
 
 

@@ -11,6 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nearfar.data.named_sets import CATALOG
+from nearfar.data.rows import load_sentences
 from nearfar.data.sts import load_pairs, load_task
 from nearfar.types import ScoredPair
 from tests.data.files import error_of
@@ -32,6 +34,7 @@ SUBSETS = {
     "sts17:en-en": {"en-en": 250},
     "stsb": {"test": 1379},
     "stsb:train+dev": {"train": 5749, "dev": 1500},
+    "stsb-clean:train+dev": {"train": 951, "dev": 363},
     "sickr": {"test": 4927},
     "sickr-full": {"train": 4500, "dev": 500, "test": 4927},
 }
@@ -54,6 +57,27 @@ def test_columns_and_scale_are_arguments(tmp_path):
     assert load_pairs(str(path), **names, scale=(0, 1)) == [ScoredPair("x", "y", 0.5)]
     assert "line 2: score 0.5 is outside 1 to 5" in error(str(path), **names, scale=(1, 5))
     assert "no column 'sentence1'. Its columns: a, b, gold, score" in error(str(path))
+
+
+def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    tests = {f"STS{year}": CATALOG[f"sts{year}"].splits for year in range(12, 17)}
+    for folder, subsets in {**tests, "STSB": ("test",), "SICK": ("test",)}.items():
+        (tmp_path / "sts" / folder).mkdir(parents=True)
+        for subset in subsets:
+            (tmp_path / "sts" / folder / f"{subset}.tsv").write_text(HEADER + f"1\tOf {subset}\tof {folder}\n")
+    stsb = tmp_path / "sts" / "STSB"
+    rows = ["3\tof SICK\tof TEST!\n", "4\tof images\tof STS15.\n", "2\tof images\tof SICK\n", "1\tnew\tpair\n"]
+    stsb.joinpath("train.tsv").write_text(HEADER + "".join(rows))
+    stsb.joinpath("dev.tsv").write_text(HEADER + rows[2])
+    kept = [ScoredPair("of images", "of SICK", 2.0), ScoredPair("new", "pair", 1.0)]
+    assert load_task("stsb-clean") == {"train": kept}
+    assert load_task("stsb-clean:dev") == {"dev": kept[:1]}
+    assert load_sentences("stsb-clean").rows == [("of images",), ("of SICK",), ("new",), ("pair",)]
+    assert error("stsb-clean:test") == "stsb-clean has no split 'test'. It has: train, dev."
+    (tmp_path / "sts" / "SICK" / "test.tsv").unlink()
+    monkeypatch.setenv("NEARFAR_DATA", f"{tmp_path}/.")  # another folder by name: the pairs are read once per folder
+    assert "sickr:test was not found." in error("stsb-clean")
 
 
 def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):

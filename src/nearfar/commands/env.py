@@ -44,6 +44,7 @@ PACKAGES = (
     "peft",
     "usearch",
     "ray",
+    "mteb",
     "onnx",
     "onnxscript",
     "onnxruntime",

@@ -48,6 +48,8 @@ class EvaluateConfig(Settings):
     labelled: tuple[File, ...] = ()
     """Your own labelled texts, for a classification probe: files with the columns text (or sentence1 and sentence2) and
     label."""
+    mteb: tuple[str, ...] = ()
+    """STS tasks of mteb by name, as in STSBenchmark: their scored pairs. Needs the extra mteb."""
     retrieval: tuple[File, ...] = ()
     """Retrieval tasks: pairs (a file with the columns anchor and positive), a folder in BEIR's layout (corpus.jsonl,
     queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT, default: test), or such a data set on the hub (hub:owner/name)."""

@@ -18,16 +18,18 @@ file.
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path
 
 from nearfar.data import files, hub
 from nearfar.data.catalog_types import NamedSet
+from nearfar.data.fingerprints import Hashes, pair_hashes
 from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
-from nearfar.data.sources import Table, open_table
+from nearfar.data.sources import ExcludedPairs, Table, open_table
 from nearfar.types import NearfarError
 
 
@@ -79,6 +81,28 @@ def check_splits(name: str, requested: Sequence[str], available: Sequence[str]) 
 
 
 def _find_named(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
+    entry = CATALOG[name]
+    if entry.without:
+        return [_without_tested(found, entry) for found in _find_tables(name, requested)]
+    return _find_tables(name, requested)
+
+
+def _without_tested(found: NamedTable, entry: NamedSet) -> NamedTable:
+    """The table without the pairs of the sets ``entry.without``."""
+    first, second = entry.sentences
+    root = os.environ.get("NEARFAR_DATA")
+    excluded = ExcludedPairs((first, second), lambda: _pairs_of(entry.without, (first, second), root))
+    return replace(found, table=replace(found.table, excluded=excluded))
+
+
+@lru_cache(maxsize=4)
+def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None) -> Hashes:  # noqa: ARG001 - the key
+    """The hashes of all pairs of named sets."""
+    tables = [found.table for name in names for found in _find_named(name, ())]
+    return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
+
+
+def _find_tables(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
     entry = CATALOG[name]
     if entry.files:
         check_splits(name, requested, list(entry.files))

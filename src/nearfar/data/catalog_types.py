@@ -36,6 +36,8 @@ class NamedSet:
     """Label of the hub copy -> label of the local files, where they differ."""
     in_sts_suite: bool = False
     """Whether ``nearfar evaluate --suite sts`` includes it."""
+    without: tuple[str, ...] = ()
+    """Named sets of scored pairs whose pairs are left out of this one, in either order of the sentences."""
     captions_by: str | None = None
     """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
 

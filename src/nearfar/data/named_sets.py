@@ -119,6 +119,14 @@ CATALOG: dict[str, NamedSet] = {
     "stsb-text": replace(
         _STSB, splits=("train", "dev", "test"), in_sts_suite=False
     ),  # the text that Kim et al. 2021 train on
+    "stsb-clean": replace(  # to train on, or to choose by, before a test on the seven STS tasks
+        _STSB,
+        splits=("train",),
+        files={"train": "train.tsv", "dev": "dev.tsv"},
+        hub_splits={"train": "train", "dev": "validation"},
+        without=("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"),
+        in_sts_suite=False,
+    ),
     "sickr": NamedSet(
         folder="sts/SICK",
         splits=("test",),

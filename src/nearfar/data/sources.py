@@ -2,13 +2,14 @@
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data.files import Location, Rows, read_file
+from nearfar.data.fingerprints import Hashes, pair_hashes
 from nearfar.data.hub import load_folder, load_hub, read_dataset
 from nearfar.data.paths import as_path, is_folder, shown
 from nearfar.types import NearfarError
@@ -41,6 +42,24 @@ MISSING_VALUES = (
 
 
 @dataclass(frozen=True)
+class ExcludedPairs:
+    """Pairs of sentences to leave out of a table, in either order and apart from case, spaces and punctuation."""
+
+    columns: tuple[str, str]
+    """The columns with the two sentences."""
+    hashes: Callable[[], Hashes]
+    """Returns the hashes of the pairs, as :func:`nearfar.data.fingerprints.pair_hashes` computes them."""
+
+    def filter(self, rows: Rows) -> Rows:
+        """Yield the rows whose last two values are not an excluded pair."""
+        excluded = set(self.hashes().tolist())
+        for where, values in rows:
+            first, second = map(str, values[-2:])
+            if int(pair_hashes([(first, second)])[0]) not in excluded:
+                yield where, values
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows that can be read by column name, repeatedly; ``title`` describes their location."""
 
@@ -50,9 +69,17 @@ class Table:
     """Columns of a data set that are joined by a space to the column ``text``."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Label in a data set -> the label to yield instead."""
+    excluded: "ExcludedPairs | None" = None
+    """Rows to leave out."""
 
     def rows(self, columns: Sequence[str]) -> Rows:
         """Yield the location of each row and its values of ``columns``; for errors see :func:`read_columns`."""
+        if self.excluded is None:
+            return self._all_rows(columns)
+        read = self._all_rows((*columns, *self.excluded.columns))
+        return ((where, values[: len(columns)]) for where, values in self.excluded.filter(read))
+
+    def _all_rows(self, columns: Sequence[str]) -> Rows:
         if isinstance(self.data, Path):
             return read_file(self.data, columns)
         if not (self.text_of or self.labels):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.held_out import TEST
+from nearfar.data.mteb_pairs import PREFIX, load_mteb_pairs
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import load_task
 from nearfar.evaluation.seen import scored_rows
@@ -59,6 +60,7 @@ def named_tasks(config: EvaluateConfig) -> tuple[str, ...]:
     """
     kinds = {
         "scored pairs": (*(config.tasks or ()), *config.pairs),
+        "a task of mteb": tuple(f"{PREFIX}{name}" for name in config.mteb),
         "labelled texts": config.labelled,
         "retrieval": config.retrieval,
     }
@@ -81,6 +83,7 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: "HeldOut 
     from nearfar.data.transfer import load_labelled_task, load_transfer
 
     named = named_tasks(config)
+    of_mteb = {f"{PREFIX}{name}": name for name in config.mteb}
     loaded = LoadedTasks()
     for task in dict.fromkeys((*suite, *named)):
         try:
@@ -92,6 +95,8 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: "HeldOut 
                     corpus=config.corpus,
                     exclude_same_id=config.exclude_same_id,
                 )
+            elif task in of_mteb:
+                loaded.similarity[task] = merge_splits(load_mteb_pairs(of_mteb[task]))
             elif task in config.labelled:
                 loaded.transfer[task] = load_labelled_task(task)
             elif task in PROBE_TASKS and task not in config.pairs:

@@ -12,7 +12,7 @@ AVERAGE = "average"
 """The label of the mean over the labels of an axis."""
 NOT_MEASURED = "not measured"
 """The reason of a column that the steps of a row do not measure."""
-_TESTED = (".task", ".tasks", ".pairs", ".labelled")
+_TESTED = (".task", ".tasks", ".pairs", ".labelled", ".mteb")
 """Ends of the settings that say what is tested."""
 
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.config.files import method_of
@@ -108,12 +109,17 @@ def _drift(config: KimConfig, encoder: Encoder, initial: Guide) -> DriftFn:
     def drift() -> Tensor:
         if not config.drift_weight:
             return torch.zeros((), device=encoder.device)
-        # Frozen modules have not moved, and half of a small encoder is its embedding layer.
-        trained = [name for name, part in encoder.backbone.named_children() if _is_trained(part)]
-        parts = [(encoder.backbone.get_submodule(name), initial.backbone.get_submodule(name)) for name in trained]
-        return torch.stack([parameter_drift(*part) for part in parts]).sum()
+        return trained_drift(encoder.backbone, initial.backbone)
 
     return drift
+
+
+def trained_drift(backbone: nn.Module, initial: nn.Module) -> Float[Tensor, ""]:
+    """The squared distance of a backbone's weights from the initial ones, over its children with trained weights."""
+    # Frozen modules have not moved, and half of a small encoder is its embedding layer.
+    trained = [name for name, part in backbone.named_children() if _is_trained(part)]
+    parts = [(backbone.get_submodule(name), initial.get_submodule(name)) for name in trained]
+    return torch.stack([parameter_drift(*part) for part in parts]).sum()
 
 
 def _is_trained(module: nn.Module) -> bool:

@@ -109,7 +109,7 @@ def self_guided(
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         own, guiding = representations[:, :1], representations[:, 1:].detach()
         if variant != "opt3":
-            guiding = _draw_layer(guiding)
+            guiding = draw_layer(guiding)
         projected = _project(head, torch.cat([own, guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         logged_terms: dict[str, Tensor] = {}
@@ -210,8 +210,8 @@ def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> 
     return distinct_row_mask(*(torch.tensor(column, device=device) for column in batch.columns))
 
 
-def _draw_layer(views: Float[Tensor, "batch layers dim"]) -> Float[Tensor, "batch 1 dim"]:
-    """A layer for each row, uniformly (section 3.1)."""
+def draw_layer(views: Float[Tensor, "batch layers dim"]) -> Float[Tensor, "batch 1 dim"]:
+    """The view of a layer for each row, drawn uniformly from torch's global generator on the CPU (section 3.1)."""
     layers = torch.randint(views.shape[1], (len(views),)).to(views.device)
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 

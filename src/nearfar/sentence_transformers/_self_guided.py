@@ -1,0 +1,179 @@
+"""Self-guided contrastive learning with a frozen copy of the model, for ``SentenceTransformerTrainer``."""
+
+import copy
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from nearfar.encoder.guide import Guide
+from nearfar.encoder.guide import freeze_embeddings as freeze_embedding_layer
+from nearfar.encoder.heads import ProjectionHead
+from nearfar.encoder.ragged import choose_route
+from nearfar.encoder.transformers_types import PreTrainedModel
+from nearfar.methods.build import initializer_range
+from nearfar.methods.citations import PAPERS
+from nearfar.methods.kim.build import trained_drift
+from nearfar.methods.kim.method import draw_layer
+from nearfar.objectives import SelfGuidedVariant, distinct_row_mask, self_guided
+from nearfar.sentence_transformers._features import (
+    Features,
+    columns_of,
+    edge_tokens,
+    embed,
+    refuse_labels,
+    text_ids,
+    token_rows,
+)
+from nearfar.sentence_transformers._heads import check_width, embedding_width, refuse_processes
+from nearfar.types import NearfarError
+
+
+class SelfGuidedLoss(nn.Module):
+    """A sentence's embedding against the layers of a frozen copy of the model (SG-OPT), plus the drift of the weights.
+
+    The mean of :func:`nearfar.objectives.self_guided` over the sentences, plus ``drift_weight`` times the squared
+    distance of the trained weights from the initial ones. The frozen copy is that of the model when the loss is made.
+    Its views of a sentence are its hidden layers, pooled over all tokens. Embeddings and views pass a projection head,
+    which is trained along and dropped afterwards. Rows that share a text are not each other's negatives.
+
+    **Columns**: sentence; or sentence and its back-translation, which the frozen copy then reads (the method
+    ``bt+sg-opt``). **Labels**: none.
+
+    The paper's model has the pooling ``cls``, and AdamW has ``adam_beta2=0.9``.
+
+    Args:
+        model: the model to train: a transformer and a pooling, without a Dense that changes the width.
+        variant: ``opt3``, all layers are views (SG-OPT); or, with a random layer for each sentence, ``sg``, ``opt1`` or
+            ``opt2``.
+        temperature: divides the cosines.
+        drift_weight: lambda, the weight of the drift.
+        projection: width of the projection head; None for no head.
+        views: first and last layer of the views; None for all. 0 is the embedding layer.
+        view_pooling: ``max`` over tokens as in the paper, or ``mean`` as in the authors' code.
+        guide_dropout: leave the frozen copy's dropout on, as the authors' code does.
+        freeze_embeddings: do not train the embedding layer. This changes ``model`` when the loss is made.
+
+    Raises:
+        NearfarError: for a model without a transformer or with LoRA adapters and a ``drift_weight``, an embedding of
+            another width than the layers, and layers that the model does not have; in the first batch, for other
+            columns, for labels, other settings out of range, and in several processes with a projection head or
+            a drift, whose gradients the trainer does not average.
+
+    Source: Kim et al. 2021, section 3; the methods ``sg``, ``sg-opt1``, ``sg-opt2``, ``sg-opt`` and ``bt+sg-opt`` have
+    the same loss, with these defaults.
+    """
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        variant: SelfGuidedVariant = "opt3",
+        temperature: float = 0.01,
+        drift_weight: float = 0.1,
+        projection: int | None = 4096,
+        views: tuple[int, int] | None = None,
+        view_pooling: Literal["max", "mean"] = "max",
+        guide_dropout: bool = False,
+        freeze_embeddings: bool = True,
+    ) -> None:
+        super().__init__()
+        backbone = _backbone(model)
+        self.dim = _common_width(model, backbone)
+        if drift_weight and hasattr(backbone, "peft_config"):
+            raise NearfarError(
+                "SelfGuidedLoss: adapters do not change the model's weights, so there is no drift to regularise; set "
+                "drift_weight=0"
+            )
+        self.model = model
+        self.variant: SelfGuidedVariant = variant
+        self.temperature = temperature
+        self.drift_weight = drift_weight
+        self.projection = projection
+        self.view_pooling = view_pooling
+        self.freeze_embeddings = freeze_embeddings
+        self.head: ProjectionHead | None = None
+        if projection is not None:
+            head = ProjectionHead(self.dim, projection, std=initializer_range(backbone))
+            self.head = head.to(model.device)
+        # Not of ``backbone`` itself: choosing a route sets an attention function that padded batches do not have.
+        copied = copy.deepcopy(backbone)
+        self.guide = Guide(
+            copied, choose_route(copied), pooling=view_pooling, layers=views, dropout=guide_dropout, keep=False
+        )
+        if freeze_embeddings:
+            freeze_embedding_layer(backbone)
+        self._edges = edge_tokens(model)
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar."""
+        refuse_labels(self, labels)
+        if self.head is not None or self.drift_weight:
+            refuse_processes(self, without="projection=None and drift_weight=0")
+        columns = columns_of(self, sentence_features, [1, 2], "sentence[, back-translation]")
+        ids = text_ids(columns, self._edges)
+        views = self.guide.views(token_rows(columns[-1]))
+        (embeddings,) = embed(self.model, columns[:1])
+        check_width(self, embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
+        if self.variant != "opt3":
+            views = draw_layer(views)
+        rows = torch.cat([embeddings[:, None], views.to(embeddings.device)], dim=1)
+        projected = self._project(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+        contrast = self_guided(
+            projected[:, 0],
+            projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
+            temperature=self.temperature,
+            variant=self.variant,
+            mask=distinct_row_mask(*ids),
+        ).mean()
+        if not self.drift_weight:
+            return contrast
+        return contrast + self.drift_weight * trained_drift(_backbone(self.model), self.guide.backbone)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {
+            "variant": self.variant,
+            "temperature": self.temperature,
+            "drift_weight": self.drift_weight,
+            "projection": self.projection,
+            "views": list(self.guide.layers),
+            "view_pooling": self.view_pooling,
+            "guide_dropout": self.guide.dropout,
+            "freeze_embeddings": self.freeze_embeddings,
+        }
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper, for the model card."""
+        return PAPERS["kim"]
+
+    def _project(self, vectors: Tensor) -> Tensor:
+        return vectors if self.head is None else self.head(vectors)
+
+
+def _backbone(model: nn.Module) -> PreTrainedModel:
+    """The transformer of a model, which the trainer may have wrapped.
+
+    Raises:
+        NearfarError: it has none.
+    """
+    model = getattr(model, "module", model)  # of DistributedDataParallel
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    backbone = getattr(model, "transformers_model", None)
+    if backbone is None:
+        raise NearfarError("SelfGuidedLoss needs a model with a transformer: the views are its layers")
+    return backbone
+
+
+def _common_width(model: SentenceTransformer, backbone: PreTrainedModel) -> int:
+    """The width of embeddings and layers."""
+    width = embedding_width(model)
+    if width != backbone.config.hidden_size:
+        raise NearfarError(
+            f"SelfGuidedLoss: the model's embeddings are {width} wide, its layers {backbone.config.hidden_size}; the "
+            "loss compares the two, so they must be equally wide"
+        )
+    return width

@@ -1,0 +1,278 @@
+"""A peer: a loss of sentence-transformers in its own trainer, as its users run it.
+
+A script step of nearfar study:
+
+    script = { file = "../peers/losses.py", loss = "mnrl", data = "snli:dev+test", evaluate_on = "stsb:dev" }
+
+Each loss takes the rows of LOSSES. The trainer uses the sampler without duplicates, or for the triplet losses the one
+that groups texts by label. It keeps the step with the best Spearman on the dev pairs. The record of seen texts in the
+model folder has the rows and, because they choose the step, the dev pairs.
+"""
+
+import argparse
+import json
+import random
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers.sentence_transformer import losses, modules
+from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from torch import nn
+
+from nearfar.data.fingerprints import row_hashes
+from nearfar.data.nli import load_nli
+from nearfar.data.rows import load_labelled, load_scored, load_sentences
+from nearfar.data.sts import load_pairs
+from nearfar.data.triplets import load_triplets, load_tuples
+from nearfar.disk import SeenHashes, write_seen
+from nearfar.encoder.weights import locate
+from nearfar.evaluation.results import provenance
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
+
+Columns = dict[str, list[Any]]
+NLI_SCORES = {ENTAILMENT: 1.0, NEUTRAL: 0.5, CONTRADICTION: 0.0}
+"""The score of an NLI row for a loss that takes scored pairs."""
+DELETED = 0.6
+"""Share of the words that TSDAE deletes (Wang et al. 2021)."""
+
+
+def triplets(options: argparse.Namespace) -> Columns:
+    """Triplets of NLI rows, or of a table with such columns."""
+    found = load_triplets(options.data, limit=options.limit)
+    return dict(zip(("anchor", "positive", "negative"), map(list, zip(*found.rows, strict=True)), strict=True))
+
+
+def pairs(options: argparse.Namespace) -> Columns:
+    """Related texts."""
+    found = load_tuples(options.data, columns=("anchor", "positive"), limit=options.limit)
+    return dict(zip(("anchor", "positive"), map(list, zip(*found.rows, strict=True)), strict=True))
+
+
+def nli(options: argparse.Namespace) -> Columns:
+    """NLI rows with the number of their label."""
+    premises, hypotheses, labels = zip(*load_nli(options.data).rows[: options.limit], strict=True)
+    return {"premise": list(premises), "hypothesis": list(hypotheses), "label": list(labels)}
+
+
+def nli_scored(options: argparse.Namespace) -> Columns:
+    """NLI rows with a score by label."""
+    columns = nli(options)
+    return {**columns, "label": [NLI_SCORES[label] for label in columns["label"]]}
+
+
+def scored(options: argparse.Namespace) -> Columns:
+    """Pairs with scores from 0 to 1."""
+    found = load_scored(options.data, limit=options.limit)
+    firsts, seconds = zip(*found.rows, strict=True)
+    return {"first": list(firsts), "second": list(seconds), "label": list(map(float, found.targets or ()))}
+
+
+def sentences(options: argparse.Namespace) -> Columns:
+    """Sentences."""
+    return {"text": [text for (text,) in load_sentences(options.data, limit=options.limit).rows]}
+
+
+def repeated(options: argparse.Namespace) -> Columns:
+    """Each sentence as a pair with itself: dropout makes the two embeddings differ."""
+    texts = sentences(options)["text"]
+    return {"anchor": texts, "positive": texts}
+
+
+def damaged(options: argparse.Namespace) -> Columns:
+    """Each sentence with most of its words deleted, and the sentence."""
+    chance = random.Random(options.seed)
+    texts = sentences(options)["text"]
+    return {"damaged": [_delete_words(text.split(), chance) for text in texts], "text": texts}
+
+
+def _delete_words(words: Sequence[str], chance: random.Random) -> str:
+    """The words that are left, at least one."""
+    return " ".join([word for word in words if chance.random() >= DELETED] or [chance.choice(words)])
+
+
+def labelled(options: argparse.Namespace) -> Columns:
+    """Texts with the number of their label."""
+    found = load_labelled(options.data, limit=options.limit)
+    return {"text": [text for (text,) in found.rows], "label": list(map(int, found.targets or ()))}
+
+
+class Loss(NamedTuple):
+    """A loss, the rows that it takes, and how its batches are drawn."""
+
+    rows: Callable[[argparse.Namespace], Columns]
+    build: Callable[[SentenceTransformer, argparse.Namespace], nn.Module]
+    sampler: BatchSamplers = BatchSamplers.NO_DUPLICATES
+
+
+def mnrl(**settings: Any) -> Callable[[SentenceTransformer, argparse.Namespace], nn.Module]:
+    """MultipleNegativesRankingLoss with settings."""
+    return lambda model, _: losses.MultipleNegativesRankingLoss(model, **settings)
+
+
+def gist(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
+    """GISTEmbedLoss: leaves out candidates that the guide finds more similar than the positive."""
+    if options.guide is None:
+        raise SystemExit("--loss gist needs --guide MODEL.")
+    return losses.GISTEmbedLoss(model, SentenceTransformer(str(locate(options.guide)), device="cpu"), temperature=0.05)
+
+
+def matryoshka(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
+    """MultipleNegativesRankingLoss at the full width, a half, a quarter and an eighth."""
+    width = model.get_embedding_dimension() or 0
+    widths = [width // part for part in (1, 2, 4, 8)]
+    return losses.MatryoshkaLoss(model, losses.MultipleNegativesRankingLoss(model), matryoshka_dims=widths)
+
+
+def softmax(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
+    """SoftmaxLoss with three labels."""
+    return losses.SoftmaxLoss(model, embedding_dimension=model.get_embedding_dimension() or 0, num_labels=3)
+
+
+def tsdae(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
+    """DenoisingAutoEncoderLoss; the decoder starts from the encoder and shares its weights."""
+    return losses.DenoisingAutoEncoderLoss(model, decoder_name_or_path=options.model, tie_encoder_decoder=True)
+
+
+ALL_DIRECTIONS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
+BOTH = {"directions": ("query_to_doc", "doc_to_query"), "partition_mode": "per_direction"}
+LOSSES: dict[str, Loss] = {
+    "mnrl": Loss(triplets, mnrl()),
+    "mnrl-both": Loss(triplets, mnrl(**BOTH)),
+    "mnrl-all": Loss(triplets, mnrl(directions=ALL_DIRECTIONS)),
+    "mnrl-hardness": Loss(triplets, mnrl(hardness_mode="hard_negatives", hardness_strength=5.0)),
+    "mnrl-pairs": Loss(pairs, mnrl()),
+    "mnrl-pairs-both": Loss(pairs, mnrl(**BOTH)),
+    "mnrl-pairs-all": Loss(pairs, mnrl(directions=ALL_DIRECTIONS)),
+    "mnrl-pairs-hardness": Loss(pairs, mnrl(hardness_mode="in_batch_negatives", hardness_strength=9.0)),
+    "gist": Loss(triplets, gist),
+    "gist-pairs": Loss(pairs, gist),
+    "matryoshka": Loss(triplets, matryoshka),
+    "softmax": Loss(nli, softmax),
+    "cosent-nli": Loss(nli_scored, lambda model, _: losses.CoSENTLoss(model)),
+    "angle-nli": Loss(nli_scored, lambda model, _: losses.AnglELoss(model)),
+    "cosent": Loss(scored, lambda model, _: losses.CoSENTLoss(model)),
+    "angle": Loss(scored, lambda model, _: losses.AnglELoss(model)),
+    "cosine": Loss(scored, lambda model, _: losses.CosineSimilarityLoss(model)),
+    "simcse": Loss(repeated, mnrl()),
+    "tsdae": Loss(damaged, tsdae),
+    "contrastive-tension": Loss(
+        sentences, lambda model, _: losses.ContrastiveTensionLossInBatchNegatives(model), BatchSamplers.BATCH_SAMPLER
+    ),
+    "batch-hard-soft-margin": Loss(
+        labelled, lambda model, _: losses.BatchHardSoftMarginTripletLoss(model), BatchSamplers.GROUP_BY_LABEL
+    ),
+    "batch-all": Loss(labelled, lambda model, _: losses.BatchAllTripletLoss(model), BatchSamplers.GROUP_BY_LABEL),
+}
+"""Name of a loss -> what it is."""
+
+
+def main() -> None:
+    """Train, and write the model of the best step, run.json and numbers.json."""
+    options = parse()
+    loss = LOSSES[options.loss]
+    columns = loss.rows(options)
+    dev = load_pairs(options.evaluate_on)
+    model = open_model(options.model, options.pooling)
+    with tempfile.TemporaryDirectory() as scratch:
+        trainer = SentenceTransformerTrainer(
+            model=model,
+            args=training_arguments(scratch, options, loss.sampler),
+            train_dataset=Dataset.from_dict(columns),
+            loss=loss.build(model, options),
+            evaluator=EmbeddingSimilarityEvaluator(
+                [pair.first for pair in dev], [pair.second for pair in dev], [pair.score for pair in dev], name="dev"
+            ),
+        )
+        trainer.train()
+    history = [
+        (entry["step"], entry["eval_dev_spearman_cosine"])
+        for entry in trainer.state.log_history
+        if "eval_dev_spearman_cosine" in entry
+    ]
+    write(options, model, list(zip(*columns.values(), strict=True)), dev, history)
+
+
+def parse() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--loss", choices=LOSSES, required=True)
+    parser.add_argument("--guide", help="a sentence-transformers model, for gist")
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--limit", type=int, help="number of rows, by default all")
+    parser.add_argument("--evaluate-on", required=True)
+    parser.add_argument("--pooling", choices=("cls", "mean", "own"), default="cls")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--evaluate-every", type=int, default=33)
+    parser.add_argument("--max-steps", type=int, default=-1)
+    return parser.parse_args()
+
+
+def open_model(name: str, pooling: str) -> SentenceTransformer:
+    """A transformers model with a pooling, or a sentence-transformers model with its own."""
+    if pooling == "own":
+        return SentenceTransformer(name, device="cpu", model_kwargs={"dtype": "float32"})
+    transformer = modules.Transformer(name, model_kwargs={"dtype": "float32"})
+    layer = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
+    return SentenceTransformer(modules=[transformer, layer], device="cpu")
+
+
+def training_arguments(
+    scratch: str, options: argparse.Namespace, sampler: BatchSamplers
+) -> SentenceTransformerTrainingArguments:
+    """One linear schedule without warm-up, bf16, and the best step of several evaluations."""
+    return SentenceTransformerTrainingArguments(
+        output_dir=scratch,
+        num_train_epochs=options.epochs,
+        max_steps=options.max_steps,
+        per_device_train_batch_size=options.batch_size,
+        learning_rate=options.learning_rate,
+        warmup_steps=0,
+        lr_scheduler_type="linear",
+        weight_decay=0.0,
+        max_grad_norm=1.0,
+        bf16=True,
+        use_cpu=True,
+        seed=options.seed,
+        batch_sampler=sampler,
+        eval_strategy="steps",
+        eval_steps=options.evaluate_every,
+        save_strategy="steps",
+        save_steps=options.evaluate_every,
+        save_total_limit=1,
+        load_best_model_at_end=True,
+        metric_for_best_model="eval_dev_spearman_cosine",
+        report_to=[],
+        disable_tqdm=True,
+    )
+
+
+def write(
+    options: argparse.Namespace,
+    model: SentenceTransformer,
+    rows: Sequence[Sequence[object]],
+    dev: Sequence[Sequence[object]],
+    history: Sequence[tuple[int, float]],
+) -> None:
+    """Write the model with its record of seen texts, run.json and numbers.json."""
+    model.save_pretrained(str(options.output / "model"))
+    seen = SeenHashes(*(np.unique(hashes) for one in (rows, dev) for hashes in row_hashes(one)))
+    write_seen(options.output / "model", seen)
+    run = {**provenance().to_dict(), "config": {**vars(options), "output": str(options.output)}, "history": history}
+    numbers = {"validation": 100 * max(score for _, score in history)}
+    for name, values in {"run.json": run, "numbers.json": numbers}.items():
+        (options.output / name).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

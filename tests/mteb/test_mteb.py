@@ -1,0 +1,216 @@
+"""A model in mteb.evaluate, and mteb's pairs in nearfar evaluate: the same scores. Needs the extra mteb."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed: pip install 'nearfar[mteb]'")
+
+from mteb.models import EncoderProtocol  # noqa: E402
+from mteb.types import PromptType  # noqa: E402
+
+from nearfar import Encoder, NearfarError, evaluate  # noqa: E402
+from nearfar.cli import main  # noqa: E402
+from nearfar.data.mteb_pairs import load_mteb_pairs  # noqa: E402
+from nearfar.mteb import MtebModel  # noqa: E402
+from tests.mteb import local_task  # noqa: E402
+from tests.tiny import save_tiny, write_pairs  # noqa: E402
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # those of mteb
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny(tmp_path / "tiny")
+
+
+@pytest.fixture(autouse=True)
+def _local_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mteb, "get_task", local_task.get_task)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def mteb_scores(model: MtebModel, task: str) -> list[dict[str, Any]]:
+    """mteb's scores of each subset."""
+    result = mteb.evaluate(model, mteb.get_task(task), cache=None, show_progress_bar=False)
+    return result.task_results[0].scores["test"]
+
+
+def test_the_model_follows_the_protocol(folder: Path) -> None:
+    assert isinstance(MtebModel(folder), EncoderProtocol)
+
+
+def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
+    (found,) = mteb_scores(MtebModel(folder), "LocalSTS")
+    result = evaluate(str(folder), mteb=["LocalSTS"], output=tmp_path / "result.json", resamples=200, progress=False)
+    scored = result.tasks["mteb:LocalSTS"]
+    assert scored.pairs == 40
+    assert list(scored.subsets) == ["test"]
+    for metric in ("spearman", "pearson"):
+        estimate = scored.metric(metric).all
+        assert estimate.score == pytest.approx(100 * found[f"cosine_{metric}"], abs=1e-3)
+        assert estimate.low is not None
+        assert estimate.high is not None
+        assert estimate.low < estimate.score < estimate.high
+        assert estimate.high - estimate.low > 1
+    table = (tmp_path / "result.md").read_text(encoding="utf-8")
+    assert "mteb:LocalSTS" in table
+
+
+def test_subsets_are_those_of_mteb(folder: Path) -> None:
+    found = mteb_scores(MtebModel(folder), "LocalLanguages")
+    scored = evaluate(str(folder), mteb=["LocalLanguages"], resamples=0, progress=False).tasks["mteb:LocalLanguages"]
+    assert {one["hf_subset"] for one in found} == {"en", "de"} == set(scored.subsets)
+    for one in found:
+        estimate = scored.subsets[one["hf_subset"]].spearman
+        assert estimate.score == pytest.approx(100 * one["cosine_spearman"], abs=1e-3)
+
+
+def test_retrieval_by_queries_and_documents(folder: Path) -> None:
+    (found,) = mteb_scores(MtebModel(folder), "LocalRetrieval")
+    assert 0.3 < found["ndcg_at_10"] <= 1
+    (prompted,) = mteb_scores(MtebModel(folder, query_prompt="red house : ", document_prompt=""), "LocalRetrieval")
+    assert prompted["ndcg_at_10"] != found["ndcg_at_10"]
+
+
+def test_prompts_by_the_role_of_a_text(folder: Path) -> None:
+    prompts = {"query_prompt": "red : ", "document_prompt": "blue : ", "prompt": "the house : "}
+    model, encoder = MtebModel(folder, **prompts), Encoder.from_pretrained(folder)
+    batches = [{"text": ["a dog", "a cat"]}, {"text": ["one dog"]}]
+    roles = {PromptType.query: "red : ", PromptType.document: "blue : ", None: "the house : "}
+    for role, prompt in roles.items():
+        vectors = model.encode(batches, prompt_type=role, batch_size=2)
+        expected = encoder.encode(["a dog", "a cat", "one dog"], prompt=prompt, precision="fp32")
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    meta = MtebModel(folder).mteb_model_meta
+    assert meta.name == "local/tiny"
+    assert meta.embed_dim == 32
+    assert meta.n_parameters == sum(weight.numel() for weight in encoder.parameters())
+    assert meta.max_tokens == encoder.max_length
+    assert meta.similarity_fn_name.value == "cosine"
+    assert meta.experiment_kwargs is None
+    changed = MtebModel(folder, name="me/mine", dimensions=8, query_prompt="red : ").mteb_model_meta
+    assert (changed.name, changed.embed_dim, changed.use_instructions) == ("me/mine", 8, True)
+    assert changed.experiment_kwargs == {"dimensions": 8, "query_prompt": "red : "}
+    assert changed.revision == meta.revision
+    other = MtebModel(save_tiny(tmp_path / "other", seed=1)).mteb_model_meta
+    assert other.revision != meta.revision
+
+
+def test_results_are_cached_for_one_state_of_the_model(folder: Path, tmp_path: Path) -> None:
+    cache = mteb.ResultCache(cache_path=tmp_path / "cache")
+
+    def score() -> float:
+        result = mteb.evaluate(MtebModel(folder), mteb.get_task("LocalSTS"), cache=cache, show_progress_bar=False)
+        return float(result.task_results[0].get_score())
+
+    first = score()
+    assert score() == pytest.approx(first, abs=1e-6)  # from the cache, rounded
+    save_tiny(folder, seed=1)  # trained again
+    assert abs(score() - first) > 1e-3
+
+
+def test_the_name_of_a_run_is_that_of_its_folder(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "runs" / "first"
+    run.mkdir(parents=True)
+    folder.rename(run / "model")
+    (run / "run.json").write_text("{}", encoding="utf-8")
+    assert MtebModel(run).name == "local/first"
+    assert MtebModel(run / "model").name == "local/first"
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+def test_similarities_are_those_of_the_model(folder: Path, similarity: Any) -> None:
+    model = MtebModel(folder)
+    model.encoder._inference = model.encoder._inference._replace(similarity_fn_name=similarity)
+    first, second = np.random.default_rng(0).normal(size=(2, 3, 4))
+    lengths = np.linalg.norm(first, axis=1)[:, None] * np.linalg.norm(second, axis=1)
+    expected = {
+        "cosine": first @ second.T / lengths,
+        "dot": first @ second.T,
+        "euclidean": -np.linalg.norm(first[:, None] - second, axis=2),
+    }[similarity]
+    np.testing.assert_allclose(model.similarity(first, second), expected, atol=1e-6)
+    np.testing.assert_allclose(model.similarity_pairwise(first, second), np.diag(expected), atol=1e-6)
+    assert model.mteb_model_meta.similarity_fn_name.value == similarity
+
+
+def test_settings_that_cannot_be_kept_are_refused(folder: Path) -> None:
+    with pytest.raises(NearfarError, match="--dimensions 64"):
+        MtebModel(folder, dimensions=64)
+    with pytest.raises(NearfarError, match="no such model folder"):
+        MtebModel(folder / "none")
+    model = MtebModel(folder)
+    with pytest.raises(NearfarError, match="returns float32"):
+        model.encode([{"text": ["a"]}], precision="int8")
+    with pytest.raises(NearfarError, match="inputs without texts"):
+        model.encode([{"image": []}])
+
+
+def test_the_command_prints_scores_with_intervals(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", str(folder), "--mteb", "LocalSTS", "--resamples", "50"]) == 0
+    printed = capsys.readouterr().out
+    assert "mteb:LocalSTS" in printed
+    assert re.search(r"\d\d\.\d\d", printed)
+
+
+def test_pairs_of_mteb_beside_own_pairs(folder: Path, tmp_path: Path) -> None:
+    own = str(write_pairs(tmp_path / "pairs.tsv"))
+    result = evaluate(str(folder), mteb=["LocalSTS"], pairs=[own], resamples=0, progress=False)
+    assert set(result.tasks) == {"mteb:LocalSTS", own}
+
+
+@pytest.mark.parametrize(
+    ("task", "message"),
+    [
+        ("LocalSTSS", "--mteb LocalSTSS: mteb .* has no task of this name"),
+        ("LocalRetrieval", "is a task of the type Retrieval, and --mteb takes those of the type STS"),
+        ("STSBenchmark", "--mteb STSBenchmark: its data cannot be loaded"),
+    ],
+)
+def test_tasks_that_cannot_be_used(
+    task: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if task == "STSBenchmark":
+
+        def offline(*_: Any, **__: Any) -> None:
+            raise ConnectionError("Couldn't reach the hub")
+
+        monkeypatch.setattr(type(mteb.get_task(task)), "load_data", offline)
+    assert main(["evaluate", str(folder), "--mteb", task]) == 2
+    assert re.search(message, " ".join(capsys.readouterr().err.split()))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"sentence1": None, "sentence2": "b", "score": 1.0},
+        {"sentence1": "a", "sentence2": 3, "score": 1.0},
+        {"sentence1": "a", "sentence2": "b", "score": math.nan},
+        {"sentence1": "a", "sentence2": "b"},
+    ],
+)
+def test_a_row_without_texts_or_score_is_named(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    task = local_task.LocalSTS()
+    task.dataset, task.data_loaded = {"test": [local_task.pairs()[0], row]}, True
+    monkeypatch.setattr(task, "load_data", lambda: None)
+    monkeypatch.setattr(mteb, "get_task", lambda _: task)
+    with pytest.raises(NearfarError, match="--mteb LocalSTS: row 1 of test must have two texts, sentence1 and sent"):
+        load_mteb_pairs("LocalSTS")
+
+
+def test_a_task_without_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    task = local_task.LocalSTS()
+    task.dataset, task.data_loaded = {"test": []}, True
+    monkeypatch.setattr(task, "load_data", lambda: None)
+    monkeypatch.setattr(mteb, "get_task", lambda _: task)
+    with pytest.raises(NearfarError, match="has no pairs in its splits test"):
+        load_mteb_pairs("LocalSTS")

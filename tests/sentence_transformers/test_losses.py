@@ -1,0 +1,264 @@
+"""Each loss has the value and the gradient of its nearfar method, on the same rows."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from torch import nn
+
+from nearfar import Encoder
+from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.encoder.guide import Guide, freeze_embeddings
+from nearfar.methods.base import Method
+from nearfar.methods.gunel import SupconTextConfig
+from nearfar.methods.gunel.supcon_text import supcon_text
+from nearfar.methods.kim import SgConfig
+from nearfar.methods.kim.build import trained_drift
+from nearfar.methods.kim.method import self_guided
+from nearfar.methods.liao import SclConfig
+from nearfar.methods.liao.method import scl
+from nearfar.methods.simcse import InfoNceConfig
+from nearfar.methods.simcse.method import contrastive_method
+from nearfar.sentence_transformers import InfoNceLoss, PremiseSclLoss, SelfGuidedLoss, SupconLoss
+from tests.sentence_transformers.batches import assert_same_gradients, features_of
+from tests.tiny import nli_rows
+
+TRIPLETS = [
+    ("a dog runs", "one dog runs", "a cat sleeps"),
+    ("a cat sleeps", "one cat sleeps", "a dog runs"),  # its positive and the anchor of the first row's negative
+    ("a dog runs", "the dog runs by", "a bird is not here"),  # the first row's anchor: their positives are no negatives
+    ("red house", "a red house", "blue house"),
+    ("the man eats", "red house", "no man eats"),  # its positive is the anchor of the row before
+]
+SENTENCES = [("a dog runs",), ("two men sing",), ("a cat sleeps",), ("a dog runs",), ("red house",)]
+PAIRS = [
+    ("a dog runs", "one dog runs"),
+    ("red house", "a red house"),
+    ("one dog runs", "a dog is seen"),
+    ("a cat", "a cat"),
+]
+
+
+def compare(
+    loss: nn.Module,
+    model: SentenceTransformer,
+    method: Method,
+    encoder: Encoder,
+    columns: Sequence[Sequence[str]],
+    labels: Sequence[int] | None = None,
+) -> None:
+    """The loss of ``columns`` equals that of the method's batch, in value and in the gradients of all weights."""
+    found = loss(features_of(model, *columns), None if labels is None else torch.tensor(labels))
+    expected = method.loss(next(method.batches.epoch(0))).total
+    assert found.shape == ()
+    assert found > 0.01
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    model.zero_grad()
+    found.backward()
+    expected.backward()
+    assert_same_gradients(model.transformers_model, encoder.backbone)
+
+
+def in_batch_order(method: Method, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """The columns of the method's only batch."""
+    return [list(column) for column in zip(*(rows[row] for row in next(method.batches.epoch(0)).rows), strict=True)]
+
+
+@pytest.mark.parametrize("columns", [2, 3])
+@pytest.mark.parametrize("directions", ["query_to_doc", "doc_to_query", "both", "all"])
+def test_info_nce(model: SentenceTransformer, encoder: Encoder, directions: Any, columns: int) -> None:
+    rows = [row[:columns] for row in TRIPLETS]
+    weight = 0.7 if columns == 3 and directions != "doc_to_query" else 0.0
+    settings: dict[str, Any] = {"temperature": 0.1, "directions": directions, "hard_negative_weight": weight}
+    method = contrastive_method(
+        InfoNceConfig(output="x", **settings), encoder.embed, encoder.dim, TextBatches(rows, len(rows))
+    )
+    compare(InfoNceLoss(model, **settings), model, method, encoder, in_batch_order(method, rows))
+
+
+def test_info_nce_by_the_dot_product(model: SentenceTransformer, encoder: Encoder) -> None:
+    config = InfoNceConfig(output="x", similarity="dot", temperature=20.0)
+    method = contrastive_method(config, encoder.embed, encoder.dim, TextBatches(TRIPLETS, len(TRIPLETS)))
+    loss = InfoNceLoss(model, similarity="dot", temperature=20.0)
+    compare(loss, model, method, encoder, in_batch_order(method, TRIPLETS))
+
+
+def test_known_positives_are_no_negatives(model: SentenceTransformer) -> None:
+    """Two rows of one anchor: each row's only other candidate is a known positive, so nothing is left to push away."""
+    loss = InfoNceLoss(model)
+    same_anchor = features_of(model, ["a dog", "a dog"], ["one dog", "the dog"])
+    assert loss(same_anchor).item() == 0
+    other_anchor = features_of(model, ["a dog", "a cat"], ["one dog", "the dog"])
+    assert loss(other_anchor).item() > 0.1
+
+
+def test_several_columns_of_negatives(model: SentenceTransformer, encoder: Encoder) -> None:
+    """Negatives of two columns are those of one column in rows of their own, as candidates of every anchor."""
+    anchors, positives = ["a dog", "a cat"], ["one dog", "one cat"]
+    first, second = ["red house", "blue house"], ["the park", "a dog"]  # the last is the first anchor, and masked there
+    found = InfoNceLoss(model, temperature=0.5)(features_of(model, anchors, positives, first, second))
+    embed = lambda texts: nn.functional.normalize(encoder.embed(texts), dim=1)  # noqa: E731
+    logits = embed(anchors) @ embed([*positives, *first, *second]).T / 0.5
+    kept = torch.tensor([[True] * 5 + [False], [True] * 6])
+    expected = -logits.masked_fill(~kept, -torch.inf).log_softmax(dim=1)[[0, 1], [0, 1]].mean()
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("scl_weight", [0.3, 1.0])
+@pytest.mark.parametrize("hard_negatives", ["all", "contradiction", "none"])
+def test_premise_scl(model: SentenceTransformer, encoder: Encoder, hard_negatives: Any, scl_weight: float) -> None:
+    rows = nli_rows(4)
+    settings: dict[str, Any] = {"scl_weight": scl_weight, "temperature": 8.0, "hard_negatives": hard_negatives}
+    method = scl(SclConfig(output="x", **settings), encoder.embed, encoder.dim, NliBatches(rows, len(rows)))
+    loss = PremiseSclLoss(model, **settings)
+    if loss.head is not None:
+        assert method.head is not None
+        loss.head.load_state_dict(method.head.state_dict())
+    premises, hypotheses, labels = in_batch_order(method, rows)
+    compare(loss, model, method, encoder, [premises, hypotheses], labels)
+    if loss.head is not None:
+        for found, expected in zip(loss.head.parameters(), method.head.parameters(), strict=True):
+            torch.testing.assert_close(found.grad, expected.grad, atol=1e-5, rtol=1e-3)
+
+
+def test_premise_scl_caps_positives_and_negatives(model: SentenceTransformer, encoder: Encoder) -> None:
+    rows = nli_rows(6)
+    settings: dict[str, Any] = {"scl_weight": 1.0, "temperature": 8.0, "max_positives": 1, "max_negatives": 3}
+    method = scl(SclConfig(output="x", **settings), encoder.embed, encoder.dim, NliBatches(rows, len(rows)))
+    premises, hypotheses, labels = in_batch_order(method, rows)
+    features, loss = features_of(model, premises, hypotheses), PremiseSclLoss(model, **settings)
+    torch.manual_seed(5)
+    found = loss(features, torch.tensor(labels))
+    torch.manual_seed(5)
+    expected = method.loss(next(method.batches.epoch(0))).total
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    uncapped = PremiseSclLoss(model, scl_weight=1.0, temperature=8.0)(features, torch.tensor(labels))
+    assert abs(found - uncapped) > 0.1
+
+
+def test_premise_scl_without_an_entailment_is_the_cross_entropy(model: SentenceTransformer) -> None:
+    loss = PremiseSclLoss(model, scl_weight=0.25)
+    features = features_of(model, ["a dog", "a cat"], ["red", "blue"])
+    labels = torch.tensor([1, 2])
+    assert loss.head is not None
+    with torch.no_grad():
+        for weight in loss.head.parameters():
+            weight.zero_()
+    torch.testing.assert_close(loss(features, labels), 0.75 * torch.tensor(3.0).log())
+    only = PremiseSclLoss(model, scl_weight=1.0)(features, labels)
+    assert only.item() == 0
+    only.backward()
+
+
+def self_guided_method(encoder: Encoder, rows: Sequence[tuple[str, ...]], variant: Any, **settings: Any) -> Method:
+    config = SgConfig(output="x", projection=16, temperature=0.3, drift_weight=0.2, **settings)
+    guide = Guide(encoder.backbone, encoder.route, pooling=config.view_pooling)
+    freeze_embeddings(encoder.backbone)
+    return self_guided(
+        config,
+        encoder.embed,
+        lambda texts: guide.views(encoder.tokenize(texts).ids),
+        encoder.dim,
+        TextBatches(rows, len(rows)),
+        drift=lambda: trained_drift(encoder.backbone, guide.backbone),
+        variant=variant,
+        head_std=0.3,
+    )
+
+
+def move(backbone: nn.Module) -> None:
+    """Move the trained weights away from those of the frozen copy, the same for two backbones of the same weights."""
+    torch.manual_seed(3)
+    with torch.no_grad():
+        for name, weight in backbone.named_parameters():
+            if weight.requires_grad and not name.startswith("pooler."):
+                weight.add_(0.02 * torch.randn_like(weight))
+
+
+@pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
+@pytest.mark.parametrize("variant", ["sg", "opt1", "opt2", "opt3"])
+def test_self_guided(
+    model: SentenceTransformer, encoder: Encoder, variant: Any, rows: Sequence[tuple[str, ...]]
+) -> None:
+    method = self_guided_method(encoder, rows, variant)
+    loss = SelfGuidedLoss(model, variant=variant, projection=16, temperature=0.3, drift_weight=0.2)
+    assert loss.head is not None
+    assert method.head is not None
+    loss.head.load_state_dict(method.head.state_dict())
+    move(model.transformers_model)
+    move(encoder.backbone)
+    columns = in_batch_order(method, rows)
+    torch.manual_seed(4)  # the layers that are drawn
+    found = loss(features_of(model, *columns))
+    torch.manual_seed(4)
+    expected = method.loss(next(method.batches.epoch(0)))
+    assert expected.penalty is not None
+    assert expected.penalty > 0.01
+    torch.testing.assert_close(found, expected.total, atol=1e-5, rtol=1e-5)
+    found.backward()
+    expected.total.backward()
+    assert_same_gradients(model.transformers_model, encoder.backbone)
+    assert all(weight.grad is None for weight in loss.guide.parameters())
+    for one, other in zip(loss.head.parameters(), method.head.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("settings", [{"projection": None}, {"view_pooling": "mean"}, {"views": (1, 2)}])
+def test_settings_of_self_guided_change_its_value(model: SentenceTransformer, settings: dict[str, Any]) -> None:
+    features = features_of(model, ["a dog", "a cat", "red house"])
+    torch.manual_seed(0)
+    usual = SelfGuidedLoss(model, projection=16, temperature=0.3)(features)
+    torch.manual_seed(0)
+    other = SelfGuidedLoss(model, **{"projection": 16, "temperature": 0.3, **settings})(features)
+    assert abs(usual - other) > 1e-3
+
+
+def test_the_guide_stays_frozen_and_in_its_mode(model: SentenceTransformer) -> None:
+    loss = SelfGuidedLoss(model, projection=None)
+    loss.train()
+    assert model.transformers_model.training
+    assert not loss.guide.backbone.training
+    assert not any(weight.requires_grad for weight in loss.guide.parameters())
+    assert not any(weight.requires_grad for weight in model.transformers_model.embeddings.parameters())
+    noisy = SelfGuidedLoss(model, projection=None, guide_dropout=True, freeze_embeddings=False)
+    noisy.eval()
+    assert noisy.guide.backbone.training
+
+
+@pytest.mark.parametrize("balanced", [True, False])
+def test_supcon(model: SentenceTransformer, encoder: Encoder, balanced: bool) -> None:
+    texts = ["a dog", "one dog", "a cat", "one cat", "a dog", "red house", "blue house"]
+    labels = [0, 0, 1, 1, 1, 2, 2] if balanced else [0, 0, 1, 1, 0, 1, 2]  # "a dog" comes twice, and counts once
+    batches = TextBatches([(text,) for text in texts], len(texts), targets=[float(label) for label in labels])
+    if not balanced:
+        batches = TextBatches([(t,) for t in [*texts, "red"]], len(texts) + 1, targets=[*map(float, labels), 2.0])
+        texts, labels = [*texts, "red"], [*labels, 2]
+    method = supcon_text(SupconTextConfig(output="x"), encoder.embed, batches)
+    rows = list(zip(texts, labels, strict=True))
+    ordered, targets = in_batch_order(method, rows)
+    compare(SupconLoss(model), model, method, encoder, [ordered], targets)
+
+
+def test_supcon_without_a_positive_is_0(model: SentenceTransformer) -> None:
+    loss = SupconLoss(model)(features_of(model, ["a dog", "a dog", "a cat"]), torch.tensor([1, 1, 2]))
+    assert loss.item() == 0
+    loss.backward()
+
+
+LOSSES: dict[str, Callable[[SentenceTransformer], nn.Module]] = {
+    "gao2021simcse": InfoNceLoss,
+    "liao2021sentence": PremiseSclLoss,
+    "kim2021self": SelfGuidedLoss,
+    "gunel2021supervised": SupconLoss,
+}
+
+
+@pytest.mark.parametrize(("key", "kind"), LOSSES.items())
+def test_settings_and_citation_are_for_the_model_card(key: str, kind: Any, model: SentenceTransformer) -> None:
+    loss = kind(model)
+    settings = loss.get_config_dict()
+    again = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    assert kind(model, **again).get_config_dict() == settings
+    assert key in loss.citation

@@ -1,0 +1,277 @@
+"""NearfarTransformer: the vectors of the encoder, in scikit-learn's pipelines, searches, clones and pickles."""
+
+import pickle
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas
+import pytest
+from sklearn.base import clone
+from sklearn.compose import ColumnTransformer
+from sklearn.exceptions import SkipTestWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from nearfar import Encoder, NearfarError
+from nearfar import sklearn as nearfar_sklearn
+from nearfar.sklearn import NearfarTransformer
+from tests.tiny import WORDS, save_tiny, sentences
+
+TEXTS = sentences(12, longest=6)
+COLOURS = [f"{'red' if row % 2 else 'blue'} {text}" for row, text in enumerate(sentences(40, longest=3))]
+LABELS = ["warm" if row % 2 else "cold" for row in range(40)]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny(tmp_path / "tiny")
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """The folders of the encoders that are opened, from an empty cache."""
+    nearfar_sklearn._open.cache_clear()
+    found: list[Path] = []
+    original = Encoder.from_pretrained
+
+    def from_pretrained(name: Path, **settings: Any) -> Encoder:
+        found.append(name)
+        return original(name, **settings)
+
+    monkeypatch.setattr(Encoder, "from_pretrained", from_pretrained)
+    yield found
+    nearfar_sklearn._open.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"normalize": True}, {"dimensions": 8, "normalize": True}, {"prompt": "red : "}, {"precision": "fp32"}],
+)
+def test_vectors_are_those_of_the_encoder(folder: Path, settings: dict[str, Any]) -> None:
+    found = NearfarTransformer(folder, **settings).fit_transform(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, Encoder.from_pretrained(folder).encode(TEXTS, **settings))
+
+
+@pytest.mark.filterwarnings("ignore:1 of 2 distinct texts are longer")
+@pytest.mark.parametrize("settings", [{"pooling": "max"}, {"max_length": 5}])
+def test_settings_of_the_model(folder: Path, settings: dict[str, Any]) -> None:
+    found = NearfarTransformer(folder, **settings).transform(["a dog runs by", "a cat"])
+    expected = Encoder.from_pretrained(folder, **settings).encode(["a dog runs by", "a cat"])
+    np.testing.assert_array_equal(found, expected)
+    assert not np.allclose(found, NearfarTransformer(folder).transform(["a dog runs by", "a cat"]))
+
+
+def test_batches_do_not_change_the_vectors(folder: Path) -> None:
+    whole = NearfarTransformer(folder).transform([*TEXTS, *TEXTS])
+    parts = NearfarTransformer(folder, batch_size=5).transform([*TEXTS, *TEXTS])
+    np.testing.assert_allclose(parts, whole, atol=1e-5)
+    np.testing.assert_array_equal(parts[:12], parts[12:])
+
+
+@pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series, iter, lambda x: np.array(x, dtype=object)])
+def test_kinds_of_sequences(folder: Path, make: Any) -> None:
+    found = NearfarTransformer(folder).fit_transform(make(TEXTS))
+    np.testing.assert_array_equal(found, NearfarTransformer(folder).transform(TEXTS))
+
+
+def test_no_texts(folder: Path) -> None:
+    assert NearfarTransformer(folder, dimensions=8).fit_transform([]).shape == (0, 8)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ("a dog", "not a single text"),
+        (["a dog", None], "row 1 is None, not a text"),
+        (["a dog", float("nan")], "row 1 is nan"),
+        (np.array([1.5, 2]), "row 0 is"),
+        ([["a dog"]], "row 0 is"),
+        (np.array([["a dog"]]), "not a table"),
+        (pandas.DataFrame({"text": ["a dog"]}), "name the column by a string"),
+    ],
+)
+def test_what_is_not_a_sequence_of_texts_is_refused(folder: Path, texts: Any, message: str) -> None:
+    transformer = NearfarTransformer(folder)
+    for use in (transformer.fit, transformer.transform, transformer.fit_transform):
+        with pytest.raises(NearfarError, match=message):
+            use(texts)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dimensions": 33}, "must be from 1 to 32"),
+        ({"batch_size": 0}, "batch_size must be an integer of at least 1"),
+        ({"batch_size": 1.5}, "batch_size must be an integer"),
+        ({"prompt_name": "none"}, "no prompt of this name"),
+        ({"prompt": "a", "prompt_name": "query"}, "not both"),
+        ({"pooling": "least"}, "pooling"),
+        ({"model": 3}, "not int"),
+        ({"model": "no/such/folder"}, "no such model folder"),
+    ],
+)
+def test_invalid_parameters_are_reported_by_fit(folder: Path, settings: dict[str, Any], message: str) -> None:
+    transformer = NearfarTransformer(**{"model": folder, **settings})  # as in scikit-learn, not by the constructor
+    with pytest.raises(NearfarError, match=message):
+        transformer.fit(TEXTS)
+
+
+def test_the_encoder_is_opened_once_and_only_when_used(folder: Path, opened: list[Path]) -> None:
+    transformer = NearfarTransformer(folder)
+    assert opened == []
+    transformer.fit(TEXTS)
+    transformer.transform(TEXTS)
+    clone(transformer).transform(TEXTS)
+    transformer.set_params(normalize=True, dimensions=4).transform(TEXTS)
+    assert len(opened) == 1
+    transformer.set_params(pooling="max").transform(TEXTS)
+    assert len(opened) == 2
+
+
+def test_a_model_that_changed_is_opened_again(folder: Path, opened: list[Path]) -> None:
+    transformer = NearfarTransformer(folder)
+    before = transformer.transform(TEXTS)
+    save_tiny(folder, seed=1)
+    after = transformer.transform(TEXTS)
+    assert len(opened) == 2
+    assert not np.allclose(before, after)
+
+
+def test_a_run_folder(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    folder.rename(run / "model")
+    (run / "run.json").write_text("{}", encoding="utf-8")
+    found = NearfarTransformer(run).transform(TEXTS)
+    np.testing.assert_array_equal(found, NearfarTransformer(run / "model").transform(TEXTS))
+
+
+def test_parameters_and_clones(folder: Path) -> None:
+    transformer = NearfarTransformer(folder, dimensions=8)
+    assert clone(transformer).get_params() == transformer.get_params()
+    assert transformer.get_params()["model"] is folder
+    with pytest.raises(ValueError, match="Invalid parameter"):
+        transformer.set_params(dimension=8)
+    assert repr(NearfarTransformer("tiny", dimensions=8)) == "NearfarTransformer(dimensions=8, model='tiny')"
+
+
+def test_a_classifier_in_a_pipeline(folder: Path) -> None:
+    pipeline = make_pipeline(NearfarTransformer(folder, normalize=True), LogisticRegression(C=100))
+    assert pipeline.fit(COLOURS, LABELS).score(COLOURS, LABELS) > 0.9
+    assert set(pipeline.predict(["red dog", "blue dog"])) <= {"warm", "cold"}
+    assert cross_val_score(pipeline, COLOURS, LABELS, cv=4).mean() > 0.6
+
+
+def test_grid_search_shares_one_encoder(folder: Path, opened: list[Path]) -> None:
+    pipeline = make_pipeline(NearfarTransformer(folder), LogisticRegression())
+    grid = {"nearfartransformer__dimensions": [1, None], "logisticregression__C": [1, 100]}
+    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(COLOURS, LABELS)
+    assert search.best_params_["nearfartransformer__dimensions"] is None
+    assert len(opened) == 1
+
+
+@pytest.mark.long
+def test_processes_open_the_model_by_its_path(folder: Path) -> None:
+    pipeline = make_pipeline(NearfarTransformer(folder), LogisticRegression())
+    alone = cross_val_score(pipeline, COLOURS, LABELS, cv=2)
+    np.testing.assert_array_equal(cross_val_score(pipeline, COLOURS, LABELS, cv=2, n_jobs=2), alone)
+
+
+def test_a_pickle_holds_the_path_and_not_the_weights(folder: Path, tmp_path: Path) -> None:
+    transformer = NearfarTransformer(folder, normalize=True)
+    vectors = transformer.fit_transform(TEXTS)
+    pickled = pickle.dumps(transformer)
+    assert len(pickled) < 2000
+    np.testing.assert_array_equal(pickle.loads(pickled).transform(TEXTS), vectors)
+    joblib.dump(transformer, tmp_path / "transformer.joblib")
+    np.testing.assert_array_equal(joblib.load(tmp_path / "transformer.joblib").transform(TEXTS), vectors)
+
+
+def test_columns_of_a_table(folder: Path) -> None:
+    table = pandas.DataFrame({"title": TEXTS, "body": TEXTS[::-1]})
+    columns = ColumnTransformer(
+        [("title", NearfarTransformer(folder, dimensions=4), "title"), ("body", NearfarTransformer(folder), "body")]
+    )
+    found = columns.fit_transform(table)
+    assert found.shape == (12, 36)
+    np.testing.assert_array_equal(found[:, 4:], NearfarTransformer(folder).transform(TEXTS[::-1]))
+
+
+def test_output_as_a_data_frame(folder: Path) -> None:
+    frame = NearfarTransformer(folder, dimensions=3).set_output(transform="pandas").fit_transform(TEXTS)
+    assert list(frame.columns) == ["nearfar0", "nearfar1", "nearfar2"]
+    np.testing.assert_array_equal(frame.to_numpy(), NearfarTransformer(folder, dimensions=3).transform(TEXTS))
+
+
+def test_transform_needs_no_fit(folder: Path) -> None:
+    transformer = NearfarTransformer(folder)
+    check_is_fitted(transformer)
+    assert transformer.transform(["a"]).shape == (1, 32)
+
+
+def words_of(numbers: np.ndarray) -> list[str]:
+    """A text for each row of a table of numbers: equal rows have equal texts."""
+    return [" ".join(WORDS[int(7 * number) % len(WORDS)] for number in row) for row in numbers]
+
+
+class OfTables(NearfarTransformer):
+    """A NearfarTransformer of the texts :func:`words_of` a table, so that scikit-learn's checks can fit it."""
+
+    def __init__(self, model: str = "tiny", dimensions: int | None = None) -> None:
+        super().__init__(model, dimensions=dimensions)
+
+    def fit(self, X: Any, y: object = None) -> "OfTables":  # noqa: N803
+        super().fit(words_of(validate_data(self, X, dtype="numeric")))
+        return self
+
+    def transform(self, X: Any) -> Any:  # noqa: N803
+        return super().transform(words_of(validate_data(self, X, reset=False, dtype="numeric")))
+
+    def fit_transform(self, X: Any, y: object = None) -> Any:  # noqa: N803
+        return self.fit(X).transform(X)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = True
+        tags.input_tags.one_d_array, tags.input_tags.two_d_array, tags.input_tags.string = False, True, False
+        return tags
+
+
+STATELESS = "transform needs no fit"
+NOT_PASSED = {"check_transformers_unfitted": STATELESS, "check_fit_check_is_fitted": STATELESS}
+"""scikit-learn's checks that do not apply."""
+
+
+@pytest.mark.long
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_checks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its checks, on tables that are turned into texts."""
+    monkeypatch.chdir(folder.parent)
+    results = estimator_checks.check_estimator(OfTables(), expected_failed_checks=NOT_PASSED, on_skip=None)
+    by_status: dict[str, list[str]] = {}
+    for result in results:
+        by_status.setdefault(result["status"], []).append(result["check_name"])
+    assert len(by_status["passed"]) > 40
+    assert set(by_status["xfail"]) == set(NOT_PASSED)
+    assert set(by_status) <= {"passed", "xfail", "skipped"}
+    assert set(by_status.get("skipped", ())) <= {"check_array_api_input"}
+
+
+def test_check_estimator_itself_skips_estimators_of_texts() -> None:
+    with pytest.warns(SkipTestWarning, match="requires input"):
+        estimator_checks.check_estimator(NearfarTransformer())
+
+
+def test_importing_it_loads_no_torch() -> None:
+    code = "import sys, nearfar.sklearn as s; print(s.NearfarTransformer(), 'torch' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert found.split() == ["NearfarTransformer()", "False"]
