@@ -105,6 +105,13 @@ def wait_for_moment(draw: random.Random, program: subprocess.Popen[bytes], outpu
         )
 
 
+def kill_one(workers: list[int], draw: random.Random, output: Path) -> None:
+    """Kill one of the workers; what is printed is seen with ``pytest -rP``."""
+    print(f"{len(workers)} workers, {count_records(output)} of {PARTS} parts at the kill")
+    if workers:
+        os.kill(draw.choice(workers), signal.SIGKILL)
+
+
 def check(corpus: Path, output: Path) -> None:
     """Every row is there, once, in order; all files are those of an undisturbed run."""
     assert read_parts(output)["row"].to_pylist() == list(range(ROWS))
@@ -123,8 +130,7 @@ def test_a_killed_worker_is_replaced(corpus: Path, moment: int, tmp_path: Path) 
     program = start(corpus, "--workers", "2", "--threads", "1", output=str(tmp_path / "out"))
     wait_until(lambda: len(children(program.pid)) >= 1)
     wait_for_moment(draw, program, tmp_path / "out")
-    if workers := children(program.pid):
-        os.kill(draw.choice(workers), signal.SIGKILL)
+    kill_one(children(program.pid), draw, tmp_path / "out")
     assert program.wait() == 0
     check(corpus, tmp_path / "out")
 
@@ -134,6 +140,7 @@ def test_a_killed_run_is_continued(corpus: Path, moment: int, tmp_path: Path) ->
     program = start(corpus, "--workers", "2", "--threads", "1", output=str(tmp_path / "out"))
     wait_for_moment(random.Random(100 + moment), program, tmp_path / "out")
     workers = children(program.pid)
+    print(f"{count_records(tmp_path / 'out')} of {PARTS} parts at the kill")
     program.kill()
     program.wait()
     wait_until(lambda: not any(map(is_alive, workers)))  # they read that their pipe has ended
@@ -151,14 +158,14 @@ def test_ray_workers_and_the_head_are_killed(corpus: Path, cluster: tuple[str, i
         program = start(corpus, *flags, output=str(output))
         wait_until(lambda: count_records(output) >= 1 or program.poll() is not None)  # noqa: B023
         wait_for_moment(draw, program, output)
-        if workers := actors(pid):
-            os.kill(draw.choice(workers), signal.SIGKILL)
+        kill_one(actors(pid), draw, output)
         assert program.wait() == 0
         check(corpus, output)
     for moment in range(MOMENTS):
         output = tmp_path / f"head-{moment}"
         program = start(corpus, *flags, output=str(output))
         wait_for_moment(random.Random(300 + moment), program, output)
+        print(f"{count_records(output)} of {PARTS} parts at the kill of the head")
         program.kill()
         program.wait()
         check_unfinished(corpus, output)
