@@ -15,7 +15,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode.shards import job
+from nearfar.commands.encode.shards import command, job
 from nearfar.quantization import int8_ranges, quantize
 from tests.corpora import (
     ENDS,
@@ -163,6 +163,25 @@ def test_shares_make_the_whole(corpus: Path) -> None:
     assert sum(done) == ROWS
     assert contents() == contents("expected")
     assert encoded(shard="2/4")[0] == done[-1]  # a requeued process finds its parts
+
+
+def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded("expected")
+    original, calls = command.read_plan, []
+
+    def late(folder: Any) -> Any:
+        calls.append(folder.address)
+        if len(calls) == 1:  # nothing is there yet; then another process starts and writes its parts
+            found = original(folder)
+            encoded(shard="1/2")
+            return found
+        return original(folder)
+
+    monkeypatch.setattr(command, "read_plan", late)
+    encoded(shard="2/2")
+    assert contents() == contents("expected")
 
 
 @pytest.mark.long

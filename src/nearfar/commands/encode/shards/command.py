@@ -67,7 +67,8 @@ def encode_shards(model: str | Path, config: EncodeConfig, *, block: int, progre
             f"--output {config.output}: holds a run of nearfar encode. Continue it with --resume, replace it with "
             "--overwrite, or choose another folder."
         )
-    if before is None and (others := [name for name in folder.names() if name != OWN]):
+    others = [name for name in folder.names() if name != OWN] if before is None else []
+    if others and read_plan(folder) is None:  # else another process has just started the run
         raise NearfarError(
             f"--output {config.output}: holds other files, such as {others[0]}; choose an empty or a new folder."
         )
