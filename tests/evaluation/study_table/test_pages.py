@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.evaluation.results import StudyTable
+from nearfar.evaluation.results.study_table import StudyComparison, StudyTest
 from nearfar.evaluation.study_table import (
     FinishedCell,
     build_table,
@@ -24,7 +25,7 @@ from nearfar.evaluation.study_table import (
 )
 from nearfar.evaluation.study_table.changes import changes
 from nearfar.evaluation.study_table.latex import escape_latex, study_latex
-from nearfar.evaluation.study_table.layout import paper_number
+from nearfar.evaluation.study_table.layout import paper_number, significant
 from nearfar.evaluation.study_table.long_table import study_csv
 from nearfar.evaluation.study_table.orderings import agreement
 from nearfar.evaluation.study_table.text import escape, p_value
@@ -243,6 +244,23 @@ def test_the_best_is_not_bold_without_a_significant_test():
         page = study_markdown(numbers_study(values, compare=compare))
         assert "**" not in page
         assert "Bold" not in page
+
+
+@pytest.mark.parametrize(
+    ("pairs", "seeds", "expected"),
+    [
+        (0.01, 0.01, True),
+        (0.01, 0.2, False),
+        (0.2, 0.01, False),
+        (0.01, None, True),
+        (None, 0.01, True),
+        (None, None, False),
+    ],
+)
+def test_a_difference_is_significant_by_each_of_its_tests(pairs, seeds, expected):
+    tests = [None if p is None else StudyTest(p=p / 2, p_holm=p, test="a test") for p in (pairs, seeds)]
+    row = StudyComparison(first="a", second="b", column="c", difference=1.0, pairs=tests[0], seeds=tests[1])
+    assert significant(row, 0.05) is expected
 
 
 def test_csv_is_read_back_by_csv_and_by_pandas():

@@ -92,7 +92,7 @@ def _caption(table: StudyTable, *, bold: bool) -> str:
         words.append(f"Incomplete: {len(table.missing)} runs have no result.")
     if bold:
         words.append(
-            "Bold: best of its column, and significantly better than every line that it is compared with "
-            f"($p < {table.level:g}$ after Holm's correction)."
+            "Bold: best of its column, and significantly better than every line that it is compared with, on the test "
+            f"data and over runs, where there are both tests ($p < {table.level:g}$ after Holm's correction)."
         )
     return " ".join(words)

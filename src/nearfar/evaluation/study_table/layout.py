@@ -148,9 +148,13 @@ def runs_text(groups: Sequence[StudyGroup]) -> str:
 
 
 def significant(row: StudyComparison, level: float) -> bool:
-    """Whether a difference is significant after Holm's correction: over test data, else over runs."""
-    test = row.pairs or row.seeds
-    return test is not None and test.p_holm < level
+    """Whether a difference is significant after Holm's correction in each of its tests: on test data, and over runs.
+
+    The first is about these trained models and other test data, the second about other trainings. A difference between
+    methods needs both. A row without a test is not significant.
+    """
+    tests = [test for test in (row.pairs, row.seeds) if test is not None]
+    return bool(tests) and all(test.p_holm < level for test in tests)
 
 
 def bold_scores(table: StudyTable, layout: Layout) -> set[tuple[int, int]]:

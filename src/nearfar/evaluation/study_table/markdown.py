@@ -132,8 +132,8 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
         text += "–: not measured. "
     if bold:
         text += (
-            "Bold: the best of its column, and significantly better than every line that it is compared with (Holm, "
-            f"{table.level:g}). "
+            "Bold: the best of its column, and significantly better than every line that it is compared with, on the "
+            f"test data and over runs, where there are both tests (Holm, {table.level:g}). "
         )
     if csv is not None:
         text += f"All numbers with 95% intervals: [{csv.rsplit('/', 1)[-1]}]({csv})."

@@ -41,7 +41,7 @@ def orderings(table: StudyTable) -> list[Ordering]:
     """For each compared pair with numbers in the paper, whether the difference here has the same sign.
 
     Pairs that are equal in the paper, or have no result here, are left out. Significant means p < 0.05 after Holm's
-    correction, over the test data where there is such a test, else over runs.
+    correction, on the test data and over runs, where there are both tests.
     """
     layout = lay_out(table)
     found = []
@@ -114,7 +114,7 @@ def orderings_markdown(table: StudyTable, *, level: int = 2) -> list[str]:
     if found:
         lines += [
             f"Of {len(found)} compared differences that the paper has too: {_counts(found)}. Significant: p < "
-            f"{table.level:g} after Holm's correction, on the test data where there is such a test, else over runs.",
+            f"{table.level:g} after Holm's correction, on the test data and over runs, where there are both tests.",
             "",
         ]
     for verdict in VERDICTS:
