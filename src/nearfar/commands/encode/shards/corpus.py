@@ -128,7 +128,7 @@ def _is_text(kind: Any) -> bool:
     types = pyarrow.types
     if types.is_dictionary(kind):
         kind = kind.value_type
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return bool(types.is_string(kind) or types.is_large_string(kind) or str(kind) == "string_view")
 
 
 def _footer_digest(file: Any, address: str, size: int) -> str:
