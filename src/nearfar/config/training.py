@@ -25,7 +25,7 @@ from nearfar.config.bounds import (
     Width,
 )
 from nearfar.config.values import Settings
-from nearfar.types import NearfarError, Precision, Schedule
+from nearfar.types import NearfarError, Precision, Schedule, Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,9 @@ class RunConfig(Settings):
     """Weights that are saved as OUTPUT/model: those of the best evaluation, or of the last step."""
     checkpoint_every: Steps = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
+    track: tuple[Tracker, ...] = ()
+    """Also record losses, learning rate, gradient norm, dev scores and settings with these trackers, in
+    OUTPUT/tracking; a resumed run may have others (tensorboard needs nearfar[track])."""
     fingerprints: bool = True
     """Save 64-bit hashes of the training and dev texts with the model, so that evaluations report which test rows it
     has seen. Whoever has the model and a text can then check whether the text was used: leave them out by

@@ -81,6 +81,8 @@ class FieldType:
     def metavar(self) -> str:
         """The placeholder for the value in ``--help``."""
         every = self._names(1)
+        if self.is_sequence and self.choices:
+            return f"{{{','.join(every)}}} [...]"
         if self.is_sequence:
             return f"{every[0]} [{every[0]} ...]"
         return "|".join(every) if self.scalar else f"{{{','.join(every)}}}"
@@ -101,6 +103,8 @@ class FieldType:
             return self._one(value)
         if not isinstance(value, (tuple, list)):
             example = {int: "[1, 2]", float: "[0.1, 0.2]"}.get(self.scalar or str, '["one", "two"]')
+            if self.choices:
+                example = f'["{self.choices[0]}"]'
             raise InvalidValueError(f"must be a list, as in {example}")
         clean = tuple(self._one(part, within=True) for part in value)
         return value if clean == value else clean
@@ -142,6 +146,8 @@ class FieldType:
                 if text or not self.may_be_empty:
                     _check_text(text, self.longest_name)
                 return text
+        if within and self.choices:
+            raise InvalidValueError(f"must be a list of {self.expected}")
         if within:
             of = {int: "whole numbers", float: "numbers"}.get(self.scalar or str, "texts")
             raise InvalidValueError(f"must be a list of {of}")

@@ -4,6 +4,7 @@ A run folder holds
 
 - ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
+- ``tracking/``: the files of the trackers of ``--track``;
 - while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
 - once it is finished: ``model/``, ``nearfar_seen.safetensors`` (hashes of its rows, as in ``model/``) and ``run.json``
   (scores, settings, software and machine).
@@ -13,16 +14,21 @@ import atexit
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from nearfar.config import RunConfig
+from nearfar.config import RunConfig, flag, method_of
 from nearfar.disk import apply_umask, disk_errors, write_text
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
+from nearfar.runtime.versions import package_version
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,6 +40,10 @@ if TYPE_CHECKING:
     from nearfar.training.gradients import LossPart
     from nearfar.training.loop import Evaluation, TrainingCallback
     from nearfar.training.processes import Processes
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for the others: the first one alone evaluates and writes files."""
+SAME_VERSIONS = ("nearfar", "torch", "transformers", "tokenizers")
 
 
 @dataclass(frozen=True)
@@ -85,18 +95,42 @@ class ProcessContext(NamedTuple):
 
 
 def join_processes(config: RunConfig, console: "Console | None") -> ProcessContext:
-    """Join the process group if torchrun started several processes."""
-    from accelerate import PartialState
+    """Join the process group if torchrun started several processes.
 
+    Raises:
+        NearfarError: this machine has no such device, a package of ``--track`` is missing, the other processes cannot
+            be reached, or they have different settings or versions.
+    """
+    from nearfar.training.joining import join_process_group
     from nearfar.training.processes import Processes, leave_process_group
+    from nearfar.training.trackers import check_installed
 
     check_device(config.device)
-    device = PartialState(cpu=config.device == "cpu").device
+    device = join_process_group(cpu=config.device == "cpu", timeout=TIMEOUT)
     processes = Processes()
     if processes.size > 1:
         atexit.register(leave_process_group)
+    _check_same_settings(config, processes)
+    processes.broadcast_from_first(partial(check_installed, config.track))
     console = console if console is not None and processes.is_main else Console(quiet=True)
     return ProcessContext(processes, str(device) if processes.size > 1 else config.device, console)
+
+
+def _check_same_settings(config: RunConfig, processes: "Processes") -> None:
+    """Check that all processes have the same settings, but for the output, and the same versions of packages."""
+    named = {flag(name): value for name, value in asdict(config).items() if name != "output"}
+    named |= {"method": method_of(config)}
+    named |= {f"the version of {name}": package_version(name) for name in SAME_VERSIONS}
+    (first, text), *others = processes.collect(json.dumps(named))
+    expected = json.loads(text)
+    for rank, (node, text) in enumerate(others, start=1):
+        found = json.loads(text)
+        differ = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
+        if differ:
+            raise NearfarError(
+                f"{', '.join(sorted(differ))}: differs between {first} (process 0) and {node} (process {rank}). Start "
+                "all processes with the same settings, files and versions."
+            )
 
 
 def execute(
@@ -112,6 +146,8 @@ def execute(
     """
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
+    from nearfar.training.shared_state import load_state
+    from nearfar.training.tracking import Tracking
 
     folder = run_dir.path
     for fact in job.facts:
@@ -124,16 +160,20 @@ def execute(
     if job.before_training is not None:
         job.before_training()
     checkpoints = Checkpoints(folder)
-    processes.broadcast_from_first(checkpoints.recover)
     optimiser, average = _optimiser(config, job), _average(config, job)
-    progress = checkpoints.load(job.modules, optimiser, average, processes=processes.size)
+    progress = load_state(checkpoints, job.modules, optimiser, average, processes=processes)
     display = Display(
         console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on
     )
     callbacks: list[TrainingCallback] = [display]
-    if processes.is_main:
-        callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
-    with display:
+    with ExitStack() as stack:
+        if processes.is_main:
+            callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
+            if config.track:
+                tracking = Tracking(config.track, folder, settings=_recorded_settings(config), metric=job.metric)
+                callbacks.append(tracking)
+                stack.callback(tracking.close)
+        stack.enter_context(display)
         _loop(
             config,
             job,
@@ -162,6 +202,11 @@ def execute(
 
     processes.broadcast_from_first(finish)  # no process exits before the model is written
     return progress
+
+
+def _recorded_settings(config: RunConfig) -> dict[str, Any]:
+    """The settings that trackers record as hyper-parameters."""
+    return {"method": method_of(config), **asdict(config)}
 
 
 def _optimiser(config: RunConfig, job: Job) -> Any:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
 """Files that a run may leave if it is killed before config.toml is written, beside those in ``held_out/``."""
+_FREE = ("output", "track")
+"""Settings that may differ when a run resumes: they do not change its result."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
 FindDifferences: TypeAlias = Callable[[Path], list[str]]
 """Returns the names of settings that differ from those in a run folder, other than the settings in config.toml."""
@@ -94,15 +96,17 @@ class RunFolder(ExitStack):
         return state
 
     def verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
-        """Record an input and compare it with the one that the run started with.
+        """Record an input and compare it with the one that the run started with, and with that of other processes.
 
         Raises:
-            NearfarError: the input has changed.
+            NearfarError: the input has changed, or differs between the processes.
         """
-        self._processes.broadcast_from_first(partial(self._verify_input, what, fingerprint))
+        found = fingerprint()
+        self._processes.agree(what, found)
+        self._processes.broadcast_from_first(partial(self._verify_input, what, found))
 
-    def _verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
-        self.inputs[what] = fingerprint()
+    def _verify_input(self, what: str, fingerprint: str) -> None:
+        self.inputs[what] = fingerprint
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
         again = f"choose another --output, or remove {self.path}."
@@ -212,11 +216,11 @@ def refuse_other_settings(
 
 
 def differing_settings(folder: Path, config: RunConfig) -> list[str]:
-    """The settings, other than ``output``, in which the run in ``folder`` and the config differ."""
+    """The settings, other than ``output`` and ``track``, in which the run in ``folder`` and the config differ."""
     file = folder / CONFIG
     kind, values = load_toml(file)
     before, now = asdict(build(kind, values, source=file)), asdict(config)
     if now[PRECISION] == "auto" and PRECISION not in (read_input_fingerprints(file.parent) or {}):
         now[PRECISION] = before[PRECISION]  # an earlier version, without auto, started it
-    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
+    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in _FREE)
     return differ if kind is type(config) else ["method", *differ]

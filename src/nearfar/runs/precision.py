@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.config import RunConfig, load_toml
-from nearfar.encoder.precision import RECORDED_PRECISIONS, precision_record, resolve, resumed_precision
+from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.records import CONFIG, INPUTS, PRECISION, read_input_fingerprints
 from nearfar.types import NearfarError, Resolved
@@ -22,9 +22,16 @@ def resolve_run_precision(
     A run that resumes keeps the recorded precision.
 
     Raises:
-        NearfarError: the run started in native bfloat16, which ``device`` does not have; the record is damaged.
+        NearfarError: the run started in native bfloat16, or the first process computes in it, and ``device`` does not
+            have it; the record is damaged.
     """
-    recorded, precision = processes.broadcast_from_first(partial(_resolve_precision, config, run_dir, device))
+    with processes.joint_errors():
+        recorded, precision = processes.broadcast_from_first(partial(_resolve_precision, config, run_dir, device))
+        if recorded == "bf16" and not is_native(device):
+            raise NearfarError(
+                "the processor does not compute bf16 natively, as that of the first process does. Give --precision "
+                "fp32, or use equal machines."
+            )
     run_dir.inputs[PRECISION] = recorded
     return precision
 

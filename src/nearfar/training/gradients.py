@@ -13,6 +13,7 @@ Batch Size under Memory Limited Setup"). :func:`seed_rng` makes dropout the same
 
 import random
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
@@ -20,6 +21,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from nearfar.training.overlap import Sums
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 
@@ -70,18 +72,28 @@ class Gradients:
     bf16: bool = False
     """Whether heads run under bfloat16 autocast. Objectives and ``represent`` choose their own precision."""
 
-    def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[dict[str, float], int]:
+    def accumulate_mean(
+        self, group: Sequence[Sequence[LossPart]], *, step: int, sums: Sums | None = None
+    ) -> tuple[dict[str, float], int]:
         """Accumulate the gradient of the mean loss of the batches in ``group``; a batch is a weighted sum of parts.
 
-        Returns the loss and its terms by name, and the number of encoded items. If a batch has several parts, the loss
-        and the terms of each part are prefixed with its name: ``mlm.loss``.
+        ``sums`` gets to know the last backward pass. Returns the loss and its terms by name, and the number of encoded
+        items. If a batch has several parts, the loss and the terms of each part are prefixed with its name:
+        ``mlm.loss``.
         """
         terms: dict[str, float] = {"loss": 0.0}
         items = 0
         for index, parts in enumerate(group):
             names = _distinct([objective.name for objective, _, _ in parts])
             for number, (objective, batch, weight) in enumerate(parts):
-                loss, count = self.accumulate(objective, batch, weight=weight / len(group), key=(step, index, number))
+                last = index == len(group) - 1 and number == len(parts) - 1
+                loss, count = self.accumulate(
+                    objective,
+                    batch,
+                    weight=weight / len(group),
+                    key=(step, index, number),
+                    sums=sums if last else None,
+                )
                 items += count
                 terms["loss"] += weight / len(group) * float(loss.total.detach())
                 named = dict(loss.terms)
@@ -92,11 +104,20 @@ class Gradients:
                     terms[name] = terms.get(name, 0.0) + float(value) / len(group)
         return terms, items
 
-    def accumulate(self, objective: Objective, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
+    def accumulate(
+        self,
+        objective: Objective,
+        batch: Any,
+        *,
+        weight: float,
+        key: tuple[int, ...],
+        sums: Sums | None = None,
+    ) -> tuple[Loss, int]:
         """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
 
-        Random numbers depend only on the seed, ``key``, the process and the micro-batch. With several processes,
-        gradients are complete after :meth:`Processes.all_reduce_gradients`.
+        ``sums`` are given if no other backward pass of the step follows. Random numbers depend only on the seed,
+        ``key``, the process and the micro-batch. With several processes, gradients are complete after
+        :meth:`Sums.finish` or :meth:`Processes.all_reduce_gradients`.
         """
         rank, size = self.processes.rank, self.processes.size
         seed_rng(self.seed, *key, "items")
@@ -126,7 +147,9 @@ class Gradients:
         for index, row_grad in enumerate(row_grads.split([len(p) for p in micro_batches]) if micro_batches else ()):
             row = own_rows[index] if single else represent(index)
             if row.requires_grad:
-                row.backward(row_grad)
+                last = index == len(micro_batches) - 1
+                with sums.last_backward() if last and sums is not None else nullcontext():
+                    row.backward(row_grad)
         return loss, len(items)
 
 

@@ -19,6 +19,7 @@ from nearfar.training.average import WeightAverage
 from nearfar.training.checkpoint import Checkpointer, Progress
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
+from nearfar.training.overlap import gradient_sums
 from nearfar.types import NearfarError, Schedule
 
 
@@ -108,7 +109,7 @@ def run(
         for callback in callbacks:
             callback.on_evaluate(0, start, best=False)
 
-    with _deferred_interrupt() as interrupted:
+    with gradient_sums(processes, parameters) as sums, _deferred_interrupt() as interrupted:
         stop = False
         while not (progress.finished or stop):
             started = time.perf_counter()
@@ -117,8 +118,8 @@ def run(
             for module in modules.values():
                 module.train()
             group = list(islice(remaining, accumulate))
-            terms, items = gradients.accumulate_mean(group, step=progress.step)
-            processes.all_reduce_gradients(parameters)
+            terms, items = gradients.accumulate_mean(group, step=progress.step, sums=sums)
+            sums.finish()
             norm = gradient_norm(parameters)
             if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
                 what = "gradient" if math.isfinite(terms["loss"]) else "loss"

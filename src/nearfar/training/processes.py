@@ -1,10 +1,13 @@
 """Communication between the processes of data-parallel training.
 
 With one process, the usual case, nothing is communicated. With several (torchrun), all processes get the same batches,
-each encodes its share of the items, and gradients are summed.
+each encodes its share of the items, and gradients are summed. The processes may be on several machines (nodes) that
+share no files: only the first process reads and writes the run folder.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -20,6 +23,10 @@ SPARSE_MIN_ROWS = 2**13
 """Number of rows from which a gradient matrix is treated as row-sparse: token embeddings, but not heads."""
 
 
+class LostProcessError(NearfarError):
+    """The connection to another process has ended."""
+
+
 class Processes:
     """The rank of this process, the number of processes (``size``), and communication between them."""
 
@@ -32,6 +39,14 @@ class Processes:
     def is_main(self) -> bool:
         """Whether this is the process that evaluates, writes files and prints."""
         return self.rank == 0
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether gradients are summed during the backward pass: on GPUs, which have a queue for communication.
+
+        On a CPU, communication would take threads from the backward pass.
+        """
+        return self.size > 1 and distributed.get_backend() == "nccl"
 
     @property
     def share(self) -> slice:
@@ -59,7 +74,8 @@ class Processes:
         padded = own.new_zeros(longest, *own.shape[1:])
         padded[: len(own)] = own.detach()
         gathered = [torch.empty_like(padded) for _ in range(self.size)]
-        distributed.all_gather(gathered, padded)
+        with lost_process_errors():
+            distributed.all_gather(gathered, padded)
         return torch.stack(gathered, dim=1).flatten(0, 1)[:total]
 
     def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -69,21 +85,22 @@ class Processes:
         trained = [parameter for parameter in parameters if parameter.requires_grad]
         if not trained:
             return
-        found = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
-        distributed.all_reduce(found)
-        bucket: list[Tensor] = []
-        for parameter in [p for p, count in zip(trained, found.tolist(), strict=True) if count]:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-            if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
-                _all_reduce_rows(parameter.grad)
-                continue
-            if bucket and sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
+        with lost_process_errors():
+            found = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
+            distributed.all_reduce(found)
+            bucket: list[Tensor] = []
+            for parameter in [p for p, count in zip(trained, found.tolist(), strict=True) if count]:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
+                    _all_reduce_rows(parameter.grad)
+                    continue
+                if bucket and sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
+                    _all_reduce_bucket(bucket)
+                    bucket = []
+                bucket.append(parameter.grad)
+            if bucket:
                 _all_reduce_bucket(bucket)
-                bucket = []
-            bucket.append(parameter.grad)
-        if bucket:
-            _all_reduce_bucket(bucket)
 
     def broadcast_from_first(self, compute: Callable[[], Value]) -> Value:
         """Call ``compute`` in the first process and return its result in all; a NearfarError is raised in all."""
@@ -95,11 +112,86 @@ class Processes:
                 message = [("value", compute())]
             except NearfarError as error:
                 message = [("error", str(error))]
-        distributed.broadcast_object_list(message)
+        with lost_process_errors():
+            distributed.broadcast_object_list(message)
         kind, value = message[0]
         if kind == "error":
-            raise NearfarError(str(value))
+            raise _SharedError(str(value))
         return value  # type: ignore[return-value]
+
+    def agree(self, what: str, value: str) -> None:
+        """Check that all processes have the same value.
+
+        Raises:
+            NearfarError: the value of a process differs from that of the first, or a process left a block of
+                :meth:`joint_errors` with an error. Raised in all processes; the message names ``what`` and the nodes.
+        """
+        if self.size == 1:
+            return
+        values = self.collect(value)
+        for rank, (node, found) in enumerate(values):
+            if found != values[0][1]:
+                raise _SharedError(
+                    f"{what} differs between {values[0][0]} (process 0) and {node} (process {rank}). All processes "
+                    "must have the same settings, data and models; copy them to every node, or share a folder."
+                )
+
+    def collect(self, text: str) -> list[tuple[str, str]]:
+        """The name of the node and the text of each process, in all processes."""
+        return [(platform.node(), text)] if self.size == 1 else self._exchange("value", text)
+
+    @contextmanager
+    def joint_errors(self) -> Iterator[None]:
+        """Raise a NearfarError of one process in all processes, so that none waits for the one that failed.
+
+        Inside the block, processes may communicate by :meth:`agree`, :meth:`collect`, and :meth:`broadcast_from_first`
+        directly after one of these.
+        """
+        if self.size == 1:
+            yield
+            return
+        try:
+            yield
+        except (_SharedError, LostProcessError):
+            raise
+        except NearfarError as error:
+            self._exchange("error", str(error))
+            raise
+        self._exchange("value", "")
+
+    def _exchange(self, kind: str, text: str) -> list[tuple[str, str]]:
+        """The node and value of each process; the first error is raised, naming its node unless all have the same."""
+        own = (platform.node(), kind, text)
+        found: list[tuple[str, str, str]] = [own] * self.size
+        with lost_process_errors():
+            distributed.all_gather_object(found, own)
+        errors = [(rank, node, message) for rank, (node, kind, message) in enumerate(found) if kind == "error"]
+        if errors:
+            rank, node, message = errors[0]
+            same = len(errors) == self.size and len({one for _, _, one in errors}) == 1
+            raise _SharedError(message if same else f"on {node} (process {rank}): {message}")
+        return [(node, value) for node, _, value in found]
+
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
+        """The tensors of the first process, by name, in all processes.
+
+        Args:
+            tensors: the tensors of this process, of which only those of the first process are used.
+            device: the device of this process that communicates.
+        """
+        if self.size == 1:
+            return dict(tensors)
+        shapes = self.broadcast_from_first(
+            lambda: {name: (tuple(tensor.shape), tensor.dtype) for name, tensor in tensors.items()}
+        )
+        received = {}
+        for name, (shape, dtype) in shapes.items():
+            sent = tensors[name].detach() if self.is_main else torch.empty(shape, dtype=dtype)
+            moved = sent.to(device).contiguous()
+            with lost_process_errors():
+                distributed.broadcast(moved, 0)
+            received[name] = moved
+        return received
 
     def any_process(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
@@ -107,8 +199,33 @@ class Processes:
             return flag
         device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
         count = torch.tensor(float(flag), device=device)
-        distributed.all_reduce(count)
+        with lost_process_errors():
+            distributed.all_reduce(count)
         return bool(count > 0)
+
+
+class _SharedError(NearfarError):
+    """An error that is raised in all processes."""
+
+
+@contextmanager
+def lost_process_errors() -> Iterator[None]:
+    """Turn the error of a connection to another process into a :class:`LostProcessError`."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_connection_error(error):
+            raise
+        reason = " ".join(str(error).split())[-120:]
+        raise LostProcessError(
+            f"the connection to another process ended ({reason}). Look for the first error of the other processes; "
+            "then start all of them again with --resume: the run continues from its latest checkpoint."
+        ) from error
+
+
+def is_connection_error(error: RuntimeError) -> bool:
+    """Whether this is an error of gloo or NCCL, not one of a computation."""
+    return isinstance(error, distributed.DistError) or "gloo" in str(error)
 
 
 def leave_process_group() -> None:

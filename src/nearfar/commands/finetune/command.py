@@ -76,10 +76,11 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
             return done
         settings = {"config.toml": dump_toml(config)}
         config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
-        task = load_task(config)
-        for what, fingerprint in fingerprints(config, task).items():
-            run_dir.verify_input(what, fingerprint)
-        run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        with processes.joint_errors():
+            task = load_task(config)
+            for what, fingerprint in fingerprints(config, task).items():
+                run_dir.verify_input(what, fingerprint)
+            run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
         classifier = open_classifier(config, task, device=device)
         job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
         test_results: list[EvaluationResult] = []

@@ -16,7 +16,7 @@ from nearfar.config.geometry import GeometryConfig
 from nearfar.config.study import PlannedCell, PlannedStep, SpeedConfig, Study, plan_cells
 from nearfar.config.study.script import ScriptConfig
 from nearfar.config.study.types import MODEL_VERBS
-from nearfar.config.training import TrainConfig
+from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, format_value, named_models
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
@@ -28,7 +28,7 @@ from nearfar.types import NearfarError
 FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
 MODULE = "nearfar.commands.study.work"
-LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of")
+LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
 MODEL, HELD_OUT = "model", "held_out"
 """Inputs of a job: the training of its model, and the training whose held-out rows it is evaluated on."""
@@ -175,6 +175,8 @@ def _job(
         settings["method"] = name_of(type(step.config))
     if isinstance(step.config, FinetuneConfig):
         settings["keep_model"] = keep_model
+    if isinstance(step.config, RunConfig) and step.config.track:
+        local["track"] = list(step.config.track)
     if files:
         local["files"] = files
     device = str(local["device"] or "")

@@ -143,7 +143,8 @@ def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
 
     values = {name: on_this_machine(value) for name, value in settings["values"].items()}
     values |= {name: "none" if value is None else value for name, value in values.items()}
-    return build(kind, {**values, **own, "device": settings.get("device") or "none"}, source="study")
+    track = {"track": settings["track"]} if settings.get("track") else {}
+    return build(kind, {**values, **own, **track, "device": settings.get("device") or "none"}, source="study")
 
 
 def start_of(settings: Mapping[str, Any], inputs: _Inputs) -> str:

@@ -122,14 +122,17 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
                 f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
             )
             return done
-        settings_files = _settings_files(config)
+        requested = config
         config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
-        inputs = load_inputs(config, run_dir.verify_input)
-        if inputs.held_out is not None:
-            settings_files |= held_out_files(inputs.held_out)
-        run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
-        for name, model in _named_models(config).items():
-            run_dir.verify_input(name, partial(_fingerprint_named, name, model))
+        with processes.joint_errors():
+            settings_files = _settings_files(requested)
+            processes.agree(f"--second {config.second}", settings_files.get(SECOND, ""))
+            inputs = load_inputs(config, run_dir.verify_input)
+            if inputs.held_out is not None:
+                settings_files |= held_out_files(inputs.held_out)
+            run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
+            for name, model in _named_models(config).items():
+                run_dir.verify_input(name, partial(_fingerprint_named, name, model))
         prepared = prepare(config, inputs.rows, processes=processes.size, device=device, console=console)
 
         def save(folder: Path) -> None:

@@ -52,7 +52,9 @@ def plan(
         NearfarError: any error that would stop the run before its first step.
     """
     from nearfar.methods.mixture import describe_parts
+    from nearfar.training.trackers import check_installed
 
+    check_installed(config.track)
     if check_folder(config, resume=resume) == "unfinished":
         recorded_run_precision(Path(config.output), config.device)
     inputs = load_inputs(config)

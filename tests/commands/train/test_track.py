@@ -1,0 +1,285 @@
+"""``--track`` with the real trackers: records are read back after a kill and a resumed run; weights do not change."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.commands.finetune.command import finetune
+from nearfar.commands.study import work
+from nearfar.commands.study.expand import expand
+from nearfar.commands.train.command import train
+from nearfar.config import FinetuneConfig, TrainConfig, dump_toml
+from nearfar.config.study import load_study
+from nearfar.training import tracking
+from nearfar.training.trackers import OpenTracker
+from nearfar.types import NearfarError
+from tests.commands.study.helpers import STUDY, write_study
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.interrupted_runs import interrupt_at_step
+from tests.method_configs import config, write_data
+from tests.wandb_files import wandb_records
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.filterwarnings("ignore", "error:--track"),  # the trackers' own imports warn
+]
+STEPS = 9
+KILLED_AT = 5
+
+
+def needs(package: str) -> pytest.MarkDecorator:
+    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> TrainConfig:
+    """A finished run without trackers: 9 steps, evaluated every 4, a checkpoint every 3."""
+    settings = config("info-nce", folder, output=str(tmp_path_factory.mktemp("plain") / "run"), epochs=3)
+    assert train(settings).steps == STEPS
+    return settings
+
+
+@pytest.fixture
+def offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+
+
+def weights(run: TrainConfig) -> bytes:
+    return (Path(run.output) / "model" / "model.safetensors").read_bytes()
+
+
+def metrics(run: TrainConfig) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(run.output) / "metrics.jsonl").read_text().splitlines()]
+
+
+def killed_and_resumed(settings: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill before the results of step 5 are recorded, and resume after the checkpoint of step 3."""
+    interrupt_at_step(KILLED_AT, monkeypatch, lambda: train(settings))
+    assert train(settings, resume=True).steps == STEPS
+
+
+def assert_recorded(run: TrainConfig, series: Callable[[str], list[tuple[int, float]]]) -> None:
+    """Each step was recorded once, with the values of metrics.jsonl."""
+    steps = [line for line in metrics(run) if "loss" in line]
+    for name in ("loss", "accuracy", "learning_rate", "gradient_norm"):
+        expected = [(line["step"], pytest.approx(line[name], rel=1e-4, abs=1e-6)) for line in steps]
+        assert series(f"train/{name}") == expected, name
+    assert len(steps) == STEPS
+    evaluations = [line for line in metrics(run) if "spearman" in line]
+    assert [line["step"] for line in evaluations] == [0, 4, 8, 9]
+    for name in ("spearman", "alignment", "uniformity", "mean_cosine", "effective_rank"):
+        expected = [(line["step"], pytest.approx(line[name], rel=1e-4, abs=1e-6)) for line in evaluations]
+        assert series(f"dev/{name}") == expected, name
+
+
+def events_of(run: TrainConfig) -> Any:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(Path(run.output) / "tracking" / "tensorboard"), size_guidance={"scalars": 0})
+    events.Reload()
+    return events
+
+
+@needs("tensorboard")
+def test_tensorboard(folder: Path, tmp_path: Path, plain: TrainConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = replace(plain, output=str(tmp_path / "run"), track=("tensorboard",))
+    killed_and_resumed(run, monkeypatch)
+    events = events_of(run)
+    assert_recorded(run, lambda name: [(one.step, one.value) for one in events.Scalars(name)])
+    assert weights(run) == weights(plain)
+    (settings,) = (tmp_path / "run" / "tracking" / "tensorboard").glob("*/hparams.yml")  # not again by the resumed run
+    assert "learning_rate: 0.001" in settings.read_text()
+    assert "method: info-nce" in settings.read_text()
+
+
+@needs("tensorboard")
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
+def test_tensorboard_after_sigkill(folder: Path, tmp_path: Path, plain: TrainConfig) -> None:
+    run = replace(plain, output=str(tmp_path / "run"), track=("tensorboard",), epochs=40, max_steps=60)
+    file = tmp_path / "run.toml"
+    file.write_text(dump_toml(run))
+    command = [sys.executable, "-m", "nearfar", "train", str(file)]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and not (tmp_path / "run" / "checkpoint").exists():
+            time.sleep(0.002)
+        process.kill()
+    assert train(run, resume=True).steps == 60
+    events = events_of(run)
+    steps = sorted(one.step for one in events.Scalars("train/loss"))
+    assert steps == sorted(set(steps))
+    assert len(steps) >= 59  # the kill may lose the step that was being recorded
+
+
+@needs("mlflow")
+def test_mlflow(
+    folder: Path, tmp_path: Path, plain: TrainConfig, monkeypatch: pytest.MonkeyPatch, offline: None
+) -> None:
+    from mlflow import MlflowClient
+
+    run = replace(plain, output=str(tmp_path / "run"), track=("mlflow",))
+    killed_and_resumed(run, monkeypatch)
+    client = MlflowClient(f"sqlite:///{tmp_path / 'run' / 'tracking' / 'mlflow.db'}")
+    (experiment,) = [one for one in client.search_experiments() if one.name == "nearfar"]
+    (found,) = client.search_runs([experiment.experiment_id])
+    history = lambda name: [(m.step, m.value) for m in client.get_metric_history(found.info.run_id, name)]  # noqa: E731
+    assert_recorded(run, history)
+    assert weights(run) == weights(plain)
+    assert found.data.params["learning_rate"] == "0.001"
+    assert found.data.params["method"] == "info-nce"
+    assert (found.info.run_name, found.info.status) == ("run", "FINISHED")
+    assert not (Path.cwd() / "mlruns").exists()
+
+
+@needs("wandb")
+def test_wandb_offline(
+    folder: Path, tmp_path: Path, plain: TrainConfig, monkeypatch: pytest.MonkeyPatch, offline: None
+) -> None:
+    run = replace(plain, output=str(tmp_path / "run"), track=("wandb",))
+    killed_and_resumed(run, monkeypatch)
+    files = sorted((tmp_path / "run" / "tracking" / "wandb").glob("offline-run-*/*.wandb"))
+    assert len(files) == 2  # of the killed process and of the resumed one; they name the same run
+    found = [record for file in files for record in wandb_records(file)]
+    assert len({one.run.run_id for one in found if one.WhichOneof("record_type") == "run"}) == 1
+    rows = []
+    for one in found:
+        if one.WhichOneof("record_type") == "history":
+            row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in one.history.item}
+            rows.append((int(row["_step"]), row))
+    assert_recorded(run, lambda name: [(step, row[name]) for step, row in rows if name in row])
+    assert weights(run) == weights(plain)
+    configs = {item.key or item.nested_key[0] for one in found for item in one.config.update}
+    assert {"learning_rate", "method", "data"} <= configs
+
+
+class Recorder:
+    """Keeps its entries; raises an error from step ``until`` on."""
+
+    def __init__(self, until: int | None = None) -> None:
+        self.entries: dict[int, dict[str, float]] = {}
+        self.settings: dict[str, Any] = {}
+        self.until = until
+
+    def start(self) -> None: ...
+
+    def store_init_configuration(self, values: dict[str, Any]) -> None:
+        self.settings = values
+
+    def log(self, values: dict[str, float], step: int | None = None, **_: Any) -> None:
+        assert step is not None
+        if self.until is not None and step >= self.until:
+            raise ConnectionError("the server is gone")
+        self.entries[step] = values
+
+    def finish(self) -> None: ...
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    """A recorder in memory, in place of every tracker."""
+    found = Recorder()
+
+    def opened(name: str, folder: Path, **_: object) -> OpenTracker:
+        folder.mkdir(exist_ok=True)
+        return OpenTracker(found, None)
+
+    monkeypatch.setattr(tracking, "open_tracker", opened)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="here"))
+    return found
+
+
+def test_a_server_that_is_gone_does_not_end_the_run(plain: TrainConfig, tmp_path: Path, recorder: Recorder) -> None:
+    recorder.until = 4
+    run = replace(plain, output=str(tmp_path / "run"), track=("wandb",))
+    with pytest.warns(UserWarning, match=r"--track wandb: stopped recording \(the server is gone\)"):
+        train(run)
+    assert sorted(recorder.entries) == [0, 1, 2, 3]
+    assert weights(run) == weights(plain)
+    assert [line.get("loss") for line in metrics(run)] == [line.get("loss") for line in metrics(plain)]
+
+
+def test_a_run_resumes_with_other_trackers(
+    plain: TrainConfig, tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = replace(plain, output=str(tmp_path / "run"))
+    interrupt_at_step(KILLED_AT, monkeypatch, lambda: train(run))
+    train(replace(run, track=("mlflow",)), resume=True)
+    assert sorted(recorder.entries) == [4, 5, 6, 7, 8, 9]
+    assert weights(run) == weights(plain)
+    assert recorder.settings["method"] == "info-nce"
+    assert 'track = [\n    "mlflow",\n]' in (tmp_path / "run" / "config.toml").read_text()
+
+
+def test_finetune(tmp_path: Path, recorder: Recorder) -> None:
+    rows = "".join(f"the dog sleeps {number}\tpet\nan apple {number}\tfruit\n" for number in range(30))
+    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + rows)
+    settings = FinetuneConfig(
+        output=str(tmp_path / "run"),
+        model=str(save_tiny_for_pairs(tmp_path / "tiny")),
+        task=str(tmp_path / "rows.tsv"),
+        validation_rows=10,
+        max_steps=2,
+        track=("mlflow",),
+    )
+    finetune(settings)
+    assert sorted(recorder.entries) == [0, 1, 2]
+    assert recorder.entries[2]["dev/accuracy"] >= 0
+    assert {"train/loss", "train/ce", "train/scl"} <= recorder.entries[1].keys()
+    assert recorder.settings["method"] == "scl-finetune"
+
+
+def test_study(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows take the setting; it does not belong to the key of a cell, so finished cells stay finished."""
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path)
+
+    def jobs(text: str) -> list[Any]:
+        (tmp_path / "other.toml").write_text(text)
+        return [
+            job
+            for cell in expand(load_study(tmp_path / "other.toml", None, placeholders={"start": "start"}))
+            if (job := cell.last_training) is not None
+        ]
+
+    before, after = jobs(STUDY), jobs(STUDY.replace("max_steps = 2", 'max_steps = 2\ntrack = ["wandb"]'))
+    assert [job.key for job in before] == [job.key for job in after]
+    assert before != [] != after
+    assert "track" not in before[0].local
+    work.train({**after[0].settings, **after[0].local}, {}, tmp_path / "cell")
+    assert sorted(recorder.entries) == [0, 1, 2]
+    assert (tmp_path / "cell" / "run" / "tracking" / "state.json").is_file()
+
+
+def test_a_missing_package_stops_a_run_before_its_folder_is_made(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *rest: None if name == "wandb" else found(name, *rest)
+    )
+    run = config("info-nce", folder, output=str(tmp_path / "run"), track=("wandb",))
+    with pytest.raises(NearfarError, match="--track wandb: needs the package wandb; install with: pip install wandb"):
+        train(run)
+    (tmp_path / "run.toml").write_text(dump_toml(run))
+    for flags in ([], ["--dry-run"]):
+        assert main(["train", str(tmp_path / "run.toml"), *flags]) == 2
+        assert "--track wandb: needs the package wandb" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()

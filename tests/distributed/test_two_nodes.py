@@ -1,0 +1,220 @@
+"""Two nodes on this machine, each with a torchrun agent and an address, a working folder and a run folder of its own.
+
+Where the system permits it, each node is a network namespace, and a virtual cable connects the two; elsewhere the nodes
+are two addresses of the loopback device. The nodes share no files but the program.
+"""
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nearfar.commands.train.command import train
+from nearfar.config import TrainConfig, dump_toml
+from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers
+from tests.method_configs import config, write_data
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform != "linux", reason="two loopback addresses or network namespaces"),
+]
+POLLS = 45_000  # only to end a test that hangs
+ERRORS = "the connection to another process ended"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture(scope="module")
+def namespaces() -> Iterator[list[tuple[str, str]]]:
+    with ExitStack() as stack:
+        yield network_namespaces(stack)
+
+
+@pytest.fixture
+def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> Iterator[list[Node]]:
+    """Two nodes with copies of data and models; agents that a failed test left are ended."""
+    found = []
+    for number in range(2):
+        folder = tmp_path / f"node{number}"
+        shutil.copytree(data, folder)
+        if namespaces:
+            name, address = namespaces[number]
+            found.append(Node(folder, address, ("ip", "netns", "exec", name)))
+        else:
+            found.append(Node(folder, f"127.0.0.{number + 1}"))
+    yield found
+    while AGENTS:
+        agent = AGENTS.pop()
+        agent.terminate()  # it ends its workers
+        agent.wait()
+
+
+def settings(data: Path, **changes: Any) -> TrainConfig:
+    """A run whose paths are relative, so that each node has files of its own."""
+    shared: dict[str, Any] = {"model": "tiny", "batch_size": 5, "epochs": 40, "max_steps": 9, "learning_rate": 3e-4}
+    shared |= {"data": ("triplets.tsv",), "evaluate_on": "dev.tsv", "output": "run", "keep": "last", "ema": 0.8}
+    return config("info-nce", data, **(shared | changes))
+
+
+def write(nodes: Sequence[Node], run: TrainConfig) -> None:
+    for node in nodes:
+        (node.folder / "run.toml").write_text(dump_toml(run))
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    file = run / "metrics.jsonl"
+    complete = file.read_text().split("\n")[:-1] if file.exists() else []
+    return [json.loads(line) for line in complete]
+
+
+def timeless(run: Path) -> list[dict[str, Any]]:
+    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines(run)]
+
+
+def model(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Path, rendezvous: str) -> None:
+    tensorboard = importlib.util.find_spec("tensorboard") is not None
+    run = settings(data)
+    write(nodes, replace(run, track=("tensorboard",) if tensorboard else ()))
+    cluster = Cluster(nodes, "train", "run.toml", rendezvous=rendezvous)
+    one = replace(run, output=str(tmp_path / "one"), batch_size=10, data=(str(data / "triplets.tsv"),))
+    train(replace(one, model=str(data / "tiny"), evaluate_on=str(data / "dev.tsv")))
+    assert cluster.finish() == [0, 0], cluster.printed(0) + cluster.printed(1)
+    written = [number for number, node in enumerate(nodes) if (node.folder / "run").exists()]
+    assert len(written) == 1  # only the node of the first process; c10d chooses which
+    found = nodes[written[0]].folder / "run"
+    if rendezvous == "static":
+        assert written == [0]
+    ours, theirs = ([line for line in lines(path) if "loss" in line] for path in (tmp_path / "one", found))
+    assert [line["step"] for line in theirs] == list(range(1, 10))
+    np.testing.assert_allclose([line["loss"] for line in theirs], [line["loss"] for line in ours], rtol=1e-6)
+    np.testing.assert_allclose(
+        [line["gradient_norm"] for line in theirs], [line["gradient_norm"] for line in ours], rtol=1e-5, atol=1e-6
+    )
+    expected, weights = model(tmp_path / "one"), model(found)
+    assert weights.keys() == expected.keys()
+    for name, value in expected.items():
+        if not name.endswith("key.bias"):  # adds a constant to all scores of a query: its gradient is only rounding
+            assert float((weights[name] - value).norm()) <= 1e-5 * float(value.norm()) + 1e-6, name
+    assert json.loads((found / "run.json").read_text())["processes"] == 2
+    printed = [cluster.printed(number) for number in range(2)]
+    assert sum(text.count("step 9: Spearman") for text in printed) == 1
+    assert len(list(found.glob("tracking/tensorboard/events*"))) == int(tensorboard)  # only the first process records
+
+
+def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[Node], data: Path) -> None:
+    """Four processes with dropout. The second node has no checkpoint: its state comes from the first."""
+    run = settings(data, model="noisy", batch_size=3, max_steps=120, checkpoint_every=4, evaluate_every=1000)
+    whole = replace(run, output="whole")
+    write(nodes, whole)
+    assert Cluster(nodes, "train", "run.toml", processes=2).finish() == [0, 0]
+    write(nodes, run)
+    cluster = Cluster(nodes, "train", "run.toml", processes=2)
+    folder = nodes[0].folder / "run"
+    for _ in range(POLLS):
+        if len(lines(folder)) >= 7 or any(agent.poll() is not None for agent in cluster.agents):
+            break
+        time.sleep(0.02)
+    victims = workers(cluster.agents[1])
+    assert len(victims) == 2, cluster.printed(1)
+    os.kill(victims[-1], signal.SIGKILL)
+    assert all(status != 0 for status in cluster.finish())
+    assert ERRORS in cluster.printed(0)
+    assert "Signal 9 (SIGKILL)" in cluster.printed(1)
+    assert not (folder / "model").exists()
+    stopped = json.loads((folder / "checkpoint" / "progress.json").read_text())["step"]
+    assert 4 <= stopped < 120
+
+    cluster = Cluster(nodes, "train", "run.toml", "--resume", processes=2)
+    assert cluster.finish() == [0, 0], cluster.printed(0) + cluster.printed(1)
+    expected, found = model(nodes[0].folder / "whole"), model(folder)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert timeless(folder) == timeless(nodes[0].folder / "whole")
+    assert not (nodes[1].folder / "run").exists()
+
+
+def test_agents_restart_a_run_that_may_resume(nodes: list[Node], data: Path) -> None:
+    """--max-restarts, with a folder that exists: --resume starts a run there, or continues it."""
+    run = settings(data, model="noisy", max_steps=200, checkpoint_every=4, evaluate_every=1000)
+    write(nodes, replace(run, output="whole"))
+    assert Cluster(nodes, "train", "run.toml").finish() == [0, 0]
+    write(nodes, run)
+    (nodes[0].folder / "run").mkdir()
+    cluster = Cluster(nodes, "train", "run.toml", "--resume", restarts=2, rendezvous="c10d")
+    folders = [node.folder / "run" for node in nodes]
+    for _ in range(POLLS):
+        if any(len(lines(folder)) >= 7 for folder in folders) or cluster.agents[0].poll() is not None:
+            break
+        time.sleep(0.02)
+    (victim,) = workers(cluster.agents[1])
+    os.kill(victim, signal.SIGKILL)
+    assert cluster.finish() == [0, 0], cluster.printed(0) + cluster.printed(1)
+    (folder,) = [folder for folder in folders if (folder / "run.json").exists()]
+    (whole,) = [node.folder / "whole" for node in nodes if (node.folder / "whole").exists()]
+    expected, found = model(whole), model(folder)
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+
+
+def change_data(folder: Path) -> None:
+    text = (folder / "triplets.tsv").read_text()
+    (folder / "triplets.tsv").write_text(text.removesuffix("\n") + " changed\n")
+
+
+def change_model(folder: Path) -> None:
+    shutil.copy(folder / "teacher" / "model.safetensors", folder / "tiny" / "model.safetensors")
+
+
+def change_settings(folder: Path) -> None:
+    text = (folder / "run.toml").read_text()
+    (folder / "run.toml").write_text(
+        text.replace("seed = 1", "seed = 2").replace("keep =", 'schedule = "cosine"\nkeep =')
+    )
+
+
+def remove_data(folder: Path) -> None:
+    (folder / "triplets.tsv").unlink()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_data, "--data triplets.tsv differs between"),
+        (change_model, "--model tiny differs between"),
+        (change_settings, "--schedule, --seed: differs between"),
+        (remove_data, "(process 1): triplets.tsv: no such file"),
+    ],
+)
+def test_nodes_that_differ_are_refused(nodes: list[Node], data: Path, change: Any, message: str) -> None:
+    run = settings(data, schedule="linear")
+    write(nodes, run)
+    for node in nodes:
+        text = (node.folder / "run.toml").read_text()
+        (node.folder / "run.toml").write_text(text.replace('schedule = "linear"\n', ""))
+    change(nodes[1].folder)
+    cluster = Cluster(nodes, "train", "run.toml")
+    assert all(status != 0 for status in cluster.finish())
+    for number in range(2):
+        assert message in cluster.printed(number)
+        assert ERRORS not in cluster.printed(number)
+        assert "this is a bug" not in cluster.printed(number)
+    assert not any((node.folder / "run").exists() for node in nodes)
