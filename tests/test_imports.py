@@ -30,6 +30,7 @@ MAY_IMPORT = {
     "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"config", "registry", "data", "encoder", "objectives"},
     "runs": SHARED | {"config", "data", "encoder", "training", "methods", "evaluation", "neighbours"},
+    "ray": {"types", "encoder"},
     "commands": SHARED
     | {
         "config",

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import nearfar
@@ -37,6 +39,10 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("env", TORCH),
         ("encode normalized --input texts.txt --output vectors.npy", MODEL),
         ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
+        (
+            "encode tiny --input rows.parquet --column text --keep text --output parts --shard-rows 9",
+            {*MODEL, "pyarrow"},
+        ),
     ),
     (
         ("search dog --model normalized --input texts.txt", MODEL),
@@ -96,6 +102,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
     (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
+    pyarrow.parquet.write_table(pyarrow.table({"text": sentences(20)}), folder / "rows.parquet", row_group_size=9)
     study = (
         'title = "a"\ncolumns = ["pairs.tsv"]\n[evaluate]\npairs = ["pairs.tsv"]\n[[rows]]\nid = "a"\nmodel = "tiny"\n'
     )

@@ -34,6 +34,30 @@ def nothing(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> 
     """Write no file."""
 
 
+def publishes(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
+    """Write the folder of the job and the working folder to a file elsewhere."""
+    text = f"{folder}\n{os.getcwd()}"
+    Path(settings["to"], str(settings["number"])).write_text(text, encoding="utf-8")
+
+
+_CALLS: list[int] = []
+
+
+def pid_of(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
+    """Write the process, and how often it was called before."""
+    Path(settings["to"], f"pid-{settings['number']}").write_text(f"{os.getpid()} {len(_CALLS)}", encoding="utf-8")
+    _CALLS.append(settings["number"])
+
+
+def dies_outside(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
+    """Kill the process in the first calls; the number of calls is in a file."""
+    file = Path(settings["to"], settings["name"])
+    calls = int(file.read_text(encoding="utf-8")) + 1 if file.exists() else 1
+    file.write_text(str(calls), encoding="utf-8")
+    if calls <= settings["times"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def raises(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
     """Raise an exception, unless the file ``mended`` exists."""
     (folder / "begun.txt").write_text("begun", encoding="utf-8")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import nearfar
-from nearfar.jobs import Job, JobStore, Task, ray_cluster, run_jobs
+from nearfar.jobs import Job, JobStore, Task, ray_machines, run_jobs
 from nearfar.types import NearfarError
 from tests.jobs.functions import HERE, contents, diamonds, job
 from tests.jobs.programs import ROOT
@@ -19,7 +19,7 @@ INSTALLED = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="
 PROGRAM = """if True:
     import json, sys
     import ray
-    from nearfar.jobs import Job, JobsFailedError, JobStore, ray_cluster, run_jobs
+    from nearfar.jobs import Job, JobsFailedError, JobStore, ray_machines, run_jobs
     from nearfar.types import NearfarError
     from tests.jobs.functions import HERE, diamonds, job
 
@@ -45,9 +45,9 @@ PROGRAM = """if True:
     report["failing"] = run([always, bad, job("after", {"bad": bad}), job("good")], "failing", workers=2, retries=1)
     report["gpu"] = run([Job(f"{HERE}:nothing", uses="gpu")], "gpu")
     report["cpus"] = run([job("good")], "cpus", threads=1000)
-    sees_token, ray_cluster._sees_token = ray_cluster._sees_token, lambda token: False
+    sees_token, ray_machines.sees_token = ray_machines.sees_token, lambda token: False
     report["apart"] = run([job("good")], "apart")
-    ray_cluster._sees_token = sees_token
+    ray_machines.sees_token = sees_token
     report["kept running"] = ray.is_initialized()
     ray.shutdown()
     print("REPORT", json.dumps(report))
@@ -141,12 +141,12 @@ def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path)
 
 def test_a_machine_that_does_not_see_the_store_runs_nothing(tmp_path: Path) -> None:
     task = Task.of(job("first"), JobStore(tmp_path / "cells"), str(tmp_path))
-    outcome = ray_cluster._perform(task.to_json(), str(tmp_path / "cells" / ".shared-1"), {}, [])
+    outcome = ray_machines.perform_remotely(task.to_json(), str(tmp_path / "cells" / ".shared-1"), {}, [])
     assert outcome["kind"] == "failed"
     assert "does not see the folder" in outcome["message"]
     assert not (tmp_path / "cells").exists()
     token = tmp_path / ".shared-2"
     token.write_text("another", encoding="utf-8")
-    assert not ray_cluster._sees_token(str(token))
+    assert not ray_machines.sees_token(str(token))
     token.write_text(token.name, encoding="utf-8")
-    assert ray_cluster._sees_token(str(token))
+    assert ray_machines.sees_token(str(token))

@@ -1,24 +1,37 @@
 """Settings of ``nearfar encode``. The class docstring is its summary in ``--help``, the text below a field its help."""
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, fields
+from glob import has_magic
 from typing import Literal
 
-from nearfar.config.bounds import File, Length, Output, ProcessCount, Prompt, Width
-from nearfar.config.values import Settings
+from nearfar.config.bounds import Count, File, Length, Output, ProcessCount, Prompt, Rows, Width
+from nearfar.config.shards import parse_shard
+from nearfar.config.values import Settings, flag
 from nearfar.types import NearfarError, Precision
+
+DEFAULT_SHARD_ROWS = 1_000_000
+"""Number of rows of a part if ``--shard-rows`` is not given."""
+_OF_SHARDS = ("keep", "engine", "workers", "threads", "ray_address", "shard")
+"""Settings that are for output in parts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeConfig(Settings):
     """Encode a file of texts into a file of embeddings, one row per text.
 
-    Memory use does not grow with the number of texts. An interrupted run can be resumed.
+    Memory use does not grow with the number of texts. An interrupted run can be resumed. With --shard-rows, with a
+    pattern such as 'FOLDER/*.parquet' as --input, or with an address such as s3://, OUTPUT is a folder of parts, which
+    many workers write.
     """
 
     input: File
-    """Text file with one text per line, optionally gzipped; or a .tsv, .csv, .jsonl or .parquet file with --column."""
+    """Text file with one text per line, optionally gzipped; or a .tsv, .csv, .jsonl or .parquet file with --column. For
+    output in parts: a .parquet file, a quoted pattern such as 'FOLDER/*.parquet', or an fsspec address of either
+    (s3://, gs://)."""
     output: Output
-    """File to write: .npy, or .parquet with the columns row and embedding."""
+    """File to write: .npy, or .parquet with the columns row and embedding. For output in parts: a folder, or its fsspec
+    address, for part-00000.parquet, ... with the columns row and vector."""
     column: str | None = None
     """Column with the texts."""
     normalize: bool = False
@@ -49,11 +62,28 @@ class EncodeConfig(Settings):
     processes: ProcessCount = 1
     """Number of processes. They share the processor cores of this machine, or use one GPU each."""
     resume: bool = False
-    """Resume an interrupted run from OUTPUT.partial."""
+    """Resume an interrupted run from OUTPUT.partial; in a folder OUTPUT, write the parts that are missing or whose
+    checksum is wrong."""
     overwrite: bool = False
-    """Replace OUTPUT if it exists."""
+    """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
     device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available. Workers on Ray reserve a GPU each if it is cuda."""
+    shard_rows: Rows | None = None
+    """Write a folder of parts with this number of rows each; 1,000,000 where parts are written for another reason. Each
+    part is one job, which a worker does, or does again, as a whole."""
+    keep: tuple[str, ...] = ()
+    """Columns of the input to copy into the parts."""
+    engine: Literal["local", "ray"] = "local"
+    """Where parts are written: by workers on this machine, or on a Ray cluster (needs nearfar[scale])."""
+    workers: Count = 1
+    """Number of workers. Each keeps an encoder in memory."""
+    threads: Count | None = None
+    """Threads of each worker; by default the cores of this machine divided by WORKERS, and 1 with --ray-address."""
+    ray_address: str | None = None
+    """Address of the Ray cluster; by default a Ray is started on this machine."""
+    shard: str | None = None
+    """Write one share of the parts, as in 17/1000: the 17th of 1,000 processes with the same OUTPUT, such as those of a
+    Slurm array. Implies --resume."""
 
     def __post_init__(self) -> None:
         """Check the values, and their combinations."""
@@ -64,3 +94,55 @@ class EncodeConfig(Settings):
             )
         if self.calibrate is not None and self.quantize != "int8":
             raise NearfarError(f"--calibrate {self.calibrate}: is for int8 embeddings; give --quantize int8 with it.")
+        if not self.sharded:
+            self._refuse_settings_of_shards()
+            return
+        _ = self.shard_numbers
+        if self.column is None:
+            raise NearfarError(f"--input {self.input}: is read as Parquet; name the column of the texts with --column.")
+        if self.ray_address is not None and self.engine != "ray":
+            raise NearfarError("--ray-address is for --engine ray, not local.")
+        if self.processes > 1:
+            raise NearfarError(f"--processes {self.processes}: is for output in one file; give --workers in its place.")
+        if self.with_texts:
+            raise NearfarError(f"--with-texts: is for output in one file; give --keep {self.column} in its place.")
+        if self.quantize == "int8" and self.calibrate is None:
+            raise NearfarError(
+                "--quantize int8: parts are written independently, so the ranges must be known before; give "
+                "--calibrate."
+            )
+        if self.overwrite and self.shard is not None:
+            raise NearfarError("--overwrite and --shard: processes would remove each other's parts; leave one out.")
+        if twice := sorted({name for name in self.keep if self.keep.count(name) > 1}):
+            raise NearfarError(f"--keep {twice[0]}: is given twice; give it once.")
+        if taken := [name for name in self.keep if name in ("row", "vector")]:
+            raise NearfarError(
+                f"--keep {taken[0]}: the parts have a column {taken[0]} of their own; rename the column."
+            )
+        in_memory = [place for place in (self.input, self.output) if place.startswith("memory://")]
+        if in_memory and (self.engine == "ray" or self.workers > 1 or self.threads):
+            raise NearfarError(
+                f"{in_memory[0]}: only this process sees it; leave out --engine, --workers and --threads."
+            )
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the output is a folder of parts."""
+        if self.shard_rows is not None or "://" in self.input or "://" in self.output:
+            return True
+        return has_magic(self.input) and not os.path.lexists(self.input)
+
+    @property
+    def shard_numbers(self) -> tuple[int, int]:
+        """``17/1000`` as (17, 1000); (1, 1) without ``--shard``.
+
+        Raises:
+            NearfarError: it is not written so, or the first number is larger than the second.
+        """
+        return parse_shard(self.shard)
+
+    def _refuse_settings_of_shards(self) -> None:
+        defaults = {field.name: field.default for field in fields(self)}
+        for name in _OF_SHARDS:
+            if getattr(self, name) != defaults[name]:
+                raise NearfarError(f"{flag(name)}: is for output in parts; give --shard-rows with it.")

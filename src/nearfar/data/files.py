@@ -234,7 +234,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
             _check_unpacked_size(path, file.metadata, columns)
             class_names = _class_names(path, file.schema_arrow, columns)
             for batch in file.iter_batches(columns=list(columns), batch_size=1024):
-                for values in zip(*(_values(path, batch, column, number) for column in columns), strict=True):
+                for values in zip(*(column_values(path, batch, column, number) for column in columns), strict=True):
                     number += 1
                     yield Location(str(path), number, "row"), name_classes(values, class_names)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
@@ -258,7 +258,7 @@ def _check_unpacked_size(path: Path, metadata: Any, columns: Sequence[str]) -> N
                 )
 
 
-def _values(path: Path, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
+def column_values(path: Path | str, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
     """Return a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
     try:
         values = list(batch.column(column).to_pylist())

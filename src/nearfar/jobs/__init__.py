@@ -11,6 +11,7 @@ from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
 from nearfar.jobs.graph import shard_of, unfinished, with_inputs
 from nearfar.jobs.job import JSON, Job
 from nearfar.jobs.run import ENGINES, run_jobs
+from nearfar.jobs.scratch import ScratchStore, Store
 from nearfar.jobs.store import JobStore
 
 __all__ = [
@@ -23,6 +24,8 @@ __all__ = [
     "JobStore",
     "JobsFailedError",
     "Outcome",
+    "ScratchStore",
+    "Store",
     "Task",
     "run_jobs",
     "shard_of",

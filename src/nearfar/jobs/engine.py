@@ -5,20 +5,20 @@ from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol
 
 from nearfar.jobs.job import Job
-from nearfar.jobs.store import JobStore
+from nearfar.jobs.scratch import Store
 
 
 class Task(NamedTuple):
     """The description of a job that a worker gets: values and paths, nothing else."""
 
     root: str
-    """The folder of the store."""
+    """The folder of the store; empty if the job runs in a temporary folder."""
     job: Mapping[str, Any]
     """What :meth:`nearfar.jobs.Job.describe` returns."""
     local: Mapping[str, Any]
     """Settings that are not in the key."""
     folder: str
-    """The working folder, which relative paths in the settings refer to."""
+    """The working folder, which relative paths in the settings refer to; empty for the folder of the job."""
 
     @property
     def key(self) -> str:
@@ -35,9 +35,10 @@ class Task(NamedTuple):
         return Task(**json.loads(text))
 
     @staticmethod
-    def of(job: Job, store: JobStore, folder: str) -> "Task":
+    def of(job: Job, store: Store, folder: str) -> "Task":
         """The task that performs a job."""
-        return Task(str(store.root), job.describe(), job.local, folder)
+        root, folder = ("", "") if store.in_scratch else (str(store.root), folder)
+        return Task(root, job.describe(), job.local, folder)
 
 
 class Outcome(NamedTuple):
@@ -56,8 +57,9 @@ class Outcome(NamedTuple):
 class Engine(Protocol):
     """Performs tasks. Order, retries, dependencies and events are decided by :func:`nearfar.jobs.run_jobs`."""
 
-    slots: int
-    """How many tasks it takes at once."""
+    @property
+    def slots(self) -> int:
+        """How many tasks it takes at once."""
 
     def submit(self, task: Task, *, uses: str | None) -> None:
         """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""

@@ -36,8 +36,9 @@ class JobFailure(NamedTuple):
 
     job: Job
     message: str
-    folder: Path
-    """What the job left, with ``error.txt`` if it raised an exception and ``log.txt`` if it printed something."""
+    folder: Path | None
+    """What the job left, with ``error.txt`` if it raised an exception and ``log.txt`` if it printed something; None if
+    it ran in a temporary folder."""
 
 
 class JobsFailedError(NearfarError):
@@ -49,7 +50,8 @@ class JobsFailedError(NearfarError):
         count = f"{len(failures)} {'job' if len(failures) == 1 else 'jobs'} failed"
         lines = [f"{count}; {len(skipped)} that need them were skipped:" if skipped else f"{count}:"]
         for failure in failures[:_SHOWN]:
-            lines.append(f"  {failure.job.function} {failure.job.key}: {failure.message} (see {failure.folder})")
+            see = f" (see {failure.folder})" if failure.folder else ""
+            lines.append(f"  {failure.job.function} {failure.job.key}: {failure.message}{see}")
         if len(failures) > _SHOWN:
             lines.append(f"  and {len(failures) - _SHOWN} more")
         lines.append("The finished jobs are kept; the same call runs only the others.")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from nearfar.jobs.job import Job
-from nearfar.jobs.store import JobStore
+from nearfar.jobs.scratch import Store
 from nearfar.types import NearfarError
 
 
@@ -12,7 +12,7 @@ def with_inputs(jobs: Iterable[Job]) -> list[Job]:
     return list(_walk(jobs, lambda _: False))
 
 
-def unfinished(jobs: Iterable[Job], store: JobStore) -> tuple[list[Job], list[Job]]:
+def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
     """The jobs that must run, every job after its inputs, and the finished jobs that stand in for others.
 
     The inputs of a finished job are not run, even if their folders have been deleted.

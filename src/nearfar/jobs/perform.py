@@ -3,6 +3,7 @@
 import importlib
 import json
 import os
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -28,9 +29,11 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
         capture: in a worker, a function of the path of a log file, which returns a context in which output goes to
             that file.
     """
+    started = time.perf_counter()
+    if not task.root:
+        return _perform_in_scratch(task, capture, started)
     folder = Path(task.root, task.key)
     part = folder.with_name(task.key + PART)
-    started = time.perf_counter()
     try:
         with folder_lock(part):
             if folder.exists():
@@ -52,13 +55,29 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
     return Outcome(task.key, "finished", seconds=seconds)
 
 
+def _perform_in_scratch(
+    task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None, started: float
+) -> Outcome:
+    """Run a job whose function publishes its results itself, in a temporary folder."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="nearfar-job-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            with capture(folder / LOG_FILE) if capture else nullcontext():
+                message = _call(task, folder, (Exception, SystemExit) if capture else (Exception,))
+    except OSError as error:
+        return Outcome(task.key, "failed", message=_in_one_line(error))
+    if message is not None:
+        return Outcome(task.key, "failed", message=message)
+    return Outcome(task.key, "finished", seconds=time.perf_counter() - started)
+
+
 def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:
     """Call the job's function; returns the message of its exception, if it is one of ``failures``, or None."""
     (part / ERROR_FILE).unlink(missing_ok=True)
     (part / JOB_FILE).write_text(_job_text(task), encoding="utf-8")  # says what a stopped job is
     before = os.getcwd()
     try:
-        os.chdir(task.folder)
+        os.chdir(task.folder or part)
         function = load_function(str(task.job["function"]))
         settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
         function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)

@@ -4,37 +4,25 @@ Only the description of a job goes through Ray: function, settings and paths. Re
 cluster must see the folder of the store under the same path.
 """
 
-import os
-import platform
-import re
-import secrets
-import signal
-import socket
 import sys
-import threading
-import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from nearfar.disk import disk_errors
 from nearfar.jobs.engine import Outcome, Task
-from nearfar.jobs.perform import perform
 from nearfar.jobs.process import GRACE_SECONDS
-from nearfar.jobs.store import JobStore
-from nearfar.jobs.worker import captured
+from nearfar.jobs.ray_machines import (
+    check_machines,
+    environment_of_workers,
+    first_line,
+    import_ray,
+    initialise,
+    perform_remotely,
+)
+from nearfar.jobs.scratch import Store
 from nearfar.types import NearfarError
 
 CLUSTER_SLOTS = 1000
 """Number of tasks that wait in Ray or run there; Ray decides how many run."""
-SHARED_SECONDS = 30.0
-"""How long a machine may take to see a new file of another machine."""
-CONNECT_SECONDS = 10.0
-"""How long the address of a cluster may take to answer."""
-OBJECT_STORE_BYTES = 100 * 2**20
-"""Size of Ray's object store on this machine; descriptions of jobs are small."""
-_FORWARDED = ("NEARFAR_", "HF_HUB_OFFLINE")
-"""Beginnings of the names of environment variables that the workers get."""
 
 
 class RayEngine:
@@ -48,51 +36,23 @@ class RayEngine:
             machine of it does not see the store.
     """
 
-    def __init__(self, store: JobStore, *, workers: int, threads: int, address: str | None) -> None:
-        self._ray = _import_ray()
+    def __init__(self, store: Store, *, workers: int, threads: int, address: str | None) -> None:
+        self._ray = import_ray()
         self._threads = threads
         self._running: dict[Any, str] = {}
         """Ray's reference of a task -> the key of its job."""
         self.slots = workers if address is None else CLUSTER_SLOTS
+        self._token = ""
         self._owns_ray = not self._ray.is_initialized()
         if self._owns_ray:
-            _initialise(self._ray, address, workers * threads)
-        self._remote = self._ray.remote(num_cpus=threads, max_retries=0)(_perform)
-        self._token = store.root / f".shared-{secrets.token_hex(8)}"
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)},
-            "OMP_NUM_THREADS": str(threads),
-        }
+            initialise(self._ray, address, workers * threads)
+        self._remote = self._ray.remote(num_cpus=threads, max_retries=0)(perform_remotely)
+        self._environment = environment_of_workers(threads)
         try:
-            with disk_errors(store.root):
-                self._token.write_text(self._token.name, encoding="utf-8")
-            self._check_machines(store)
+            self._token = check_machines(self._ray, threads, store.root)
         except BaseException:
             self.close()
             raise
-
-    def _check_machines(self, store: JobStore) -> None:
-        """Let a task on each machine read the token file."""
-        ray = self._ray
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= self._threads]
-        if not nodes:
-            raise NearfarError(f"--engine ray: no machine of the cluster has {self._threads} CPUs; lower --threads.")
-        remote = ray.remote(num_cpus=0, max_retries=0)(_sees_token)
-        tasks = [
-            remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(
-                str(self._token)
-            )
-            for node in nodes
-        ]
-        for node, task in zip(nodes, tasks, strict=True):
-            try:
-                seen = ray.get(task)
-            except ray.exceptions.RayError as error:
-                raise NearfarError(f"--engine ray: the machine {_name(node)} cannot run nearfar ({error}).") from error
-            if not seen:
-                raise NearfarError(_not_shared(_name(node), str(store.root)))
 
     def submit(self, task: Task, *, uses: str | None) -> None:
         """Give the task to Ray."""
@@ -101,7 +61,7 @@ class RayEngine:
         if gpus and not ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        self._running[remote.remote(task.to_json(), str(self._token), self._environment, sys.path)] = task.key
+        self._running[remote.remote(task.to_json(), self._token, self._environment, sys.path)] = task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Wait until a task has ended."""
@@ -115,9 +75,9 @@ class RayEngine:
         try:
             return Outcome(**self._ray.get(reference))
         except died as error:
-            return Outcome(key, "died", message=f"its worker died ({_first_line(error)})")
+            return Outcome(key, "died", message=f"its worker died ({first_line(error)})")
         except errors.RayError as error:
-            return Outcome(key, "failed", message=f"Ray reports {type(error).__name__}: {_first_line(error)}")
+            return Outcome(key, "failed", message=f"Ray reports {type(error).__name__}: {first_line(error)}")
 
     def close(self) -> None:
         """Interrupt the tasks, kill those that do not end, and stop Ray if this engine started it."""
@@ -134,82 +94,5 @@ class RayEngine:
                 for reference in pending:
                     self._ray.cancel(reference, force=True)
             self._running = {}
-            self._token.unlink(missing_ok=True)
-
-
-def _import_ray() -> Any:
-    """The module ray.
-
-    Raises:
-        NearfarError: it is not installed.
-    """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends nothing
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        if error.name != "ray":
-            raise
-        raise NearfarError(
-            "--engine ray: needs the package ray; install it with: pip install 'nearfar[scale]'"
-        ) from error
-    return ray
-
-
-def _initialise(ray: Any, address: str | None, cpus: int) -> None:
-    quiet = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
-    local = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE_BYTES}
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        if address and (place := re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address)):
-            socket.create_connection((place[1], int(place[2])), CONNECT_SECONDS).close()  # Ray itself tries for minutes
-        ray.init(address=address or "local", **quiet, **({} if address else local))
-    except (OSError, OverflowError, ValueError, RuntimeError) as error:
-        where = f"--ray-address {address}: no Ray cluster can be reached" if address else "Ray cannot be started here"
-        raise NearfarError(f"{where} ({_first_line(error)}).") from error
-    if before is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, before)  # Ray installs its own, which does not interrupt the tasks
-
-
-def _perform(line: str, token: str, environment: Mapping[str, str], search_path: Sequence[str]) -> dict[str, Any]:
-    """Perform a task in a worker of Ray; the fields of its outcome."""
-    os.environ.update(environment)
-    sys.path.extend(path for path in search_path if path not in sys.path)
-    task = Task.from_json(line)
-    if not _sees_token(token):
-        return Outcome(task.key, "failed", message=_not_shared(platform.node(), task.root))._asdict()
-    inputs = [Path(task.root, key) for key in task.job["inputs"].values()]
-    deadline = time.monotonic() + SHARED_SECONDS
-    while not all(path.exists() for path in inputs) and time.monotonic() < deadline:
-        os.listdir(task.root)  # a network file system then looks again
-        time.sleep(0.1)
-    return perform(task, capture=captured)._asdict()
-
-
-def _sees_token(token: str) -> bool:
-    """Whether this machine sees the token file with its content."""
-    deadline = time.monotonic() + SHARED_SECONDS
-    path = Path(token)
-    while path.parent.is_dir():
-        if path.is_file():
-            return path.read_text(encoding="utf-8") == path.name
-        if time.monotonic() > deadline:
-            break
-        os.listdir(path.parent)
-        time.sleep(0.1)
-    return False
-
-
-def _not_shared(machine: str, root: str) -> str:
-    return (
-        f"--engine ray: the machine {machine} does not see the folder {root} of this one; keep it on a file system "
-        "that all machines of the cluster mount at the same path."
-    )
-
-
-def _name(node: Mapping[str, Any]) -> str:
-    return str(node.get("NodeManagerHostname") or node["NodeID"])
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+            if self._token:
+                Path(self._token).unlink(missing_ok=True)

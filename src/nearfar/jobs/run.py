@@ -13,7 +13,7 @@ from nearfar.jobs.engine import Engine, Outcome, Task
 from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
 from nearfar.jobs.graph import shard_of, unfinished
 from nearfar.jobs.job import Job
-from nearfar.jobs.store import JobStore
+from nearfar.jobs.scratch import Store
 from nearfar.types import NearfarError
 
 ENGINES = ("inline", "process", "ray")
@@ -23,7 +23,7 @@ BUSY_SECONDS = 0.5
 
 def run_jobs(
     jobs: Iterable[Job],
-    store: JobStore,
+    store: Store,
     *,
     engine: str | Engine = "process",
     workers: int = 1,
@@ -40,7 +40,7 @@ def run_jobs(
 
     Args:
         jobs: the jobs whose results are wanted.
-        store: where the results are.
+        store: where the results are, and which jobs are finished.
         engine: ``inline``: one after the other in this process; ``process``: in worker processes on this machine;
             ``ray``: as tasks on a Ray cluster, or on a local Ray without ``ray_address``; or an object.
         workers: number of worker processes (``process`` and local Ray).
@@ -63,21 +63,23 @@ def run_jobs(
     todo, found = unfinished(wanted, store)
     loop = _Loop(todo, found, store, retries, on_event)
     if todo:
-        with disk_errors(store.root):
-            store.root.mkdir(parents=True, exist_ok=True)
+        if store.root is not None:
+            with disk_errors(store.root):
+                store.root.mkdir(parents=True, exist_ok=True)
         with _stopped_by_sigterm():
             opened = engine if not isinstance(engine, str) else _open(engine, store, workers, threads, ray_address)
             try:
                 loop.run(opened)
             finally:
                 opened.close()
-                with suppress(OSError):
-                    flush_entries(store.root)
+                if store.root is not None:
+                    with suppress(OSError):
+                        flush_entries(store.root)
     if loop.failures:
         raise JobsFailedError(loop.failures, loop.skipped)
 
 
-def _open(engine: str, store: JobStore, workers: int, threads: int, ray_address: str | None) -> Engine:
+def _open(engine: str, store: Store, workers: int, threads: int, ray_address: str | None) -> Engine:
     if engine == "process":
         from nearfar.jobs.process import ProcessEngine
 
@@ -98,7 +100,7 @@ class _Loop:
         self,
         todo: list[Job],
         found: list[Job],
-        store: JobStore,
+        store: Store,
         retries: int,
         on_event: Callable[[JobEvent], None] | None,
     ) -> None:

@@ -22,6 +22,8 @@ class JobStore:
         NearfarError: ``root`` is a file or cannot be used as a path.
     """
 
+    in_scratch = False
+
     @path_errors()
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root).expanduser().absolute()

@@ -55,6 +55,11 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     uninterrupted run (same machine, same number of threads). A resumed run with precision ``auto`` keeps the precision
     that it started with.
 
+    If :attr:`nearfar.EncodeConfig.sharded` is set, the output is a folder of parts: ``part-00000.parquet`` and so on,
+    with the columns ``row``, ``vector`` and those of ``keep``; ``_manifest.json``, when all of them are finished; and
+    ``_nearfar``. Part k has the rows k * ``shard_rows`` to (k + 1) * ``shard_rows`` of the files in the order of their
+    names. The shape is then that of the parts of this call: all, or those of ``shard``.
+
     Args:
         model: a model folder, the folder of a finished training run, or ``owner/name`` on the Hugging Face Hub.
         config: the settings.
@@ -67,9 +72,14 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
             set, or it has other texts or settings; a process died; or :meth:`nearfar.Encoder.from_pretrained` refuses
             the model.
     """
-    output = _check_output(config)
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
+    if config.sharded:
+        from nearfar.commands.encode.shards.command import encode_shards
+
+        result = encode_shards(model, config, block=block, progress=progress)
+        return result.rows, result.dim
+    output = _check_output(config)
 
     check_device(config.device)
     check_precision(config.precision)
@@ -169,7 +179,9 @@ def _check_output(config: EncodeConfig) -> Path:
     """The output path, once it is clear that it can be written."""
     output = Path(config.output)
     if output.suffix not in (".npy", ".parquet"):
-        raise NearfarError(f"--output {output}: must end in .npy or .parquet.")
+        raise NearfarError(
+            f"--output {output}: must end in .npy or .parquet. For a folder of parts, give --shard-rows."
+        )
     check_output_path(output)
     refuse_overwriting_inputs(output, [config.input, config.calibrate])
     if config.quantize == "int8":

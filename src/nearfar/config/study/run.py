@@ -1,14 +1,12 @@
 """Settings of ``nearfar study``: where a study runs, and which of its cells."""
 
-import re
 from dataclasses import dataclass
 from typing import Literal
 
 from nearfar.config.bounds import Count, File, Output, ProcessCount, Resamples, Seed
-from nearfar.config.values import Settings, format_text
+from nearfar.config.shards import parse_shard
+from nearfar.config.values import Settings
 from nearfar.types import NearfarError
-
-_SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +59,4 @@ class StudyConfig(Settings):
         Raises:
             NearfarError: it is not written so, or the first number is larger than the second.
         """
-        if self.shard is None:
-            return 1, 1
-        found = _SHARD.fullmatch(self.shard)
-        if found is None or int(found[1]) > int(found[2]):
-            raise NearfarError(
-                f"--shard {format_text(self.shard)}: must be NUMBER/COUNT, with a number from 1 to COUNT, as in 3/40."
-            )
-        return int(found[1]), int(found[2])
+        return parse_shard(self.shard)

@@ -1,0 +1,206 @@
+"""Inputs and outputs at fsspec addresses: memory://, and S3 by a local server where s3fs and moto are installed."""
+
+import importlib.util
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from nearfar import NearfarError
+from nearfar.commands.encode.shards.addresses import expand
+from nearfar.commands.encode.shards.folders import RemoteFolder
+from tests.corpora import contents, encoded, make_corpus
+
+POLLS = 600
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+    yield make_corpus(tmp_path, monkeypatch)
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+def upload(address: str) -> None:
+    """Copy the corpus to an address."""
+    system, path = fsspec.core.url_to_fs(address)
+    system.makedirs(path, exist_ok=True)
+    for file in sorted(Path("in").iterdir()):
+        system.put_file(str(file), f"{path}/{file.name}")
+
+
+def remote_contents(address: str) -> dict[str, bytes]:
+    """The files below an address."""
+    system, path = fsspec.core.url_to_fs(address)
+    return {name[len(path) :].lstrip("/"): system.cat_file(name) for name in system.find(path)}
+
+
+def without_addresses(files: dict[str, bytes]) -> dict[str, Any]:
+    """The files, those with addresses of inputs without these."""
+    found: dict[str, Any] = dict(files)
+    for name, key in (("_manifest.json", "inputs"), ("_nearfar/plan.json", "files")):
+        found[name] = json.loads(files[name])
+        for one in found[name][key]:
+            one["address"] = one["address"].rpartition("/")[2]
+    return found
+
+
+def test_memory_in_and_out(corpus: Path) -> None:
+    encoded("expected", keep=("id",))
+    upload("memory://data/in")
+    assert encoded("memory://data/out", input="memory://data/in/*.parquet", keep=("id",))[0] == 200
+    assert without_addresses(remote_contents("memory://data/out")) == without_addresses(contents("expected"))
+    assert json.loads(remote_contents("memory://data/out")["_manifest.json"])["inputs"][0]["address"] in (
+        "memory:///data/in/0.parquet",
+        "memory://data/in/0.parquet",
+    )
+
+
+def test_a_mixture_of_paths_and_addresses(corpus: Path) -> None:
+    encoded("expected")
+    upload("memory://in")
+    encoded("out", input="memory://in/*.parquet")
+    encoded("memory://out")
+    encoded(f"file://{corpus}/again", input=f"file://{corpus}/in/*.parquet")
+    expected = without_addresses(contents("expected"))
+    assert without_addresses(contents("out")) == expected
+    assert without_addresses(remote_contents("memory://out")) == expected
+    assert without_addresses(contents("again")) == expected
+
+
+def test_resuming_and_overwriting_in_memory(corpus: Path) -> None:
+    encoded("memory://out", shard="1/2")
+    system, _ = fsspec.core.url_to_fs("memory://out")
+    assert not system.exists("/out/_manifest.json")
+    with pytest.raises(NearfarError, match="--output memory://out: holds a run of nearfar encode"):
+        encoded("memory://out")
+    encoded("memory://out", resume=True)
+    expected = remote_contents("memory://out")
+    system.rm("/out/part-00003.parquet")
+    system.pipe_file("/out/part-00004.parquet", b"other")
+    encoded("memory://out", resume=True)
+    assert remote_contents("memory://out") == expected
+    with pytest.raises(NearfarError, match="--shard-rows was 23, is 50"):
+        encoded("memory://out", shard_rows=50, resume=True)
+    encoded("memory://out", shard_rows=50, overwrite=True)
+    assert len([name for name in remote_contents("memory://out") if name.startswith("part-")]) == 4
+    encoded("memory://out", overwrite=True)
+    assert remote_contents("memory://out") == expected
+
+
+def test_a_failed_upload_leaves_no_part(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = MemoryFileSystem.put_file
+
+    def failing(self: Any, local: str, remote: str, **settings: Any) -> None:
+        original(self, local, remote, **settings)
+        if "part-00003" in remote:
+            raise ConnectionError("the line is cut")
+
+    monkeypatch.setattr(MemoryFileSystem, "put_file", failing)
+    with pytest.raises(NearfarError, match=r"part-00003\.parquet: cannot be written \(the line is cut\)") as error:
+        encoded("memory://out")
+    assert "1 of 9 parts failed" in str(error.value)
+    assert "part-00003.parquet" not in remote_contents("memory://out")
+    monkeypatch.undo()
+    monkeypatch.chdir(corpus)
+    encoded("memory://out", resume=True)
+    assert not [name for name in remote_contents("memory://out") if "writing" in name]
+    encoded("expected")
+    assert without_addresses(remote_contents("memory://out")) == without_addresses(contents("expected"))
+
+
+def test_files_that_are_not_there(corpus: Path) -> None:
+    with pytest.raises(NearfarError, match=r"--input memory://none/\*\.parquet: no file matches"):
+        encoded(input="memory://none/*.parquet")
+    with pytest.raises(NearfarError, match=r"memory://none\.parquet: no such file"):
+        encoded(input="memory://none.parquet")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("s3fs") is not None, reason="s3fs is installed")
+def test_a_missing_package_is_named(corpus: Path) -> None:
+    for place in ({"input": "s3://bucket/*.parquet"}, {"output": "s3://bucket/out"}):
+        with pytest.raises(NearfarError, match="s3:// needs the package s3fs; install it with: pip install s3fs"):
+            encoded(**place)
+
+
+def test_names_are_sorted_whatever_the_listing(corpus: Path) -> None:
+    for name in ("b", "a", "c"):
+        fsspec.filesystem("memory").pipe_file(f"/many/{name}.parquet", b"x" * ord(name))
+    assert [(address.rpartition("/")[2], size) for address, size in expand("memory://many/*.parquet")] == [
+        ("a.parquet", 97),
+        ("b.parquet", 98),
+        ("c.parquet", 99),
+    ]
+
+
+@pytest.fixture
+def bucket(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An empty bucket of a local S3 server."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    settings = {
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
+    }
+    for name, value in settings.items():
+        monkeypatch.setenv(name, value)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
+        env={**os.environ, **settings},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(POLLS):
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.05)
+        import s3fs
+
+        s3fs.S3FileSystem.clear_instance_cache()
+        s3fs.S3FileSystem().mkdir("corpus")
+        yield "s3://corpus"
+        s3fs.S3FileSystem.clear_instance_cache()
+    finally:
+        server.kill()
+        server.wait()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("s3fs", "moto")), reason="needs s3fs and moto[server]"
+)
+@pytest.mark.filterwarnings("default")
+def test_s3_in_and_out(bucket: str) -> None:
+    encoded("expected", keep=("id",))
+    upload(f"{bucket}/in")
+    pattern, output = f"{bucket}/in/*.parquet", f"{bucket}/out"
+    encoded(output, input=pattern, keep=("id",), shard="1/2")
+    assert "_manifest.json" not in remote_contents(output)
+    encoded(output, input=pattern, keep=("id",), workers=2, resume=True)
+    assert without_addresses(remote_contents(output)) == without_addresses(contents("expected"))
+    assert RemoteFolder(output)._uploads_appear_complete
+    system, path = fsspec.core.url_to_fs(output)
+    system.rm_file(f"{path}/part-00003.parquet")
+    system.pipe_file(f"{path}/part-00004.parquet", b"other")
+    encoded(output, input=pattern, keep=("id",), resume=True)
+    assert without_addresses(remote_contents(output)) == without_addresses(contents("expected"))
+    with pytest.raises(NearfarError, match=r"s3://corpus/none/\*\.parquet: no file matches"):
+        encoded("s3://corpus/other", input="s3://corpus/none/*.parquet")
+    with pytest.raises(NearfarError, match=r"s3://nobody/out.*: (cannot|no such)"):
+        encoded("s3://nobody/out", input=pattern)
