@@ -20,7 +20,7 @@ PIPELINE = """if True:
     import json, sys
     import ray
     from nearfar.ray import Embed
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
              object_store_memory=100 * 2**20)
     ray.data.DataContext.get_current().enable_progress_bars = False
     settings = {"model": sys.argv[1], "column": "text", "precision": "fp32"}

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(nearfar.__file__).parent
-GUARDED = {"getuid", "killpg", "sched_getaffinity"}
+GUARDED = {"getgid", "getuid", "killpg", "sched_getaffinity"}
 """Functions of ``os`` that Windows lacks; nearfar uses them only behind ``hasattr(os, ...)``."""
 MISSING_OS_FUNCTIONS = GUARDED | {
     "O_DIRECTORY",
@@ -22,7 +22,6 @@ MISSING_OS_FUNCTIONS = GUARDED | {
     "chown",
     "fchmod",
     "fork",
-    "getgid",
     "getpgid",
     "posix_fadvise",
     "pread",

@@ -225,11 +225,11 @@ def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypat
     opened: list[Path] = []
     real = os.open
 
-    def opening(path: Path, flags: int) -> int:
+    def opening(path: Path, flags: int, mode: int = 0o777) -> int:
         opened.append(Path(path))
         if Path(path).is_dir():
             raise PermissionError(13, "Permission denied", str(path))
-        return real(path, flags)
+        return real(path, flags, mode)
 
     monkeypatch.setattr(writing, "_CAN_OPEN_FOLDERS", False)
     monkeypatch.setattr(os, "open", opening)

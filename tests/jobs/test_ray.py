@@ -39,7 +39,7 @@ PROGRAM = """if True:
     prints = Job(f"{HERE}:prints")
     report["owned"] = run([*diamonds(2), once, prints], "ray", workers=2)
     report["left running"] = ray.is_initialized()
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
              object_store_memory=100 * 2**20)
     report["again"] = run(diamonds(3), "ray", workers=2)
     report["failing"] = run([always, bad, job("after", {"bad": bad}), job("good")], "failing", workers=2, retries=1)

@@ -29,7 +29,7 @@ PROGRAM = """if True:
             return {"error": f"{type(error).__name__}: {error}", "kinds": kinds}
         return {"kinds": kinds}
 
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
+    ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
              object_store_memory=100 * 2**20)
     pids = [Job(f"{HERE}:pid_of", {"number": number}, local={"to": str(here)}) for number in range(6)]
     report["stay"] = run(pids, ScratchStore(here / "shared"))

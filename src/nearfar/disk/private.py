@@ -12,7 +12,7 @@ from pathlib import Path
 
 from nearfar.types import NearfarError
 
-_HAS_OWNERS = hasattr(os, "getuid")
+_HAS_OWNERS = hasattr(os, "getuid") and hasattr(os, "getgid")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
