@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc"),
 ]
-MOMENTS = int(os.environ.get("NEARFAR_TEST_KILLS", "2"))
+MOMENTS = int(os.environ.get("NEARFAR_TEST_KILLS", "1"))
 PARTS = -(-ROWS // SHARD_ROWS)
 CLUSTER = """if True:
     import sys

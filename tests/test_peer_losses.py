@@ -1,0 +1,65 @@
+"""studies/peers/losses.py: each loss of sentence-transformers trains on generated rows of its kind."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from nearfar.disk import read_seen
+
+FILE = Path(__file__).parents[1] / "studies" / "peers" / "losses.py"
+SCORED = ("cosent", "angle", "cosine")
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("peer_losses", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PEERS = load()
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("peers") / "inputs"
+    write_inputs(folder)
+    return folder / ENCODER
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("loss", PEERS.LOSSES)
+def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = "microworld:dev" if loss in SCORED else "microworld"
+    words = (
+        f"--model {start} --output {tmp_path} --loss {loss} --data {data} --evaluate-on microworld:dev --batch-size 8"
+    )
+    words += f" --max-steps 2 --evaluate-every 1 --guide {start}"
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
+    PEERS.main()
+    assert -100 <= json.loads((tmp_path / "numbers.json").read_text())["validation"] <= 100
+    assert [step for step, _ in json.loads((tmp_path / "run.json").read_text())["history"]] == [1, 2]
+    before = load_file(start / "model.safetensors")
+    after = load_file(tmp_path / "model" / "model.safetensors")
+    assert any(not torch.equal(value, after[name]) for name, value in before.items() if name in after)
+    seen = read_seen(tmp_path / "model")
+    assert seen is not None
+    assert len(seen.trained_texts) > 8
+
+
+def test_tsdae_keeps_some_words() -> None:
+    import random
+
+    words = "a b c d e f g h i j".split()
+    kept = [PEERS._delete_words(words, random.Random(seed)).split() for seed in range(200)]
+    assert all(set(some) <= set(words) and some for some in kept)
+    assert 3 < sum(map(len, kept)) / len(kept) < 5  # 40 percent
