@@ -52,7 +52,7 @@ def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path
     os.kill(child.pid, signal.SIGKILL)
     with pytest.raises(NearfarError, match=r"One of the --processes died \(killed by signal 9\)\. It may have run out"):
         list(stream)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)
 
 
 def test_errors_of_a_worker_are_reported(tmp_path: Path) -> None:
