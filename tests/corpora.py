@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,11 +14,10 @@ import pyarrow.parquet
 import pytest
 from numpy.typing import NDArray
 
-import nearfar
 from nearfar.commands.encode.command import encode
+from tests.child_programs import environment
 from tests.tiny import save_tiny, sentences
 
-ROOT = Path(__file__).parents[1]
 ROWS, SHARD_ROWS, GROUP = 200, 23, 17
 """Numbers that do not divide each other: parts begin inside row groups and files."""
 ENDS = (0, 40, 41, 130, ROWS)
@@ -95,12 +93,6 @@ def manifest(folder: str | Path = "out") -> dict[str, Any]:
     """The manifest."""
     found: dict[str, Any] = json.loads((Path(folder) / "_manifest.json").read_text(encoding="utf-8"))
     return found
-
-
-def environment() -> dict[str, str]:
-    """The environment of a process that imports nearfar and the tests from here."""
-    places = [str(Path(nearfar.__file__).parents[1]), str(ROOT)]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(places), "OMP_NUM_THREADS": "1"}
 
 
 def start(folder: Path, *flags: str, output: str = "out") -> subprocess.Popen[bytes]:

@@ -1,9 +1,6 @@
 """nearfar.ray.Embed: batches of rows with a column of embeddings, by itself and in a pipeline of ray.data."""
 
 import importlib.util
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +9,8 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.ray import Embed
-from tests.corpora import TEXTS, environment, write_corpus
+from tests.child_programs import report_of
+from tests.corpora import TEXTS, write_corpus
 from tests.tiny import save_tiny
 
 BATCH = {"text": np.array(["a dog", "a cat runs", "a dog"], dtype=object), "id": np.arange(3)}
@@ -74,17 +72,8 @@ def test_what_cannot_be_embedded_is_refused(tiny: Path) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 def test_a_pipeline_of_ray_data(tmp_path: Path) -> None:
     write_corpus(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", PIPELINE, str(tmp_path / "tiny")],
-        env=environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-    found = sorted(json.loads(line.removeprefix("REPORT ")), key=lambda row: int(row[0].removeprefix("id-")))
+    report = report_of(PIPELINE, str(tmp_path / "tiny"), folder=tmp_path)
+    found = sorted(report, key=lambda row: int(row[0].removeprefix("id-")))
     assert [name for name, _ in found] == [f"id-{number}" for number in range(len(TEXTS))]
     expected = Encoder.from_pretrained(tmp_path / "tiny").encode(TEXTS, precision="fp32")
     np.testing.assert_allclose(np.array([vector for _, vector in found]), expected, atol=1e-5)

@@ -11,12 +11,9 @@ For files in and files out, ``nearfar encode --shard-rows`` does more: parts wit
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nearfar.types import NearfarError, Precision
-
-if TYPE_CHECKING:
-    pass
 
 
 class Embed:

@@ -1,7 +1,6 @@
 """Programs that run jobs in a process of their own, which tests kill."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -10,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-import nearfar
+from tests.child_programs import environment
 
-ROOT = Path(__file__).parents[2]
 PROGRAM = """
 import json, sys
 from nearfar.jobs import Job, JobStore, run_jobs
@@ -44,11 +42,10 @@ def start(
     """
     files = {name: str(folder / name) for name in ("cells", "ran", "pids", "mended")}
     settings = {**files, "jobs": jobs, "engine": engine, "pause": pause}
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
     command = [sys.executable, "-c", PROGRAM, json.dumps(settings)]
     if ignore_sigint:
         command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
-    return subprocess.Popen(command, env=environment, cwd=folder)
+    return subprocess.Popen(command, env=environment(), cwd=folder)
 
 
 def finish(program: subprocess.Popen[bytes]) -> None:

@@ -1,19 +1,16 @@
 """Jobs as tasks on a Ray of this machine, and what is said where Ray is missing or the cluster cannot be used."""
 
 import importlib.util
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-import nearfar
 from nearfar.jobs import Job, JobStore, Task, ray_machines, run_jobs
 from nearfar.types import NearfarError
+from tests.child_programs import output_of, report_of
 from tests.jobs.functions import HERE, contents, diamonds, job
-from tests.jobs.programs import ROOT
 
 INSTALLED = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 PROGRAM = """if True:
@@ -57,18 +54,7 @@ PROGRAM = """if True:
 @pytest.mark.long
 @INSTALLED
 def test_a_local_ray(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-    report = json.loads(line.removeprefix("REPORT "))
+    report = report_of(PROGRAM, folder=tmp_path)
     # One of two workers is killed by SIGKILL in a job: the same files as in this process.
     once = Job(f"{HERE}:dies", {"name": "once", "times": 1})
     assert [kind for kind, key in report["owned"]["kinds"] if key == once.key] == ["started", "retried", "finished"]
@@ -127,16 +113,8 @@ def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path)
         except NearfarError as error:
             print(error)
     """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
-    done = subprocess.run(
-        [sys.executable, "-c", script, address],
-        env=environment,
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.startswith(f"--ray-address {address}: no Ray cluster can be reached (")
+    printed = output_of(script, address, folder=tmp_path)
+    assert printed.startswith(f"--ray-address {address}: no Ray cluster can be reached (")
 
 
 def test_a_machine_that_does_not_see_the_store_runs_nothing(tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 """Workers on a Ray of this machine: they stay between jobs, are replaced when they die, and give up if none starts."""
 
 import importlib.util
-import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.corpora import environment
+from tests.child_programs import report_of
 
 INSTALLED = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 PROGRAM = """if True:
@@ -57,12 +54,7 @@ PROGRAM = """if True:
 @pytest.mark.long
 @INSTALLED
 def test_workers_on_a_local_ray(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
-    report = json.loads(line.removeprefix("REPORT "))
+    report = report_of(PROGRAM, folder=tmp_path)
     found = [(tmp_path / f"pid-{number}").read_text(encoding="utf-8").split() for number in range(6)]
     assert len({pid for pid, _ in found}) <= 2  # of the last run without errors, by two workers
     assert report["stay"]["kinds"].count("finished") == 6

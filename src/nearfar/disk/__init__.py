@@ -1,6 +1,12 @@
 """Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
 
-from nearfar.disk.checks import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.disk.checks import (
+    check_output_path,
+    check_writable_folder,
+    path_errors,
+    refuse_existing,
+    refuse_overwriting_inputs,
+)
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import CARD_MARK, model_of_run
@@ -18,6 +24,7 @@ __all__ = [
     "apply_umask",
     "check_new_folder",
     "check_output_path",
+    "check_writable_folder",
     "disk_errors",
     "flush",
     "flush_entries",

@@ -39,11 +39,21 @@ def check_output_path(file: Path, *, flag: str = "--output") -> None:
         raise NearfarError(f"{flag} {file}: is a folder; name a file.")
     if not file.parent.exists():
         raise NearfarError(f"{flag} {file}: the folder {file.parent} does not exist.")
-    if not file.parent.is_dir():
-        raise NearfarError(f"{flag} {file}: {file.parent} is a file, not a folder.")
-    if not os.access(file.parent, os.W_OK):
-        raise NearfarError(f"{flag} {file}: the folder {file.parent} is not writable; choose another folder.")
+    check_writable_folder(file.parent, file, flag=flag)
     file.with_name(file.name + ".partial").exists()  # the longest temporary name; raises if it is too long
+
+
+def check_writable_folder(folder: Path, given: object, *, flag: str = "--output") -> None:
+    """Raise an error if files cannot be created in ``folder``, or in the nearest folder above it that exists.
+
+    Raises:
+        NearfarError: that folder is a file, or not writable. The message names ``flag`` and its value ``given``.
+    """
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    if not existing.is_dir():
+        raise NearfarError(f"{flag} {given}: {existing} is a file, not a folder.")
+    if not os.access(existing, os.W_OK):
+        raise NearfarError(f"{flag} {given}: the folder {existing} is not writable; choose another folder.")
 
 
 @path_errors()

@@ -1,12 +1,11 @@
 """Output folders of one step: checked before the work, written aside, and renamed when they are complete."""
 
-import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from nearfar.disk.checks import path_errors
+from nearfar.disk.checks import check_writable_folder, path_errors
 from nearfar.disk.writing import apply_umask, disk_errors, flush_tree
 from nearfar.types import NearfarError
 
@@ -24,11 +23,7 @@ def check_new_folder(output: Path, *, flag: str = "--output") -> None:
         raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
     if not output.name or output.name == "..":
         raise NearfarError(f"{flag} {output}: name a new folder.")
-    parent = next(folder for folder in output.absolute().parents if folder.exists())
-    if not parent.is_dir():
-        raise NearfarError(f"{flag} {output}: {parent} is a file, not a folder.")
-    if not os.access(parent, os.W_OK):
-        raise NearfarError(f"{flag} {output}: the folder {parent} is not writable; choose another folder.")
+    check_writable_folder(output.absolute().parent, output, flag=flag)
 
 
 @contextmanager

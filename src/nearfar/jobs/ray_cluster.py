@@ -5,19 +5,11 @@ cluster must see the folder of the store under the same path.
 """
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from nearfar.jobs.engine import Outcome, Task
 from nearfar.jobs.process import GRACE_SECONDS
-from nearfar.jobs.ray_machines import (
-    check_machines,
-    environment_of_workers,
-    first_line,
-    import_ray,
-    initialise,
-    perform_remotely,
-)
+from nearfar.jobs.ray_machines import Connection, first_line, perform_remotely
 from nearfar.jobs.scratch import Store
 from nearfar.types import NearfarError
 
@@ -28,40 +20,26 @@ CLUSTER_SLOTS = 1000
 class RayEngine:
     """Performs tasks on Ray, each with ``threads`` CPUs, and with a GPU if the job uses ``gpu``.
 
-    Without ``address``, a Ray is started on this machine with ``workers`` times ``threads`` CPUs, and stopped at the
-    end. A Ray that this process has already initialised is used, and left running.
-
     Raises:
-        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs, or a
-            machine of it does not see the store.
+        NearfarError: as :class:`nearfar.jobs.ray_machines.Connection`, which starts and stops Ray.
     """
 
     def __init__(self, store: Store, *, workers: int, threads: int, address: str | None) -> None:
-        self._ray = import_ray()
-        self._threads = threads
+        self._connection = Connection(store.root, workers=workers, threads=threads, address=address)
+        self._ray = self._connection.ray
         self._running: dict[Any, str] = {}
         """Ray's reference of a task -> the key of its job."""
         self.slots = workers if address is None else CLUSTER_SLOTS
-        self._token = ""
-        self._owns_ray = not self._ray.is_initialized()
-        if self._owns_ray:
-            initialise(self._ray, address, workers * threads)
         self._remote = self._ray.remote(num_cpus=threads, max_retries=0)(perform_remotely)
-        self._environment = environment_of_workers(threads)
-        try:
-            self._token = check_machines(self._ray, threads, store.root)
-        except BaseException:
-            self.close()
-            raise
 
     def submit(self, task: Task, *, uses: str | None) -> None:
         """Give the task to Ray."""
-        ray = self._ray
         gpus = 1 if uses == "gpu" else 0
-        if gpus and not ray.cluster_resources().get("GPU"):
+        if gpus and not self._connection.has_gpu():
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        self._running[remote.remote(task.to_json(), self._token, self._environment, sys.path)] = task.key
+        shared = self._connection
+        self._running[remote.remote(task.to_json(), shared.token, shared.environment, sys.path)] = task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Wait until a task has ended."""
@@ -88,11 +66,8 @@ class RayEngine:
                     self._ray.cancel(reference, force=False)
                 _, pending = self._ray.wait(pending, num_returns=len(pending), timeout=GRACE_SECONDS)
         finally:  # also after a second Ctrl-C
-            if self._owns_ray:
-                self._ray.shutdown()  # which kills the tasks of a Ray on this machine
-            elif self._ray.is_initialized():
+            if not self._connection.owned and self._ray.is_initialized():
                 for reference in pending:
                     self._ray.cancel(reference, force=True)
             self._running = {}
-            if self._token:
-                Path(self._token).unlink(missing_ok=True)
+            self._connection.close()

@@ -1,4 +1,4 @@
-"""What the engines of Ray share: starting Ray, checking that its machines see a folder, performing a task there.
+"""What the engines of Ray share: connecting to Ray, checking that its machines see a folder, performing a task there.
 
 Only the description of a job goes through Ray: function, settings and paths.
 """
@@ -30,6 +30,44 @@ OBJECT_STORE_BYTES = 100 * 2**20
 """Size of Ray's object store on this machine; descriptions of jobs are small."""
 _FORWARDED = ("NEARFAR_", "HF_HUB_OFFLINE")
 """Beginnings of the names of environment variables that the workers get."""
+
+
+class Connection:
+    """A Ray whose machines see the folder of a store, for the time of an engine.
+
+    Without ``address``, a Ray is started on this machine with ``workers`` times ``threads`` CPUs, and stopped at the
+    end. A Ray that this process has already initialised is used, and left running.
+
+    Raises:
+        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs, or a
+            machine of it does not see the folder ``root``.
+    """
+
+    def __init__(self, root: Path | None, *, workers: int, threads: int, address: str | None) -> None:
+        self.ray = import_ray()
+        self.environment = environment_of_workers(threads)
+        self.token = ""
+        """See :func:`check_machines`."""
+        self.owned = not self.ray.is_initialized()
+        """Whether Ray was initialised here."""
+        if self.owned:
+            initialise(self.ray, address, workers * threads)
+        try:
+            self.token = check_machines(self.ray, threads, root)
+        except BaseException:
+            self.close()
+            raise
+
+    def has_gpu(self) -> bool:
+        """Whether a machine of the cluster has a GPU."""
+        return bool(self.ray.cluster_resources().get("GPU"))
+
+    def close(self) -> None:
+        """Stop Ray, or leave the cluster, if it was initialised here; Ray on this machine then kills what runs."""
+        if self.owned:
+            self.ray.shutdown()
+        if self.token:
+            Path(self.token).unlink(missing_ok=True)
 
 
 def import_ray() -> Any:

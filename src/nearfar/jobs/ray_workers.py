@@ -2,18 +2,10 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from nearfar.jobs.engine import Outcome, Task
-from nearfar.jobs.ray_machines import (
-    check_machines,
-    environment_of_workers,
-    first_line,
-    import_ray,
-    initialise,
-    perform_remotely,
-)
+from nearfar.jobs.ray_machines import Connection, first_line, perform_remotely
 from nearfar.jobs.scratch import Store
 from nearfar.types import NearfarError
 
@@ -37,33 +29,28 @@ class _Worker:
 class RayWorkers:
     """Performs tasks in ``workers`` actors, each with ``threads`` CPUs and ``gpus`` GPUs.
 
-    Without ``address``, a Ray is started on this machine, and stopped at the end. A Ray that this process has already
-    initialised is used, and left running. An actor takes tasks when it runs, so a cluster that grows later is used
-    then, and one that has too few CPUs for all workers uses some of them. An actor that dies is replaced.
+    An actor takes tasks when it runs, so a cluster that grows later is used then, and one that has too few CPUs for all
+    workers uses some of them. An actor that dies is replaced.
 
     Raises:
-        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs or
-            ``gpus`` GPUs, or a machine of it does not see the folder of the store.
+        NearfarError: as :class:`nearfar.jobs.ray_machines.Connection`, which starts and stops Ray; ``gpus`` is not 0,
+            and no machine has a GPU; or the actors die when they start.
     """
 
     def __init__(
         self, store: Store, *, workers: int, threads: int = 1, gpus: int = 0, address: str | None = None
     ) -> None:
-        self._ray = import_ray()
+        self._connection = Connection(store.root, workers=workers, threads=threads, address=address)
+        self._ray = self._connection.ray
         self._tasks: dict[Any, tuple[Any, str]] = {}
         """Ray's reference of a task -> its actor, and the key of its job."""
         self._starting: dict[Any, Any] = {}
         """Ray's reference of an actor's first answer -> the actor."""
         self._idle: list[Any] = []
-        self._failed_starts, self._token = 0, ""
-        self._owns_ray = not self._ray.is_initialized()
-        if self._owns_ray:
-            initialise(self._ray, address, workers * threads)
+        self._failed_starts = 0
         self._actor = self._ray.remote(num_cpus=threads, num_gpus=gpus, max_restarts=0)(_Worker)
-        self._environment = environment_of_workers(threads)
         try:
-            self._token = check_machines(self._ray, threads, store.root)
-            if gpus and not self._ray.cluster_resources().get("GPU"):
+            if gpus and not self._connection.has_gpu():
                 raise NearfarError("--device cuda with --engine ray: no machine of the cluster has a GPU.")
             for _ in range(workers):
                 self._start()
@@ -80,7 +67,8 @@ class RayWorkers:
     def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
         """Give the task to an idle actor."""
         actor = self._idle.pop()
-        reference = actor.perform.remote(task.to_json(), self._token, self._environment, sys.path)
+        shared = self._connection
+        reference = actor.perform.remote(task.to_json(), shared.token, shared.environment, sys.path)
         self._tasks[reference] = actor, task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
@@ -141,7 +129,4 @@ class RayWorkers:
                 for actor in actors:
                     self._ray.kill(actor)
         finally:
-            if self._owns_ray:
-                self._ray.shutdown()
-            if self._token:
-                Path(self._token).unlink(missing_ok=True)
+            self._connection.close()

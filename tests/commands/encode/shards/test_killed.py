@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.corpora import ROWS, SHARD_ROWS, contents, encoded, environment, part_files, read_parts, start, write_corpus
+from tests.child_programs import environment
+from tests.corpora import ROWS, SHARD_ROWS, contents, encoded, part_files, read_parts, start, write_corpus
 from tests.jobs.programs import children, is_alive, wait_until
 
 pytestmark = [

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -22,7 +22,7 @@ from nearfar.commands.encode.shards.addresses import (
     protocol,
     remote_errors,
 )
-from nearfar.disk import FolderBusyError, disk_errors, flush, folder_lock, path_errors
+from nearfar.disk import FolderBusyError, check_writable_folder, disk_errors, flush, folder_lock, path_errors
 from nearfar.types import NearfarError
 
 OWN = "_nearfar"
@@ -258,16 +258,13 @@ def lock(folder: OutputFolder) -> Iterator[bool]:
     if folder.shared is None:
         yield True
         return
-    held = folder_lock(folder.shared / OWN)
-    try:
-        held.__enter__()
-    except FolderBusyError:
-        yield False
-        return
-    try:
-        yield True
-    finally:
-        held.__exit__(None, None, None)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(folder_lock(folder.shared / OWN))
+        except FolderBusyError:
+            yield False
+        else:
+            yield True
 
 
 def check_folder(folder: OutputFolder, given: str) -> None:
@@ -281,8 +278,4 @@ def check_folder(folder: OutputFolder, given: str) -> None:
     path = folder.shared
     if path.exists() and not path.is_dir():
         raise NearfarError(f"--output {given}: is a file; name a folder for the parts.")
-    existing = next(parent for parent in (path, *path.parents) if parent.exists())
-    if not existing.is_dir():
-        raise NearfarError(f"--output {given}: {existing} is a file, not a folder.")
-    if not os.access(existing, os.W_OK):
-        raise NearfarError(f"--output {given}: the folder {existing} is not writable; choose another folder.")
+    check_writable_folder(path, given)

@@ -162,11 +162,11 @@ def _codes(settings: Mapping[str, Any], dim: int, output: OutputFolder) -> tuple
         return (lambda vectors: vectors.astype(dtype, copy=False)), dtype, dim
     if kind == "binary":
         return (lambda vectors: quantize(vectors, "binary")), "uint8", -(-dim // 8)
-    ranges = read_part_ranges(output)
+    ranges = _read_ranges(output)
     return (lambda vectors: quantize(vectors, "int8", ranges)), "int8", dim
 
 
-def read_part_ranges(output: OutputFolder) -> NDArray[np.float32]:
+def _read_ranges(output: OutputFolder) -> NDArray[np.float32]:
     """The ranges of int8 codes of a run, float32 [2, dim].
 
     Raises:
