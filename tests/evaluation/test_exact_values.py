@@ -51,11 +51,14 @@ def test_correlations_of_any_scale(scale: float, shift: float) -> None:
         assert rounded == pytest.approx(expected, abs=1e-9)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("exponent", [-310, -160, -42, -30, -10, 0, 10, 30, 38, 160, 300])
+LENGTHS = [
+    *((np.float32, exponent) for exponent in (-42, -30, -10, 0, 10, 30, 38)),
+    *((np.float64, exponent) for exponent in (-310, -160, -42, -30, -10, 0, 10, 30, 38, 160, 300)),
+]
+
+
+@pytest.mark.parametrize(("dtype", "exponent"), LENGTHS)
 def test_cosines_of_vectors_of_every_length(dtype: type, exponent: int) -> None:
-    if dtype is np.float32 and not -45 < exponent < 39:
-        pytest.skip("beyond float32")
     rng = np.random.default_rng(1)
     a, b = rng.uniform(-0.5, 0.5, size=(2, 20, 6))
     a = (a * 10.0**exponent).astype(dtype)

@@ -73,6 +73,25 @@ def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:
     assert [one.spec for one in second_cell("nowhere/at/all").missing] == ["nowhere/at/all"]
 
 
+@pytest.mark.parametrize("second", ["simcse-unsup", "second.toml"])
+def test_the_default_data_of_a_second_objective_are_data_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(folder / "data"))
+    Path("second.toml").write_text('method = "simcse-unsup"\n', encoding="utf-8")
+    text = STUDY.replace('method = "distill", teacher = "TEACHER"', f'method = "simcse-unsup", second = "{second}"')
+    assert [one.spec for one in cell("", text).missing] == ["wiki1m"]
+    (folder / "data" / "text").mkdir(parents=True)
+    file = folder / "data" / "text" / "wiki1m_for_simcse.txt"
+    keys = set()
+    for line in ("one text", "another text"):
+        file.write_text(f"{line}\n", encoding="utf-8")
+        found = cell("", text)
+        assert not found.missing
+        keys.add(found.key)
+    assert len(keys) == 2
+
+
 def test_a_job_trains_with_a_teacher_that_has_moved(folder: Path) -> None:
     job = cell("teacher").last_training
     shutil.copytree("teacher", "moved")

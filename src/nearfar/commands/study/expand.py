@@ -275,21 +275,27 @@ def _keep_name(found: Source) -> Source:
 
 
 def _second(second: str) -> list[Source]:
-    """The file of a second objective, and the data that it names; nothing for the name of a method."""
+    """The file of a second objective, if it is one, and the data that it trains on."""
     if second in METHODS:
-        return []
+        return [find_source(spec) for spec in _default_data(METHODS[second])]
     file = find_source(second)
     if file.fingerprint is None:
         return [file]
     kind, _ = load_method(second)
     values = read_toml(second)
-    data = values.get("data", ())
+    data = values.get("data", _default_data(kind))
     models = [str(values[name]) for name, field in field_types(kind).items() if field.names_model and name in values]
     return [
         file,
         *(find_source(spec) for spec in ((data,) if isinstance(data, str) else data)),
         *map(find_model, models),
     ]
+
+
+def _default_data(kind: type[TrainConfig]) -> tuple[str, ...]:
+    """The data that a method trains on where none are named."""
+    found: Any = next(field.default for field in fields(kind) if field.name == "data")
+    return tuple(found)
 
 
 def _is_optional(config: Settings, name: str) -> bool:
