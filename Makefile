@@ -8,7 +8,7 @@ PYTHON_GPU ?= $(BIN)/python
 # Tests in several processes, a thread each; make test WORKERS= runs them in one.
 WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test quick check format bench test-gpu bench-gpu docs clean
+.PHONY: demo test quick check campaign format bench test-gpu bench-gpu docs clean
 
 demo: .venv/.done  ## the whole workflow on generated pairs, offline, in a few minutes
 	$(BIN)/python -m nearfar demo --output demo
@@ -24,6 +24,9 @@ check: .venv/.done  ## what every commit must pass
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(WORKERS) --durations 10
+
+campaign: .venv/.done  ## kills, faults, malformed input, equality and load on every command, in about two hours
+	$(BIN)/python -m tests.campaign $(CAMPAIGN)
 
 format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff format .

@@ -1,0 +1,183 @@
+"""Runs the campaign: `python -m tests.campaign` or `make campaign`; a campaign that was stopped continues.
+
+python -m tests.campaign                        every part, about two hours on two cores
+python -m tests.campaign --minutes 3            as many cases as fit, each part in turn
+python -m tests.campaign kills --case "train scl"   the cases whose group or name contains these words
+python -m tests.campaign --state after          also writes tests/campaign/results/after.json and the page
+"""
+
+import argparse
+import json
+import shutil
+import tempfile
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from tests.campaign import page, shim
+from tests.campaign.case import PARTS, Case, SkipPartError, cases_of
+from tests.campaign.server import Server
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is recorded of a case. ``wrong`` is empty if all is well."""
+
+    part: str
+    group: str
+    name: str
+    wrong: str
+    seconds: float
+
+
+class Records:
+    """Outcomes in a file of JSON lines, one for each case that ended; a line that was cut off is ignored."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self.outcomes: list[Outcome] = []
+        for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
+            try:
+                self.outcomes.append(Outcome(**json.loads(line)))
+            except json.JSONDecodeError:
+                continue
+
+    def add(self, outcome: Outcome) -> None:
+        with self._lock:
+            self.outcomes.append(outcome)
+            with self._file.open("a", encoding="utf-8") as stream:
+                stream.write(json.dumps(asdict(outcome)) + "\n")
+
+
+def main() -> None:
+    """Run the cases that are not recorded yet, then print and write the counts."""
+    options = _options()
+    console = Console()
+    options.output.mkdir(parents=True, exist_ok=True)
+    records = Records(options.output / "outcomes.jsonl")
+    finished = {(outcome.part, outcome.name) for outcome in records.outcomes}
+    waiting: dict[str, deque[Case]] = {}
+    skipped: dict[str, str] = {}
+    for part in options.parts:
+        try:
+            cases = [one for one in cases_of(part, options.seed) if not options.case or _matches(one, options.case)]
+        except SkipPartError as reason:
+            skipped[part] = str(reason)
+            console.print(f"{part}: skipped, {reason}")
+            continue
+        waiting[part] = deque([one for one in cases if (part, one.name) not in finished][: options.cases])
+    if options.list:
+        for part, cases in waiting.items():
+            for case in cases:
+                console.print(f"{part}: {case.name}", markup=False, soft_wrap=True)
+        return
+    deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
+    try:
+        _run_all(waiting, records, options.output, options.workers, deadline, console)
+    except KeyboardInterrupt:
+        console.print("Stopped. The same command continues.")
+    chosen = [outcome for outcome in records.outcomes if outcome.part in options.parts]
+    console.print(page.table([asdict(outcome) for outcome in chosen], skipped))
+    for outcome in chosen:
+        if outcome.wrong:
+            console.print(f"{outcome.part}: {outcome.name}: {outcome.wrong}", markup=False, soft_wrap=True)
+    if options.state:
+        page.write_result(options.state, [asdict(outcome) for outcome in records.outcomes], skipped, options.seed)
+        page.write_page()
+    raise SystemExit(int(any(outcome.wrong for outcome in chosen)))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; by default all")
+    parser.add_argument("--output", type=Path, default=Path("runs/campaign"), help="folder of the records")
+    parser.add_argument("--minutes", type=float, help="stop to start cases after this time")
+    parser.add_argument("--cases", type=int, help="at most this number of cases of each part")
+    parser.add_argument("--case", help="only cases whose group or name contains this")
+    parser.add_argument("--seed", type=int, default=0, help="of all random choices")
+    parser.add_argument("--workers", type=int, default=2, help="cases in parallel")
+    parser.add_argument("--list", action="store_true", help="print the names of the cases, and run none")
+    parser.add_argument("--state", choices=page.STATES, help="write the result file of this state, and the page")
+    options = parser.parse_args()
+    unknown = sorted(set(options.parts) - set(PARTS))
+    if unknown:
+        parser.error(f"unknown part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    options.parts = options.parts or list(PARTS)
+    return options
+
+
+def _matches(case: Case, words: str) -> bool:
+    return words in case.group or words in case.name
+
+
+def _run_all(
+    waiting: dict[str, deque[Case]],
+    records: Records,
+    output: Path,
+    workers: int,
+    deadline: float | None,
+    console: Console,
+) -> None:
+    """Run the cases of all parts in turn, in threads that have a server each."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    lock, stop = threading.Lock(), threading.Event()
+    turns = _in_turn(waiting)
+    with Progress(*columns, console=console) as progress:
+        bar = progress.add_task("campaign", total=sum(map(len, waiting.values())))
+
+        def work() -> None:
+            with Server(preload=shim.library()) as server:
+                while not stop.is_set() and not (deadline and time.monotonic() > deadline):
+                    with lock:
+                        part, case = next(turns, (None, None))
+                    if part is None or case is None:
+                        return
+                    outcome = run_case(part, case, server, output / part)
+                    records.add(outcome)
+                    progress.advance(bar)
+                    if outcome.wrong:
+                        progress.console.print(f"{part}: {case.name}: {outcome.wrong}", markup=False, soft_wrap=True)
+
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
+        for thread in threads:
+            thread.start()
+        try:
+            while any(thread.is_alive() for thread in threads):
+                for thread in threads:
+                    thread.join(timeout=0.2)
+        finally:
+            stop.set()
+
+
+def _in_turn(waiting: dict[str, deque[Case]]) -> Iterator[tuple[str, Case]]:
+    """One case of each part in turn."""
+    while any(waiting.values()):
+        for part, cases in waiting.items():
+            if cases:
+                yield part, cases.popleft()
+
+
+def run_case(part: str, case: Case, server: Server, shared: Path) -> Outcome:
+    """Run a case in an empty folder, which is deleted if all is well."""
+    shared.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="case-", dir=shared))
+    started = time.monotonic()
+    try:
+        wrong = case.check(server, shared, folder)
+    except Exception as error:  # a defect of the check itself must not stop the campaign
+        wrong = f"the check failed: {error!r} at {traceback.format_tb(error.__traceback__)[-1].strip()}"
+    if not wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+    return Outcome(part, case.group, case.name, wrong, round(time.monotonic() - started, 3))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""A few cases of each part of the campaign; `make campaign` runs them all."""
+
+import os
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import shim
+from tests.campaign.__main__ import Records, run_case
+from tests.campaign.case import PARTS, Case, SkipPartError, cases_of
+from tests.campaign.server import Server
+
+pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
+SEED = 1
+COUNTS = {"kills": 24, "power": 12, "faults": 24, "inputs": 150, "equality": 8, "load": 2}
+"""Part -> number of cases, about half a minute each."""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(preload=shim.library()) as started:
+        yield started
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_first_cases(part: str, server: Server, tmp_path: Path) -> None:
+    try:
+        cases = list(islice(cases_of(part, SEED), COUNTS[part]))
+    except SkipPartError as reason:
+        pytest.skip(str(reason))
+    outcomes = [run_case(part, case, server, tmp_path) for case in cases]
+    assert [(one.name, one.wrong) for one in outcomes if one.wrong] == []
+    assert len(outcomes) == COUNTS[part]
+
+
+def test_a_case_that_fails_or_raises_is_recorded(tmp_path: Path, server: Server) -> None:
+    def raises(server: Server, shared: Path, folder: Path) -> str:
+        raise ValueError("no")
+
+    def fails(server: Server, shared: Path, folder: Path) -> str:
+        return server.command(["encode"], cwd=folder).last_line
+
+    wrong = run_case("kills", Case("group", "raises", raises), server, tmp_path / "shared")
+    assert "ValueError('no')" in wrong.wrong
+    wrong = run_case("kills", Case("group", "fails", fails), server, tmp_path / "shared")
+    assert wrong.wrong == "nearfar encode --help"
+    records = Records(tmp_path / "outcomes.jsonl")
+    records.add(wrong)
+    with (tmp_path / "outcomes.jsonl").open("a") as stream:
+        stream.write('{"part": "ki')
+    assert Records(tmp_path / "outcomes.jsonl").outcomes == [wrong]
+
+
+def test_a_server_reports_how_a_fork_ended(server: Server, tmp_path: Path) -> None:
+    done = server.command(["env"], cwd=tmp_path)
+    assert done.status == 0
+    assert "torch" in done.output
+    assert server.command(["no-such-verb"], cwd=tmp_path).status == 2
+    assert server.function("os:getcwd", {}, cwd=tmp_path).result == str(tmp_path.resolve())
+    assert server.function("os:abort", {}, cwd=tmp_path).status == -6
+    assert "ModuleNotFoundError" in server.function("nowhere:nothing", {}, cwd=tmp_path).output
