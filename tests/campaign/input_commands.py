@@ -14,7 +14,7 @@ from tests.campaign.server import Server
 from tests.invalid_input.tables import COMMANDS, argv_of
 
 FORMATS = ("tsv", "jsonl", "csv", "tsv.gz", "jsonl.gz")
-CASES_OF_READER, CASES_OF_ENCODE = 45, 150
+CASES_OF_READER, CASES_OF_ENCODE = 25, 120
 
 
 def cases(seed: int) -> Iterator[Case]:

@@ -198,7 +198,7 @@ def _cases_of(seed: int, group: str, base: list[str], flags: Sequence[Flag]) -> 
     for flag in flags:
         draw = Random(f"{seed} {group} {base[1]} {flag.name}")
         values = _values(flag)
-        for value in draw.sample(values, min(len(values), 7)):
+        for value in draw.sample(values, min(len(values), 4)):
             equals = draw.random() < 0.5 or value.startswith("-")
             words = [f"{flag.name}={value}"] if equals or flag.scalar is bool else [flag.name, value]
             refused = must_be_refused(flag, value)

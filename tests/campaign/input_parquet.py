@@ -50,7 +50,7 @@ KINDS = {"scored": ("sentence1", "sentence2", "score"), "labelled": ("text", "la
 
 def cases(seed: int) -> Iterator[Case]:
     """Cases of types and layouts, for each reader and each of its columns."""
-    for repeat in range(3):
+    for repeat in range(2):
         for door, columns in KINDS.items():
             for column in columns:
                 for kind in TYPES:
