@@ -281,7 +281,9 @@ def _json_at(change: Callable[[Any, Random], Any], *, inside: type | tuple[type,
                 inside is not object and isinstance(found, bool) and bool not in _types(inside)
             ):
                 places.append(path)
-        path = draw.choice(places or [()])
+        if not places:
+            return content
+        path = draw.choice(places)
         return json.dumps(_replace(document, path, lambda value: change(value, draw)), allow_nan=True).encode()
 
     return apply
