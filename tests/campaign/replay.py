@@ -21,7 +21,6 @@ import os
 import random
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Union
 
 from tests.campaign.trace import Call
 
@@ -60,8 +59,8 @@ class File:
             return self.content([(offset, w and b"\0" * len(w)) for offset, w in self.changes])
         kept = draw.choice([index for index, (_, written) in enumerate(self.changes) if written] or [0])
         offset, written = self.changes[kept]
-        torn = [(offset, written[: draw.randrange(len(written) + 1)])] if written else []
-        return self.content([*self.changes[:kept], *torn])
+        length = draw.randint(0, len(written or b""))
+        return self.content([*self.changes[:kept], *([(offset, written[:length])] if written and length else [])])
 
 
 @dataclass(eq=False)
@@ -79,12 +78,12 @@ class Folder:
     durable: dict[str, "Node"] = field(default_factory=dict)
 
 
-Node = Union[File, Link, Folder]
+Node = File | Link | Folder
 
 
 @dataclass(eq=False)
 class Change:
-    """A change of entries: (folder, name, node or None for a removal). A rename is one change of two entries or more."""
+    """A change of entries: (folder, name, node or None for a removal). A rename has two."""
 
     entries: list[tuple[Folder, str, Node | None]]
     durable: set[int] = field(default_factory=set)
@@ -180,6 +179,13 @@ class Disk:
         assert isinstance(root, Folder)
         new.root = root
         return new
+
+    def file_at(self, path: str) -> File | None:
+        """The file of this path now, or None if there is none."""
+        node: Node | None = self.root
+        for part in path.split("/"):
+            node = node.entries.get(part) if isinstance(node, Folder) else None
+        return node if isinstance(node, File) else None
 
     def write_to(self, folder: Path) -> None:
         """Write files, links and folders, as they are without a power loss."""

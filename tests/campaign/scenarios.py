@@ -1,10 +1,10 @@
 """Every command that writes, as a scenario: the start state, the flags, how to continue, and which results are compared.
 
-    scenario = SCENARIOS["train scl"]
-    start_state(scenario, server, shared, folder)       # a copy of its inputs, prepared once in ``shared``
-    done = run(scenario.arguments, server, folder)      # nearfar, in blocks of a few rows
-    expected = undisturbed(scenario, server, shared)    # results of a run without faults, computed once
-    assert results(scenario, folder) == expected
+scenario = SCENARIOS["train scl"]
+start_state(scenario, server, shared, folder)       # a copy of its inputs, prepared once in ``shared``
+done = run(scenario.arguments, server, folder)      # nearfar, in blocks of a few rows
+expected = undisturbed(scenario, server, shared)    # results of a run without faults, computed once
+assert results(scenario, folder) == expected
 """
 
 import importlib
@@ -288,7 +288,11 @@ def files_of(folder: Path) -> Iterator[Path]:
 
 def results(scenario: Scenario, folder: Path) -> dict[str, bytes]:
     """The files that the scenario writes, by their names, without what :func:`comparable` removes."""
-    found = {str(file.relative_to(folder)): file for pattern in scenario.written.split() for file in _matching(folder, pattern)}
+    found = {
+        str(file.relative_to(folder)): file
+        for pattern in scenario.written.split()
+        for file in _matching(folder, pattern)
+    }
     return {name: comparable(name, file.read_bytes()) for name, file in sorted(found.items())}
 
 
