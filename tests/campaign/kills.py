@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tests.campaign import shim
 from tests.campaign.case import Case, SkipPartError
-from tests.campaign.scenarios import SCENARIOS, Scenario, run, start_state
+from tests.campaign.scenario_runs import run, start_state
+from tests.campaign.scenarios import SCENARIOS, Scenario
 from tests.campaign.server import Server
 from tests.campaign.trace import settings
 from tests.campaign.undisturbed import continue_and_compare, damaged_results, undisturbed_run

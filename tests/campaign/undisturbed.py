@@ -8,7 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from tests.campaign.replay import Disk
-from tests.campaign.scenarios import Scenario, comparable, prepared, results, run, start_state
+from tests.campaign.scenario_runs import comparable, difference, prepared, results, run, start_state
+from tests.campaign.scenarios import Scenario
 from tests.campaign.server import Server
 from tests.campaign.trace import Call, read_log, settings
 
@@ -33,7 +34,7 @@ class Undisturbed:
     versions: Mapping[str, frozenset[bytes]]
 
     def draw(self, draw: random.Random) -> Call:
-        """A call that changes files: two thirds are flushes, renames and deletions, one third is writes and new files."""
+        """A call that changes files: two thirds flushes, renames, deletions, one third writes and new files."""
         kinds = COMMITS if draw.random() < 2 / 3 else CHANGES
         return draw.choice([call for call in self.calls if call.kind in kinds])
 
@@ -114,8 +115,7 @@ def continue_and_compare(scenario: Scenario, whole: Undisturbed, server: Server,
     if done.status != 0 and found != whole.results:
         return f"it cannot be continued (status {done.status}): {done.last_line}"
     if found != whole.results:
-        names = [name for name in {*found, *whole.results} if found.get(name) != whole.results.get(name)]
-        return f"results differ from the undisturbed run: {', '.join(sorted(names))}"
+        return f"results differ from the undisturbed run: {difference(found, whole.results)}"
     if paths_of(folder) != whole.paths:
         extra, missing = paths_of(folder) - whole.paths, whole.paths - paths_of(folder)
         return f"files are left: {', '.join(sorted(extra))}" if extra else f"missing: {', '.join(sorted(missing))}"
