@@ -77,8 +77,8 @@ ALL = [
     *map(_train, METHODS),
     _resumed(
         "train held-out rows",
-        "tiny triplets.tsv",
-        f"train --data triplets.tsv {TRAIN}".replace("--evaluate-on dev.tsv", "--ema 0.9"),
+        "tiny pairs.tsv",
+        f"train --data pairs.tsv {TRAIN}".replace("--evaluate-on dev.tsv", "--ema 0.9"),
         growing="out/metrics.jsonl",
     ),
     _resumed(
