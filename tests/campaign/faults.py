@@ -137,7 +137,7 @@ class State:
             return f"status {done.status} with a traceback: {last_lines(done)}"
         if done.status == 0:
             wrong = difference(found, self._expected)
-            return wrong and f"status 0, but {wrong}"
+            return wrong and f"status 0, but {wrong}; it printed: {last_lines(done)}"
         if done.status not in STATUSES:
             return f"status {done.status}: {last_lines(done)}"
         if not self._explains(last_lines(done), {*found, *self._before, *self._expected}):
@@ -159,7 +159,8 @@ class State:
 
     def _explains(self, message: str, names: set[str]) -> bool:
         message = message.replace(f"nearfar {self._scenario.arguments}", "")  # which names all files
-        return "out of memory" in message or names_a_file(message, names)
+        others = ("out of memory", "too many open files")  # no fault of a file
+        return any(other in message.lower() for other in others) or names_a_file(message, names)
 
 
 def last_lines(done: Done) -> str:
