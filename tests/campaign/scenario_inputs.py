@@ -37,7 +37,7 @@ def write_inputs(folder: str) -> None:
     from tests.commands.get_data.downloads import classification, write_folder
     from tests.encoder.tiny_pairs import save_tiny_for_pairs
     from tests.method_configs import write_data
-    from tests.tiny import save_tiny, sentences, write_colours
+    from tests.tiny import save_tiny, sentences, write_anchors, write_colours
     from tests.tiny_seq2seq import save_tiny_seq2seq
 
     root = write_data(Path(folder), rows=31)  # tiny, noisy, teacher, dev.tsv, and the files of DATA
@@ -47,6 +47,7 @@ def write_inputs(folder: str) -> None:
     save_tiny_for_pairs(root / "pairs-model")
     for seed, name in enumerate(("forward", "backward")):
         save_tiny_seq2seq(root / name, seed=seed)
+    write_anchors(root / "pairs.tsv", 120)
     write_colours(root / "colours.tsv")
     (root / "study.toml").write_text(_STUDY, encoding="utf-8")
     texts = sentences(60, seed=5, longest=9)

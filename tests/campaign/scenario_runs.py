@@ -18,7 +18,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatch
 from functools import partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from tests.campaign import scenario_inputs
 from tests.campaign.scenarios import Scenario
@@ -34,19 +34,30 @@ SMALL = {
 }
 """``module:constant`` -> the value in :func:`run`, so that a command saves its work several times on a few rows."""
 ENCODE_BLOCK = 12
-_CLOCKS = "date|first_date|last_date|seconds|items_per_second|updates_per_second|generation|mtime_ns|inode"
+_CLOCKS = (
+    "date|first_date|last_date|seconds|items_per_second|updates_per_second|texts_per_second|generation|mtime_ns|inode|"
+    "commit"
+)
 _VARYING = (
-    (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+)'.encode()), rb'"\1": VARIES'),
+    (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+|null)'.encode()), rb'"\1": VARIES'),
+    (re.compile(rb"(?m)^(\| (?:nearfar|onnx|openvino) .*\|) [\d,]+ \|$"), rb"\1 SPEED |"),
+    (re.compile(rb", commit [0-9a-f]{40}(-dirty)?"), b""),
     (re.compile(rb"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"), b"DATE"),
-    (re.compile(rb"\b[\d.]+ updates per second"), b"SPEED updates per second"),
+    (re.compile(rb"\b[\d.]+ updates per second|training took [\d.,]+ seconds"), b"SPEED"),
     (re.compile(rb'"/[^"]*/(?=out/cells/|parts/|table\.tsv")'), b'"FOLDER/'),
     (re.compile(rb'(?m)^  "resume": (true|false)'), b'  "resume": VARIES'),
 )
-"""What differs between two runs: clocks, absolute paths, an input's inode, an index's random name, ``--resume``."""
+"""What differs between two runs: clocks, absolute paths, an input's inode, an index's random name, ``--resume``; the
+commit, which is not known if git cannot be started."""
 
 
-def nearfar(arguments: Sequence[str]) -> None:
-    """Run a command in blocks of a few rows; called in a fork of the server."""
+def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:
+    """Run a command in blocks of a few rows; called in a fork of the server.
+
+    ``descriptors``: number of files that it can have open at a time, besides those that are open already.
+    """
+    import resource
+
     from nearfar.cli import main
     from nearfar.commands.encode import command
     from nearfar.commands.encode.shards import command as shards
@@ -58,12 +69,23 @@ def nearfar(arguments: Sequence[str]) -> None:
         setattr(found, name, value)
     command.BLOCK = shards.BLOCK = ENCODE_BLOCK
     command.encode = partial(command.encode, block=ENCODE_BLOCK)
+    if descriptors is not None:
+        limit = max(map(int, os.listdir("/proc/self/fd"))) + 1 + descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
     raise SystemExit(main(list(arguments)))
 
 
-def run(arguments: str, server: Server, folder: Path, shim: Mapping[str, str] | None = None) -> Done:
-    """Run nearfar in ``folder`` in blocks of a few rows."""
-    return server.function(f"{__name__}:nearfar", {"arguments": arguments.split()}, cwd=folder, shim=shim)
+def run(
+    arguments: str,
+    server: Server,
+    folder: Path,
+    shim: Mapping[str, str] | None = None,
+    *,
+    descriptors: int | None = None,
+) -> Done:
+    """Run nearfar in ``folder`` in blocks of a few rows; see :func:`nearfar`."""
+    options = {"arguments": arguments.split(), "descriptors": descriptors}
+    return server.function(f"{__name__}:nearfar", options, cwd=folder, shim=shim)
 
 
 _locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
@@ -109,7 +131,7 @@ _whole: dict[tuple[Path, str], dict[str, bytes]] = {}
 
 
 def undisturbed(scenario: Scenario, server: Server, shared: Path) -> dict[str, bytes]:
-    """The results of a run without faults."""
+    """All files of a run without faults; see :func:`contents`."""
     key = (shared, scenario.name)
     with _locks[f"whole {key}"]:
         if key not in _whole:
@@ -117,7 +139,7 @@ def undisturbed(scenario: Scenario, server: Server, shared: Path) -> dict[str, b
             with tempfile.TemporaryDirectory(prefix="whole-", dir=shared) as name:
                 start_state(scenario, server, shared, Path(name))
                 _succeed(scenario.arguments, server, Path(name))
-                _whole[key] = results(scenario, Path(name))
+                _whole[key] = contents(Path(name))
     return _whole[key]
 
 
@@ -170,14 +192,14 @@ def half_written(
 ) -> str:
     """The files that have the name of an input or a result, but are neither the earlier nor the new version.
 
-    ``found``: results after a command failed or was killed. ``start``: of the start state. ``expected``: undisturbed.
+    ``found``: :func:`contents` after a command failed or was killed. ``start``: before it. ``expected``: undisturbed.
     """
     wrong = [name for name in start.keys() - found.keys() if name not in expected or start[name] == expected[name]]
     for name, content in found.items():
         versions = [one[name] for one in (start, expected) if name in one]
         if not versions or content in versions:
             continue
-        if not any(fnmatch(name, pattern) for pattern in scenario.growing.split()) or not _is_part(
+        if not any(PurePosixPath(name).match(pattern) for pattern in scenario.growing.split()) or not _is_part(
             name, content, versions[-1]
         ):
             wrong.append(name)
@@ -186,6 +208,8 @@ def half_written(
 
 def _is_part(name: str, content: bytes, whole: bytes) -> bool:
     """Whether a growing file is in a valid state: complete lines of the whole file, a JSON object, or another page."""
+    if not content:
+        return False
     if name.endswith((".tsv", ".jsonl")):
         return whole.startswith(content[: content.rfind(b"\n") + 1])
     if name.endswith(".json"):

@@ -13,6 +13,8 @@ TRAIN = (
     "--model tiny --evaluate-on dev.tsv --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 "
     "--learning-rate 1e-3 --output out"
 )
+RUN = "out/metrics.jsonl out/model/README.md"
+"""What grows in a run folder; the card of the model gets scores and settings at the end."""
 DATA = {
     "premise_column": "nli.tsv",
     "translation_column": "translated.tsv",
@@ -62,7 +64,7 @@ def _train(method: str) -> Scenario:
     if hasattr(kind, "teacher"):
         extra, inputs = " --teacher teacher", f"{inputs} teacher"
     arguments = f"train {method} --data {data} {TRAIN}{extra}"
-    return _resumed(f"train {method}", inputs, arguments, growing="out/metrics.jsonl")
+    return _resumed(f"train {method}", inputs, arguments, growing=RUN)
 
 
 def _resumed(name: str, inputs: str, arguments: str, **more: Any) -> Scenario:
@@ -77,18 +79,23 @@ ALL = [
     *map(_train, METHODS),
     _resumed(
         "train held-out rows",
-        "tiny triplets.tsv",
-        f"train --data triplets.tsv {TRAIN}".replace("--evaluate-on dev.tsv", "--ema 0.9"),
-        growing="out/metrics.jsonl",
+        "tiny pairs.tsv",
+        f"train --data pairs.tsv {TRAIN}".replace("--evaluate-on dev.tsv", "--ema 0.9"),
+        growing=RUN,
     ),
     _resumed(
         "finetune",
         "pairs-model colours.tsv",
         "finetune colours.tsv --model pairs-model --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 "
         "--validation-rows 15 --learning-rate 1e-3 --output out",
-        growing="out/metrics.jsonl",
+        growing=RUN,
     ),
-    Scenario("study", "tiny nli.tsv dev.tsv scored.tsv study.toml", STUDY, growing="out/*"),
+    Scenario(
+        "study",
+        "tiny nli.tsv dev.tsv scored.tsv study.toml",
+        STUDY,
+        growing="out/study.json out/page.md out/table.csv out/table.tex",
+    ),
     _resumed("encode npy", "tiny sentences.txt", f"{ENCODE} --input sentences.txt --output out.npy", written="out.npy"),
     _resumed(
         "encode jsonl to parquet",

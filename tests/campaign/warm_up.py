@@ -5,6 +5,7 @@ import pkgutil
 
 OTHERS = (
     "safetensors.numpy",
+    "tests.campaign.scenario_runs",
     "tomli_w",
     "transformers.models.bert.modeling_bert",
     "transformers.models.t5.modeling_t5",
@@ -15,7 +16,7 @@ LEFT_OUT = ("__main__", "mteb", "ray", "sentence_transformers", "sklearn")
 
 
 def import_all() -> None:
-    """Import every module of nearfar, and those parts of other packages that commands import by name."""
+    """Import every module of nearfar, the parts of other packages that commands import by name, and the scenarios."""
     import nearfar
 
     for module in pkgutil.walk_packages(nearfar.__path__, "nearfar."):
