@@ -49,14 +49,15 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 @contextmanager
 def _replacement(file: Path) -> Iterator[Path]:
-    """The path of a temporary file, which replaces ``file`` at the end of the block."""
+    """The path of a temporary file, which replaces ``file`` at the end of the block, also if the power fails then."""
     temporary = file.with_name(file.name + ".new")
     with disk_errors(file):
         try:
             fresh_file(temporary)
             yield temporary
-            flush(temporary)
+            _fsync(temporary, is_folder=False)
             temporary.replace(file)
+            flush_entries(file.parent)
         except OSError:
             with suppress(OSError):
                 temporary.unlink()
