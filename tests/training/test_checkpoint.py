@@ -1,5 +1,6 @@
 """A checkpoint restores everything exactly, and a failed write keeps the previous one."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from torch import nn
 from nearfar.disk import write_text
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.types import NearfarError
+from tests.flushes import assert_flushed_before, record_flushes
 
 
 def network(seed: int) -> dict[str, nn.Module]:
@@ -125,3 +127,42 @@ def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     modules = network(0)
     with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):
         Checkpoints(tmp_path / "file" / "run").save(Progress(), modules, optimiser_of(modules))
+
+
+def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:
+    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(Progress(step=step), modules, optimiser_of(modules))
+        (tmp_path / "checkpoint.old").mkdir()
+        (tmp_path / "checkpoint.old" / "weights.safetensors").write_bytes(b"")
+    checkpoints.save(Progress(step=3), modules, optimiser_of(modules))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    assert checkpoints.load(modules, optimiser_of(modules)).step == 3
+
+
+def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None:
+    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    (tmp_path / "best.new").mkdir()
+    (tmp_path / "best.new" / ".tmp123456").write_bytes(b"half")
+    checkpoints.save_best(modules)
+    assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
+    (tmp_path / "best.new").write_bytes(b"of an earlier version")
+    checkpoints.save_best(modules)
+    assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
+    for name in ("best.new", "checkpoint.new", "checkpoint.old", "checkpoint"):
+        (tmp_path / name).mkdir()
+    checkpoints.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
+def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("metrics.jsonl").write_text('{"step": 1}\n')
+    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    events = record_flushes(monkeypatch)
+    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    assert_flushed_before(events, Path("checkpoint"), ("checkpoint.new", "checkpoint"))
+    assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", "checkpoint.new", "checkpoint"))
+    checkpoints.save_best(modules)
+    assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
