@@ -84,6 +84,25 @@ def test_a_finished_run(config: SclConfig) -> None:
     assert read_input_fingerprints(path) == {"data": "0123"}
 
 
+def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(config: SclConfig) -> None:
+    path = start(config)
+    (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
+    for name in ("checkpoint", "checkpoint.old", "best.new", "teacher-1.npy.partial", "model"):
+        (path / name).mkdir()
+        (path / name / "file").write_text("")
+    for name in ("best.safetensors", "teacher-1.npy", "metrics.jsonl"):
+        (path / name).write_text("")
+    with RunFolder(config, Processes()) as folder:
+        assert folder.acquire(resume=True) == "finished"
+    assert {file.name for file in path.iterdir()} == {
+        "config.toml",
+        "second.toml",
+        "metrics.jsonl",
+        "model",
+        "run.json",
+    }
+
+
 def test_one_process_at_a_time(config: SclConfig) -> None:
     start(config)
     with RunFolder(config, Processes()) as folder:

@@ -6,6 +6,7 @@ moment: the folder then holds either no run (:data:`LEFTOVERS` at most) or a run
 """
 
 import json
+import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -83,6 +84,8 @@ class RunFolder(ExitStack):
         if self.path.is_dir():
             self._lock()
         state = self._check(resume=resume)
+        if state == "finished":
+            self._remove_leftovers()
         if state == "unfinished":
             self._check_parts()
             self.resumes = True
@@ -94,6 +97,16 @@ class RunFolder(ExitStack):
                     stacklevel=2,
                 )
         return state
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a run that was killed between run.json and its last deletion did not remove."""
+        from nearfar.training.checkpoint import Checkpoints
+
+        with disk_errors(self.path):
+            Checkpoints(self.path).clear()
+            for file in self.path.glob("teacher-*.npy*"):
+                shutil.rmtree(file) if file.is_dir() else file.unlink()
+        self.finish()
 
     def verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
         """Record an input and compare it with the one that the run started with, and with that of other processes.
