@@ -41,14 +41,17 @@ _CLOCKS = (
 _VARYING = (
     (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+|null)'.encode()), rb'"\1": VARIES'),
     (re.compile(rb"(?m)^(\| (?:nearfar|onnx|openvino) .*\|) [\d,]+ \|$"), rb"\1 SPEED |"),
-    (re.compile(rb", commit [0-9a-f]{40}(-dirty)?"), b""),
+    (re.compile(rb", commit (None|[0-9a-f]{40}(-dirty)?)"), b""),
+    (re.compile(rb'"commits": \{[^}]*\}'), b'"commits": VARIES'),
     (re.compile(rb"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"), b"DATE"),
     (re.compile(rb"\b[\d.]+ updates per second|training took [\d.,]+ seconds"), b"SPEED"),
     (re.compile(rb'"/[^"]*/(?=out/cells/|parts/|table\.tsv")'), b'"FOLDER/'),
     (re.compile(rb'(?m)^  "resume": (true|false)'), b'  "resume": VARIES'),
+    (re.compile(rb'"used": ?\[[^]]*\]'), b'"used": VARIES'),
 )
 """What differs between two runs: clocks, absolute paths, an input's inode, an index's random name, ``--resume``; the
-commit, which is not known if git cannot be started."""
+commit, which is not known if git cannot be started; and the kernels that the process used, since a process that only
+finishes a run needs fewer."""
 
 
 def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:

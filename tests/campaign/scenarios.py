@@ -94,7 +94,7 @@ ALL = [
         "study",
         "tiny nli.tsv dev.tsv scored.tsv study.toml",
         STUDY,
-        growing="out/study.json out/page.md out/table.csv out/table.tex",
+        growing="out/study.json out/page.md out/*.csv out/table.tex",
     ),
     _resumed("encode npy", "tiny sentences.txt", f"{ENCODE} --input sentences.txt --output out.npy", written="out.npy"),
     _resumed(

@@ -13,7 +13,16 @@ from nearfar.disk.model_folder import CARD_MARK, model_of_run
 from nearfar.disk.private import fresh_file, is_private, private_temporary_folder, refuse_planted
 from nearfar.disk.reading import read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
-from nearfar.disk.writing import apply_umask, disk_errors, flush, flush_entries, flush_tree, write_bytes, write_text
+from nearfar.disk.writing import (
+    apply_umask,
+    disk_errors,
+    flush,
+    flush_entries,
+    flush_tree,
+    remove,
+    write_bytes,
+    write_text,
+)
 
 __all__ = [
     "CARD_MARK",
@@ -42,6 +51,7 @@ __all__ = [
     "refuse_existing",
     "refuse_overwriting_inputs",
     "refuse_planted",
+    "remove",
     "write_bytes",
     "write_seen",
     "write_text",

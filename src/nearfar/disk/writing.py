@@ -1,6 +1,7 @@
 """Write files atomically: a file is replaced as a whole or left as it was, and is flushed to the disk."""
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -62,6 +63,23 @@ def _replacement(file: Path) -> Iterator[Path]:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a folder with everything in it, if it exists.
+
+    Raises:
+        NearfarError: it cannot be deleted.
+    """
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise NearfarError(
+            f"{path}: cannot be deleted ({error.strerror or error}). Run the command again, or delete it."
+        ) from error
 
 
 def flush(path: Path) -> None:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nearfar.disk import apply_umask, disk_errors, flush, flush_entries, read_json
+from nearfar.disk import apply_umask, disk_errors, flush, flush_entries, read_json, remove
 from nearfar.training.average import WeightAverage
 from nearfar.training.state import (
     MismatchError,
@@ -114,8 +114,7 @@ class Checkpoints:
         """
         fresh, old = self.latest.with_name("checkpoint.new"), self.latest.with_name("checkpoint.old")
         with disk_errors(self.latest):
-            for left in (fresh, old) if self.latest.exists() else (fresh,):
-                shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
             save_file(weights_of(modules), fresh / WEIGHTS)
             save_file(optimiser_state(modules, optimiser), fresh / OPTIMISER_STATE)
@@ -127,6 +126,7 @@ class Checkpoints:
             if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
                 flush(metrics)
             if self.latest.exists():
+                shutil.rmtree(old, ignore_errors=True)  # what an earlier call could not remove
                 self.latest.rename(old)
             fresh.rename(self.latest)
             flush_entries(self.latest.parent)
@@ -223,7 +223,7 @@ class Checkpoints:
         """Save the current weights as the best so far."""
         with disk_errors(self.best):
             fresh = self.best.with_name("best.new")  # a folder: safetensors writes to a file of a random name first
-            self._remove_best_leftovers()
+            remove(fresh)  # a file in earlier versions
             fresh.mkdir(parents=True)
             save_file(weights_of(modules), fresh / self.best.name)
             apply_umask(fresh)
@@ -242,12 +242,12 @@ class Checkpoints:
             load_weights(modules, load_file(self.best))
 
     def clear(self) -> None:
-        """Remove the checkpoint and the best weights, which a finished run does not need, and what a kill left."""
-        for name in ("checkpoint", "checkpoint.new", "checkpoint.old"):
-            shutil.rmtree(self.latest.with_name(name), ignore_errors=True)
-        self.best.unlink(missing_ok=True)
-        self._remove_best_leftovers()
+        """Remove the checkpoint and the best weights, which a finished run does not need.
 
-    def _remove_best_leftovers(self) -> None:
-        fresh = self.best.with_name("best.new")
-        fresh.unlink() if fresh.is_file() else shutil.rmtree(fresh, ignore_errors=True)  # a file in earlier versions
+        Raises:
+            NearfarError: a file cannot be deleted.
+        """
+        for path in (self.latest, self.best):
+            remove(path)
+            for ending in (".new", ".old"):
+                remove(path.with_suffix(ending))
