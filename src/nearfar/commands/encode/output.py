@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.array_file import format_bytes, npy_header, sync
 from nearfar.commands.encode.parquet import write_parquet
 from nearfar.config import flag
-from nearfar.disk import disk_errors, flush, folder_lock, read_json, write_text
+from nearfar.disk import FolderBusyError, disk_errors, flush, folder_lock, read_json, write_text
 from nearfar.encoder.precision import RECORDED_PRECISIONS
 from nearfar.types import NearfarError
 
@@ -266,6 +266,13 @@ def partial_folder(output: Path) -> Path:
 def ranges_file(output: Path) -> Path:
     """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
     return output.with_suffix(".ranges.npy")
+
+
+def remove_empty_partial(output: Path) -> None:
+    """Remove ``OUTPUT.partial`` if it is empty and not in use: what a run left that was killed just before its end."""
+    if partial_folder(output).is_dir():
+        with suppress(FolderBusyError), output_lock(output):
+            pass
 
 
 def is_unfinished(output: str | Path) -> bool:

@@ -15,7 +15,13 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.output import PartialOutput, is_unfinished, output_lock, partial_folder
+from nearfar.commands.encode.output import (
+    PartialOutput,
+    is_unfinished,
+    output_lock,
+    partial_folder,
+    remove_empty_partial,
+)
 from nearfar.config import flag
 from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_json, write_text
 from nearfar.encoder.finite import NotFiniteError
@@ -193,6 +199,7 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
     """
     main = next(iter(outputs.values()))
     if resume and not overwrite and main.exists() and not is_unfinished(main):
+        remove_empty_partial(main)
         raise NearfarError(
             f"{main}: is finished, there is nothing to resume. To make it again, give --overwrite instead of --resume."
         )
