@@ -8,6 +8,7 @@ runs without a fault: it ends with the results of the undisturbed run and leaves
 
 import random
 import re
+import shlex
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -73,6 +74,8 @@ def _calls(log: Path) -> list[Call]:
 
 def chosen(scenario: Scenario, calls: list[Call], draw: random.Random, number: int) -> tuple[Call, str]:
     """The call that fails in case ``number``, and its error: each kind of call and of error has its turn."""
+    written = {call.path for call in calls if call.kind in ("create", "write")}
+    calls = [call for call in calls if call.kind != "close" or call.path in written]  # others cannot fail
     pairs = [(kind, error) for kind in ERRORS for error in ERRORS[kind]]
     random.Random(scenario.name).shuffle(pairs)
     for turn in range(len(pairs)):
@@ -158,7 +161,9 @@ class State:
         return wrong and f"{last_lines(done)}; then, without a fault, {wrong}"
 
     def _explains(self, message: str, names: set[str]) -> bool:
-        message = message.replace(f"nearfar {self._scenario.arguments}", "")  # which names all files
+        message = message.replace(
+            f"nearfar {shlex.join(self._scenario.arguments.split())}", ""
+        )  # which names all files
         others = ("out of memory", "too many open files")  # no fault of a file
         return any(other in message.lower() for other in others) or names_a_file(message, names)
 
