@@ -47,9 +47,11 @@ _VARYING = (
     (re.compile(rb"\b[\d.]+ updates per second|training took [\d.,]+ seconds"), b"SPEED"),
     (re.compile(rb'"/[^"]*/(?=out/cells/|parts/|table\.tsv")'), b'"FOLDER/'),
     (re.compile(rb'(?m)^  "resume": (true|false)'), b'  "resume": VARIES'),
+    (re.compile(rb'"used": ?\[[^]]*\]'), b'"used": VARIES'),
 )
 """What differs between two runs: clocks, absolute paths, an input's inode, an index's random name, ``--resume``; the
-commit, which is not known if git cannot be started."""
+commit, which is not known if git cannot be started; and the kernels that the process used, since a process that only
+finishes a run needs fewer."""
 
 
 def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:
