@@ -14,7 +14,7 @@ is drawn:
 - *ordered* (ext4 with data=ordered): all entry changes are one sequence, of which the first ones are kept; each fsync
   makes all earlier ones durable. Content is drawn as above: blocks are allocated late.
 - the content of a file that was written since its last fsync is as of that fsync, or as if it was written up to some
-  byte, or has zeros in place of what was written, or is complete.
+  byte, or has zeros in place of what made it longer (and its old bytes elsewhere), or is complete.
 """
 
 import os
@@ -56,7 +56,8 @@ class File:
         if outcome == "durable":
             return self.durable
         if outcome == "zeros":
-            return self.content([(offset, w and b"\0" * len(w)) for offset, w in self.changes])
+            whole, kept = self.content(), self.content([change for change in self.changes if change[1] is None])
+            return kept[: len(whole)].ljust(len(whole), b"\0")
         kept = draw.choice([index for index, (_, written) in enumerate(self.changes) if written] or [0])
         offset, written = self.changes[kept]
         length = draw.randint(0, len(written or b""))
@@ -202,6 +203,7 @@ class Disk:
                 os.link(written[id(node)], path)
             else:
                 path.write_bytes(node.content())
+                os.utime(path, (1e9, 1e9))  # an input that is older than the run, as it was
                 written[id(node)] = path
 
         write(self.root, folder)

@@ -177,6 +177,8 @@ ALL = [
         "geometry",
         "tiny dev.tsv scored.tsv labelled.tsv",
         "geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out",
+        resume="geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out "
+        "--overwrite",  # as its message advises, if plots exist without their geometry.json
     ),
     Scenario(
         "geometry page", "tiny sentences.txt", "geometry tiny --texts sentences.txt --page out.html", written="out.html"
@@ -195,7 +197,7 @@ ALL = [
         "export tiny --format openvino --evaluate-on dev.tsv --output out",
         needs="openvino",
     ),
-    Scenario("get-data", "download", "get-data mr cr trec --source download --output out"),
+    Scenario("get-data", "download", "get-data mr cr trec --source download --output out", growing="out/sources.json"),
 ]
 SCENARIOS = {scenario.name: scenario for scenario in ALL if scenario.is_possible}
 """Name, also of the group of its cases -> scenario."""

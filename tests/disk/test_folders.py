@@ -5,9 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
-from nearfar.disk import new_folder, remove
+from nearfar.disk import disk_errors, new_folder, remove
 
 
 def fail(*_: object, **__: object) -> None:
@@ -37,3 +38,12 @@ def test_remove(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             remove(tmp_path / "folder")
     remove(tmp_path / "folder")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_tokenizer_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))
+    message = r"out: cannot be written \(No such file or directory \(os error 2\)\)"
+    with pytest.raises(NearfarError, match=message), disk_errors(Path("out")):
+        tokenizer.save(str(tmp_path / "missing" / "tokenizer.json"))
+    with pytest.raises(Exception, match="other"), disk_errors(Path("out")):
+        raise Exception("other")

@@ -20,12 +20,19 @@ def disk_errors(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except Exception as error:
+        if not isinstance(error, OSError | SafetensorError) and not _is_error_of_tokenizers(error):
+            raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise NearfarError(
             f"{path}: cannot be written ({reason}). The previous version is unchanged; free some space, or choose "
             "another path."
         ) from error
+
+
+def _is_error_of_tokenizers(error: Exception) -> bool:
+    """Whether the package tokenizers could not write a file, as in ``Exception("Permission denied (os error 13)")``."""
+    return type(error) is Exception and "(os error " in str(error)
 
 
 def write_text(file: Path, text: str) -> None:
