@@ -177,8 +177,8 @@ ALL = [
         "geometry",
         "tiny dev.tsv scored.tsv labelled.tsv",
         "geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out",
-        resume="geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out "
-        "--overwrite",  # as its message advises, if plots exist without their geometry.json
+        resume="geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out"
+        " --overwrite",  # as its message advises, if plots exist without their geometry.json
     ),
     Scenario(
         "geometry page", "tiny sentences.txt", "geometry tiny --texts sentences.txt --page out.html", written="out.html"
