@@ -23,7 +23,7 @@ from nearfar.training.processes import Processes, leave_process_group
 from tests.method_configs import config, write_data
 
 LOSS, GRADIENT = 1e-6, 1e-5
-"""Largest relative differences."""
+"""Largest relative differences in float32; of a loss below 1, absolute, as the rounding of its logits is not smaller."""
 FLOOR = 1e-2
 """A parameter whose gradient is smaller than this share of the largest one is compared with that share: the gradient of
 an attention key's bias, for example, is 0 up to rounding."""
@@ -146,9 +146,9 @@ def _step(loss: float, parameters: Mapping[str, torch.nn.Parameter]) -> Step:
     return Step(loss, {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None})
 
 
-def difference(found: Step, expected: Step, *, loss: float = LOSS, gradient: float = GRADIENT) -> str:
+def difference(found: Step, expected: Step) -> str:
     """What differs between two steps by more than rounding; empty if nothing does."""
-    if not abs(found.loss - expected.loss) <= loss * max(abs(expected.loss), 1e-2):
+    if not abs(found.loss - expected.loss) <= LOSS * max(abs(expected.loss), 1.0):
         return f"the loss is {found.loss!r}, not {expected.loss!r}"
     if found.gradients.keys() != expected.gradients.keys():
         names = sorted(found.gradients.keys() ^ expected.gradients.keys())
@@ -156,7 +156,7 @@ def difference(found: Step, expected: Step, *, loss: float = LOSS, gradient: flo
     largest = max(float(one.norm()) for one in expected.gradients.values())
     for name, one in expected.gradients.items():
         error = float((found.gradients[name] - one).norm()) / max(float(one.norm()), FLOOR * largest)
-        if not error <= gradient:
+        if not error <= GRADIENT:
             return f"the gradient of {name} differs by {error:.1e} of its length"
     return ""
 

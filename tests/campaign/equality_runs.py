@@ -124,4 +124,3 @@ def _record(file: Path) -> dict[str, Any]:
 
 def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
-

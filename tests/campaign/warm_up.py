@@ -9,6 +9,8 @@ OTHERS = (
     "tests.campaign.equality_gradients",
     "tests.campaign.equality_objectives",
     "tests.campaign.equality_runs",
+    "tests.campaign.load_growth",
+    "tests.campaign.load_processes",
     "tomli_w",
     *(
         f"transformers.models.{family}.modeling_{family}"
