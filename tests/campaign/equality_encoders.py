@@ -73,7 +73,7 @@ def ragged_equals_padded(shape: Mapping[str, Any], lengths: Sequence[int], pooli
     found = encoder(ids)
     plain = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager")
     expected = pooled_by_padding(plain, ids, pooling)
-    error = float((found - expected).abs().max())
+    error = float((found - expected).detach().abs().max())
     if not error <= EMBEDDING:
         return f"an embedding differs from that of the padded batch by {error:.1e} ({encoder.route})"
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0))

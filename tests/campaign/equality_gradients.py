@@ -23,7 +23,7 @@ from nearfar.training.processes import Processes, leave_process_group
 from tests.method_configs import config, write_data
 
 LOSS, GRADIENT = 1e-6, 1e-5
-"""Largest relative differences in float32; of a loss below 1, absolute, as the rounding of its logits is not smaller."""
+"""Largest relative differences; of a loss below 1, absolute, because the rounding of its logits is not smaller."""
 FLOOR = 1e-2
 """A parameter whose gradient is smaller than this share of the largest one is compared with that share: the gradient of
 an attention key's bias, for example, is 0 up to rounding."""

@@ -17,8 +17,8 @@ MEMORY = {
     "encode": (32_768, 131_072),
     "search": (32_768, 131_072),
     "mine": (32_768, 131_072),
-    "dedup": (4_096,),  # all pairs are compared
-    "evaluate": (8_192, 65_536),
+    "dedup": (16_384,),  # all pairs are compared
+    "evaluate": (65_536,),
 }
 """Verb -> numbers of lines; the memory is compared with that for 8 times as many."""
 HOUR = 3600
@@ -69,7 +69,7 @@ def _draw(name: str, seed: int) -> random.Random:
 def _case(group: str, name: str, function: str, given: dict[str, Any], *, campaign_only: bool = False) -> Case:
     """A case that calls a function of the modules ``load_*`` in a fork."""
 
-    def check(server: Server, shared: Path, folder: Path) -> str:  # noqa: ARG001
+    def check(server: Server, shared: Path, folder: Path) -> str:
         done = server.function(f"tests.campaign.load_{function}", given, cwd=folder, processor_seconds=HOUR)
         if done.status:
             return f"the computation ended with status {done.status}: {done.last_line}"

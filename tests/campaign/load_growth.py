@@ -21,7 +21,7 @@ from nearfar.jobs import Job, JobStore, run_jobs
 from nearfar.neighbours.index import FILES
 from nearfar.training.display import MetricsFile
 from tests.campaign.load_processes import nearfar
-from tests.tiny import save_tiny, sentences, write_pairs
+from tests.tiny import WORDS, save_tiny, sentences, write_pairs
 
 SLACK_MIB = 24.0
 """How much more memory the long input may take beside the bytes for each line: allocators keep what they free."""
@@ -34,24 +34,24 @@ and `dedup` hold the texts; `evaluate` holds both texts of a pair and their vect
 """
 STEP_TIME = 1.5
 """The last steps may take this times the processor time of early ones."""
-WORD = "dog"
 
 
 def write_lines(file: Path, count: int) -> Path:
-    """Short lines that are all different."""
+    """Short lines that are all different, of about as many vectors as lines."""
+    draw = random.Random(0)
     with file.open("w") as stream:
-        stream.writelines(f"{WORD} {number}\n" for number in range(count))
+        stream.writelines(f"{' '.join(draw.choices(WORDS, k=5))} {number}\n" for number in range(count))
     return file
 
 
 def write_tables(lines: int) -> None:
     """Write the inputs of :func:`memory_of` for a number of lines."""
     write_lines(Path("corpus.txt"), lines)
-    anchors = "".join(f"{WORD} {number}\tcat {number}\n" for number in range(64))
+    anchors = "".join(f"dog {number}\tcat {number}\n" for number in range(64))
     Path("anchors.tsv").write_text(f"anchor\tpositive\n{anchors}")
     with Path("pairs.tsv").open("w") as stream:
         stream.write("score\tsentence1\tsentence2\n")
-        stream.writelines(f"{number % 5}\t{WORD} {number}\tcat {number}\n" for number in range(lines))
+        stream.writelines(f"{number % 5}\tdog {number}\tcat {number}\n" for number in range(lines))
 
 
 MEMORY = {

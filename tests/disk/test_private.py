@@ -179,8 +179,8 @@ def test_a_file_that_another_process_writes(tmp_path: Path) -> None:
 
 def test_an_exclusive_file_replaces_links(tmp_path: Path) -> None:
     (tmp_path / "target").write_text("kept")
+    target = tmp_path / "target"
     for plant in (lambda: (tmp_path / "x").symlink_to("target"), lambda: (tmp_path / "x").hardlink_to(target)):
-        target = tmp_path / "target"
         (tmp_path / "x").unlink(missing_ok=True)
         plant()
         with exclusive_file(tmp_path / "x"):
