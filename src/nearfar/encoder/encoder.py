@@ -245,7 +245,7 @@ class Encoder(Prompts, nn.Module):
                     text = ordered[start + error.number]
                     raise NotFiniteError(texts.index(text), text) from None
         warn_truncated(truncated, len(ordered), self.max_length)
-        return vectors[[distinct[text] for text in texts]]
+        return vectors if len(ordered) == len(texts) else vectors[[distinct[text] for text in texts]]
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
