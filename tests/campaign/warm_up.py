@@ -11,6 +11,7 @@ OTHERS = (
     "tests.campaign.equality_runs",
     "tests.campaign.load_growth",
     "tests.campaign.load_processes",
+    "tests.campaign.scenario_runs",
     "tomli_w",
     *(
         f"transformers.models.{family}.modeling_{family}"
@@ -23,7 +24,7 @@ LEFT_OUT = ("__main__", "mteb", "ray", "sentence_transformers", "sklearn")
 
 
 def import_all() -> None:
-    """Import every module of nearfar, and those parts of other packages that commands import by name."""
+    """Import every module of nearfar, the parts of other packages that commands import by name, and the scenarios."""
     import nearfar
 
     for module in pkgutil.walk_packages(nearfar.__path__, "nearfar."):

@@ -1,5 +1,6 @@
 """A checkpoint restores everything exactly, and a failed write keeps the previous one."""
 
+import errno
 import resource
 from pathlib import Path
 
@@ -125,3 +126,38 @@ def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     modules = network(0)
     with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):
         Checkpoints(tmp_path / "file" / "run").save(Progress(), modules, optimiser_of(modules))
+
+
+def test_what_could_not_be_removed_does_not_stop_later_checkpoints(tmp_path: Path) -> None:
+    modules = network(0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    (tmp_path / "checkpoint.old").mkdir()
+    (tmp_path / "checkpoint.old" / "progress.json").write_text("{}")  # its deletion failed
+    checkpoints.save(Progress(step=2), modules, optimiser_of(modules))
+    assert checkpoints.load(modules, optimiser_of(modules)).step == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = network(0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(), modules, optimiser_of(modules))
+    checkpoints.save_best(modules)
+    for name in ("checkpoint.new", "checkpoint.old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "best.new").write_text("")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fail)
+        with pytest.raises(
+            NearfarError, match=r"best\.\w+: cannot be deleted \(Input/output error\)\. Run the command"
+        ):
+            checkpoints.clear()
+    checkpoints.clear()
+    assert list(tmp_path.iterdir()) == []

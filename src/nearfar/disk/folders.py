@@ -35,7 +35,9 @@ def new_folder(output: Path) -> Iterator[Path]:
     """
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{output.name}.", dir=output.parent, ignore_cleanup_errors=True
+        ) as temporary:
             fresh = Path(temporary, "folder")
             yield fresh
             apply_umask(fresh)

@@ -122,7 +122,8 @@ def _lock_fresh(file: Path, output: Path | None) -> int:
         with suppress(FileNotFoundError):
             status = file.lstat()
             own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
-            if not own or not os.access(file, os.R_OK | os.W_OK):
+            usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
+            if not own or not usable:  # nothing that another process of this user is writing
                 fresh_file(file)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:

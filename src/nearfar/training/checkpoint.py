@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nearfar.disk import apply_umask, disk_errors, flush, read_json
+from nearfar.disk import apply_umask, disk_errors, flush, read_json, remove
 from nearfar.training.average import WeightAverage
 from nearfar.training.state import (
     MismatchError,
@@ -123,6 +123,7 @@ class Checkpoints:
             apply_umask(fresh)
             flush(fresh)
             if self.latest.exists():
+                shutil.rmtree(old, ignore_errors=True)  # what an earlier call could not remove
                 self.latest.rename(old)
             fresh.rename(self.latest)
             shutil.rmtree(old, ignore_errors=True)
@@ -233,6 +234,12 @@ class Checkpoints:
             load_weights(modules, load_file(self.best))
 
     def clear(self) -> None:
-        """Remove the checkpoint and the best weights, which a finished run does not need."""
-        shutil.rmtree(self.latest, ignore_errors=True)
-        self.best.unlink(missing_ok=True)
+        """Remove the checkpoint and the best weights, which a finished run does not need.
+
+        Raises:
+            NearfarError: a file cannot be deleted.
+        """
+        for path in (self.latest, self.best):
+            remove(path)
+            for ending in (".new", ".old"):
+                remove(path.with_suffix(ending))
