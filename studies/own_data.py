@@ -1,4 +1,4 @@
-"""The road of docs/guides/own-data.md on three kinds of rows: each command as a user runs it, its time, and its result.
+"""The examples of docs/guides/own-data.md on three kinds of rows: each command as a user runs it, with time and result.
 
     python studies/own_data.py run       does what is missing from studies/results/own-data
     python studies/own_data.py report    fills the tables of the guide from the result files only
@@ -34,7 +34,7 @@ BASE = "sentence-transformers/all-MiniLM-L6-v2"
 Rows = list[dict[str, str]]
 
 
-class Road(NamedTuple):
+class Example(NamedTuple):
     """A file of rows, and what is done with it."""
 
     title: str
@@ -65,8 +65,8 @@ def _questions(rows: Rows) -> list[tuple[str, ...]]:
     return [("text", "label"), *((row["text"], row["label"]) for row in rows)]
 
 
-ROADS = {
-    "sick": Road(
+EXAMPLES = {
+    "sick": Example(
         "SICK, 4,500 NLI rows",
         "sts/SICK/train.tsv",
         _entailments,
@@ -76,10 +76,10 @@ ROADS = {
         "someone is making food",
         "label",
     ),
-    "trec": Road(
+    "trec": Example(
         "TREC, questions with a label", "senteval/TREC/train.tsv", _questions, "text", "questions.tsv", color_by="label"
     ),
-    "captions": Road(
+    "captions": Example(
         "flickr8k, two captions of each photo",
         "text/flickr8k_captions.tsv",
         _captions,
@@ -94,34 +94,34 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--roads", nargs="*", choices=ROADS, default=list(ROADS), help="by default all")
+    parser.add_argument("--examples", nargs="*", choices=EXAMPLES, default=list(EXAMPLES), help="by default all")
     options = parser.parse_args()
     if options.command == "run":
         RESULTS.mkdir(parents=True, exist_ok=True)
-        for name in options.roads:
+        for name in options.examples:
             if not file_of(name).exists():
-                write_text(file_of(name), json.dumps(_run(ROADS[name]), indent=1) + "\n")
+                write_text(file_of(name), json.dumps(_run(EXAMPLES[name]), indent=1) + "\n")
     report()
 
 
 def file_of(name: str) -> Path:
-    """Return the path of the result file of a road."""
-    return RESULTS / f"{name}.road.json"
+    """Return the path of the result file of an example."""
+    return RESULTS / f"{name}.commands.json"
 
 
-def _run(road: Road) -> dict[str, Any]:
+def _run(example: Example) -> dict[str, Any]:
     """Make the file, run all commands in a temporary folder, and return what they took and found."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
-        with (Path(os.environ["NEARFAR_DATA"]) / road.source).open(encoding="utf-8", newline="") as lines:
-            rows = road.make(list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)))
-        write_text(folder / road.file, "".join("\t".join(cells) + "\n" for cells in rows))
-        done = [_call(command, folder) for command in _commands(road)]
-        run = folder / "runs" / Path(road.file).stem
+        with (Path(os.environ["NEARFAR_DATA"]) / example.source).open(encoding="utf-8", newline="") as lines:
+            rows = example.make(list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)))
+        write_text(folder / example.file, "".join("\t".join(cells) + "\n" for cells in rows))
+        done = [_call(command, folder) for command in _commands(example)]
+        run = folder / "runs" / Path(example.file).stem
         info = load(run / "run.json")
         return {
             **provenance().to_dict(),
-            "file": {"name": road.file, "columns": list(rows[0]), "rows": len(rows) - 1},
+            "file": {"name": example.file, "columns": list(rows[0]), "rows": len(rows) - 1},
             "seed": info["config"]["seed"],
             "method": tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["method"],
             "commands": done,
@@ -130,18 +130,20 @@ def _run(road: Road) -> dict[str, Any]:
         }
 
 
-def _commands(road: Road) -> list[list[str]]:
-    run = f"runs/{Path(road.file).stem}"
+def _commands(example: Example) -> list[list[str]]:
+    run = f"runs/{Path(example.file).stem}"
     commands = [
-        ["train", "--data", road.file, *road.train, "--output", run],
+        ["train", "--data", example.file, *example.train, "--output", run],
         ["compare", run, BASE, "--held-out", "--output", "comparison.json"],
     ]
-    if road.query:
+    if example.query:
         model = f"{run}/model"
-        commands.append(["search", "--model", model, "--input", road.file, "--column", road.column, road.query])
-    color = ["--color-by", road.color_by] if road.color_by else []
+        commands.append(
+            ["search", "--model", model, "--input", example.file, "--column", example.column, example.query]
+        )
+    color = ["--color-by", example.color_by] if example.color_by else []
     page = [*color, "--texts-limit", "1000", "--page", "page.html"]
-    return [*commands, ["geometry", BASE, run, "--texts", road.file, "--column", road.column, *page]]
+    return [*commands, ["geometry", BASE, run, "--texts", example.file, "--column", example.column, *page]]
 
 
 def _call(command: Sequence[str], folder: Path) -> dict[str, Any]:
@@ -172,7 +174,7 @@ def report() -> None:
 
 def fill(text: str) -> str:
     """Replace each block ``<!-- NAME --> ... <!-- end of NAME -->`` by the generated lines of that name."""
-    found = {name: load(file_of(name)) for name in ROADS if file_of(name).exists()}
+    found = {name: load(file_of(name)) for name in EXAMPLES if file_of(name).exists()}
     for name, lines in (("result", _results(found)), ("time", _times(found)), ("provenance", _provenance(found))):
         opening, closing = f"<!-- {name} -->", f"<!-- end of {name} -->"
         before, opened, rest = text.partition(opening)
@@ -185,7 +187,7 @@ def fill(text: str) -> str:
 
 def _results(found: dict[str, dict[str, Any]]) -> list[str]:
     header = ["rows", "method", "measure x 100", "tested", "before", "after", "difference [95%]", "p"]
-    return table(header, [_result(ROADS[name].title, one) for name, one in found.items()])
+    return table(header, [_result(EXAMPLES[name].title, one) for name, one in found.items()])
 
 
 def _result(title: str, found: dict[str, Any]) -> list[str]:
@@ -199,8 +201,8 @@ def _result(title: str, found: dict[str, Any]) -> list[str]:
 def _times(found: dict[str, dict[str, Any]]) -> list[str]:
     rows = [
         [f"`{one['command']}`", f"{one['processor_seconds']:.0f}", f"{one['seconds']:.0f}"]
-        for road in found.values()
-        for one in road["commands"]
+        for example in found.values()
+        for one in example["commands"]
     ]
     return table(["command", "processor seconds", "seconds"], rows)
 

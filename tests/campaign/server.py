@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.campaign import warm_up
 from tests.child_programs import ROOT, environment
 
 MEMORY_GIB = 8
@@ -141,14 +142,7 @@ class Server:
 
 def _serve() -> None:
     """Answer requests, one line of JSON each, until the input ends."""
-    import nearfar.cli
-    import nearfar.commands.encode.command
-    import nearfar.commands.evaluate.command
-    import nearfar.commands.train.command  # noqa: F401  # what every command needs is imported once
-    from tests.campaign.warm_up import warm_up
-
-    warm_up()
-
+    warm_up.import_all()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)

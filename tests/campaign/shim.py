@@ -21,7 +21,7 @@ def library() -> Path | None:
     compiler = shutil.which("cc")
     if not sys.platform.startswith("linux") or compiler is None or not SOURCE.exists():
         return None
-    code = SOURCE.read_bytes()
+    code = b"".join(file.read_bytes() for file in (SOURCE, *sorted(SOURCE.parent.glob("shim_*.h"))))
     folder = Path(tempfile.gettempdir()) / f"nearfar-campaign-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     if folder.stat().st_uid != os.getuid():

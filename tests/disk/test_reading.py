@@ -1,11 +1,49 @@
-"""Files that nearfar wrote and somebody changed."""
+"""A failed read names the file, and so does a file that somebody changed."""
 
+import errno
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from nearfar import NearfarError
+from nearfar.commands.encode.output import PartialOutput, output_lock
+from nearfar.commands.encode.shards.folders import LocalFolder
+from nearfar.disk import read_errors
 from nearfar.disk.reading import read_json
-from nearfar.types import NearfarError
+
+
+def test_a_failed_read_names_the_file() -> None:
+    with pytest.raises(NearfarError, match=r"^a/b: cannot be read \(Input/output error\)\.$"), read_errors("a/b"):
+        raise OSError(errno.EIO, "Input/output error")  # as from read(), without a name
+    with pytest.raises(NearfarError, match=r"^x: cannot be read \(Error of a library\)\.$"), read_errors(Path("x")):
+        raise OSError("Error of a library")
+    with pytest.raises(ValueError, match="other"), read_errors("x"):
+        raise ValueError("other")
+
+
+def test_a_folder_of_parts_names_the_file_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = LocalFolder(str(tmp_path))
+    assert folder.read("plan.json") is None
+    (tmp_path / "plan.json").write_text("{}")
+    assert folder.read("plan.json") == b"{}"
+    (tmp_path / "folder").mkdir()  # a file that fails when it is opened or read
+    with pytest.raises(NearfarError, match="folder"):
+        folder.read("folder")
+    with pytest.raises(NearfarError, match="folder"):
+        folder.digest("folder")
+
+
+def test_vectors_that_are_shorter_than_recorded_are_damaged(tmp_path: Path) -> None:
+    vectors = np.arange(15, dtype=np.float32).reshape(5, 3)
+    with output_lock(tmp_path / "x.npy"):
+        partial = PartialOutput(tmp_path / "x.npy", (5, 3), "float32", {"texts": 5}, resume=False)
+    partial.write(0, vectors, distinct=5, cut=0)
+    assert np.array_equal(np.concatenate(list(partial.stored(2))), vectors)
+    file = tmp_path / "x.npy.partial" / "vectors.npy"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(NearfarError, match=r"vectors\.npy: is damaged\. Remove .*x\.npy\.partial to start again"):
+        list(partial.stored(2))
 
 
 @pytest.mark.parametrize("text", ['{"a": "x\\ud800y"}', '["\\uDC00"]', '{"\\udbff": 1}'])

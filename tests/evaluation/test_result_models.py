@@ -26,7 +26,7 @@ from tests.evaluation.report.cases import comparison, evaluation, geometry, row_
 SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 ROOT = Path(__file__).parents[2]
-OTHER_RECORDS = (".mine.json", ".road.json")  # what studies/mining.py and studies/own_data.py record of commands
+OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
 OLDER = ROOT / "tests" / "evaluation" / "older_results"
 """Files of earlier versions, evaluations cut to some of their tasks."""
 COMMITTED = sorted(

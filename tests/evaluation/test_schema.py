@@ -16,7 +16,7 @@ from tests.evaluation.report.cases import evaluation, geometry, training_record,
 from tests.json_schema import problem
 
 ROOT = Path(__file__).parents[2]
-OTHER_RECORDS = (".mine.json", ".road.json")  # what studies/mining.py and studies/own_data.py record of commands
+OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
 OLDER = ROOT / "tests" / "evaluation" / "older_results"
 """Files of earlier versions, evaluations cut to some of their tasks."""
 COMMITTED = sorted(

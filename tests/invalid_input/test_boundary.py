@@ -72,7 +72,7 @@ def log_path(result: CliResult) -> Path:
         (ValueError("one\ntwo\n  three"), "ValueError (one two three)"),
         (KeyError("name"), "KeyError ('name')"),
         (AssertionError(), "AssertionError: this"),
-        (PermissionError(errno.EACCES, "Permission denied", "some/file.tsv"), "some/file.tsv: PermissionError"),
+        (IsADirectoryError(errno.EISDIR, "Is a directory", "some/file.tsv"), "some/file.tsv: IsADirectoryError"),
         (FileNotFoundError(errno.ENOENT, "No such file or directory", b"a.tsv"), "a.tsv: FileNotFoundError"),
         (OSError(errno.EXDEV, "Invalid cross-device link", "a.tsv", None, "b.tsv"), "a.tsv: b.tsv: OSError"),
         (OSError("nameless"), "OSError (nameless)"),
@@ -179,6 +179,32 @@ def test_a_full_disk_is_not_a_bug(raise_in_command: Raise, folder: Path, number:
     result = run_cli(COMMAND)
     assert result.status == 2
     assert "x.npy: no space is left on the disk; free some, or write to another place." in result.err
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EIO, "Input/output error", "x.npy"), "x.npy: cannot be used (Input/output error); check the"),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "x.npy"),
+            "x.npy: cannot be used (Permission denied); check",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system"),
+            "a file: cannot be used (Read-only file system); check the disk",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "too many open files; raise the limit, as by ulimit -n 4096"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_failures_of_the_file_system_are_not_bugs(
+    raise_in_command: Raise, folder: Path, error: OSError, message: str
+) -> None:
+    raise_in_command(error)
+    result = run_cli(COMMAND)
+    assert result.status == 2
+    assert message in result.err
     assert not list(folder.iterdir())
 
 

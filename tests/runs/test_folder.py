@@ -84,6 +84,25 @@ def test_a_finished_run(config: SclConfig) -> None:
     assert read_input_fingerprints(path) == {"data": "0123"}
 
 
+def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(config: SclConfig) -> None:
+    path = start(config)
+    (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
+    for name in ("checkpoint", "checkpoint.old", "best.new", "model"):
+        (path / name).mkdir()
+        (path / name / "file").write_text("")
+    for name in ("best.safetensors", "metrics.jsonl"):
+        (path / name).write_text("")
+    with RunFolder(config, Processes()) as folder:
+        assert folder.acquire(resume=True) == "finished"
+    assert {file.name for file in path.iterdir()} == {
+        "config.toml",
+        "second.toml",
+        "metrics.jsonl",
+        "model",
+        "run.json",
+    }
+
+
 def test_one_process_at_a_time(config: SclConfig) -> None:
     start(config)
     with RunFolder(config, Processes()) as folder:
@@ -92,3 +111,13 @@ def test_one_process_at_a_time(config: SclConfig) -> None:
             second.acquire(resume=True)
     with RunFolder(config, Processes()) as again:
         assert again.acquire(resume=True) == "unfinished"
+
+
+def test_resuming_a_finished_run_removes_what_only_training_needs(config: SclConfig) -> None:
+    path = start(config)
+    (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
+    (path / "checkpoint").mkdir()  # as of a process that was killed after it wrote run.json
+    (path / "best.safetensors").write_text("")
+    with RunFolder(config, Processes()) as folder:
+        assert folder.acquire(resume=True) == "finished"
+    assert sorted(one.name for one in path.iterdir()) == ["config.toml", "run.json", "second.toml"]

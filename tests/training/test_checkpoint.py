@@ -1,5 +1,7 @@
 """A checkpoint restores everything exactly, and a failed write keeps the previous one."""
 
+import errno
+import os
 import resource
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from torch import nn
 from nearfar.disk import write_text
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.types import NearfarError
+from tests.flushes import assert_flushed_before, record_flushes
 
 
 def network(seed: int) -> dict[str, nn.Module]:
@@ -125,3 +128,77 @@ def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     modules = network(0)
     with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):
         Checkpoints(tmp_path / "file" / "run").save(Progress(), modules, optimiser_of(modules))
+
+
+def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:
+    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    for step in (1, 2):
+        checkpoints.save(Progress(step=step), modules, optimiser_of(modules))
+        (tmp_path / "checkpoint.old").mkdir()
+        (tmp_path / "checkpoint.old" / "weights.safetensors").write_bytes(b"")
+    checkpoints.save(Progress(step=3), modules, optimiser_of(modules))
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    assert checkpoints.load(modules, optimiser_of(modules)).step == 3
+
+
+def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None:
+    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    (tmp_path / "best.new").mkdir()
+    (tmp_path / "best.new" / ".tmp123456").write_bytes(b"half")
+    checkpoints.save_best(modules)
+    assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
+    (tmp_path / "best.new").write_bytes(b"of an earlier version")
+    checkpoints.save_best(modules)
+    assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
+    for name in ("best.new", "checkpoint.new", "checkpoint.old", "checkpoint"):
+        (tmp_path / name).mkdir()
+    checkpoints.clear()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
+def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("metrics.jsonl").write_text('{"step": 1}\n')
+    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    events = record_flushes(monkeypatch)
+    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    assert_flushed_before(events, Path("checkpoint"), ("checkpoint.new", "checkpoint"))
+    assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", "checkpoint.new", "checkpoint"))
+    checkpoints.save_best(modules)
+    assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
+
+
+def test_what_could_not_be_removed_does_not_stop_later_checkpoints(tmp_path: Path) -> None:
+    modules = network(0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    (tmp_path / "checkpoint.old").mkdir()
+    (tmp_path / "checkpoint.old" / "progress.json").write_text("{}")  # its deletion failed
+    checkpoints.save(Progress(step=2), modules, optimiser_of(modules))
+    assert checkpoints.load(modules, optimiser_of(modules)).step == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modules = network(0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(), modules, optimiser_of(modules))
+    checkpoints.save_best(modules)
+    for name in ("checkpoint.new", "checkpoint.old"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "best.new").write_text("")
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", fail)
+        with pytest.raises(
+            NearfarError, match=r"best\.\w+: cannot be deleted \(Input/output error\)\. Run the command"
+        ):
+            checkpoints.clear()
+    checkpoints.clear()
+    assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from nearfar.runtime.versions import package_version
 
 EXIT_FAULT, EXIT_PIPE_CLOSED = 70, 141
+_DISK_ERRORS = (errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENXIO)
+"""What a disk or a network file system can answer at any time."""
 MAX_MESSAGE_CHARS = 300
 PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy", "tyro")
 
@@ -29,6 +31,11 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         _discard_unwritable_output()
         return 2, f"{command}: {about}no space is left on the disk; free some, or write to another place."
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return 2, f"{command}: {about}too many open files; raise the limit, as by ulimit -n 4096, and try again."
+    if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        reason = f"{about or 'a file: '}cannot be used ({error.strerror})"
+        return 2, f"{command}: {reason}; check the disk and the permissions."
     if _is_out_of_memory(error):
         return 2, f"{command}: out of memory; {_memory_advice(argv)}."
     if os.environ.get("NEARFAR_DEBUG") == "1":

@@ -81,7 +81,6 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
             is not UTF-8. The message names file and line.
 
     """
-    check_file(path)
     for number, line in _lines(path):
         if keep_blank or line.strip():
             yield Location(str(path), number), line.removesuffix("\n").removesuffix("\r")
@@ -130,6 +129,7 @@ def extension(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    check_file(path)  # opening a pipe would wait for its writer
     # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:

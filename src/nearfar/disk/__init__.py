@@ -10,10 +10,19 @@ from nearfar.disk.checks import (
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import CARD_MARK, model_of_run
-from nearfar.disk.private import fresh_file, is_private, private_temporary_folder, refuse_planted
-from nearfar.disk.reading import read_json, read_text
+from nearfar.disk.private import exclusive_file, fresh_file, is_private, private_temporary_folder, refuse_planted
+from nearfar.disk.reading import read_errors, read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
-from nearfar.disk.writing import apply_umask, disk_errors, flush, flush_entries, flush_tree, write_bytes, write_text
+from nearfar.disk.writing import (
+    apply_umask,
+    disk_errors,
+    flush,
+    flush_entries,
+    flush_tree,
+    remove,
+    write_bytes,
+    write_text,
+)
 
 __all__ = [
     "CARD_MARK",
@@ -26,6 +35,7 @@ __all__ = [
     "check_output_path",
     "check_writable_folder",
     "disk_errors",
+    "exclusive_file",
     "flush",
     "flush_entries",
     "flush_tree",
@@ -36,12 +46,14 @@ __all__ = [
     "new_folder",
     "path_errors",
     "private_temporary_folder",
+    "read_errors",
     "read_json",
     "read_seen",
     "read_text",
     "refuse_existing",
     "refuse_overwriting_inputs",
     "refuse_planted",
+    "remove",
     "write_bytes",
     "write_seen",
     "write_text",

@@ -1,12 +1,13 @@
 """Output folders of one step: checked before the work, written aside, and renamed when they are complete."""
 
-import tempfile
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from nearfar.disk.checks import check_writable_folder, path_errors
-from nearfar.disk.writing import apply_umask, disk_errors, flush_tree
+from nearfar.disk.locking import folder_lock
+from nearfar.disk.writing import apply_umask, disk_errors, flush_entries, flush_tree
 from nearfar.types import NearfarError
 
 
@@ -31,15 +32,21 @@ def new_folder(output: Path) -> Iterator[Path]:
     """A folder to write into, which becomes ``output`` at the end of the block; a kill leaves no half of it there.
 
     Raises:
-        NearfarError: the disk is full or cannot be written; ``output`` is no longer free.
+        NearfarError: the disk is full or cannot be written; ``output`` is no longer free, or another process makes it.
     """
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
-            fresh = Path(temporary, "folder")
-            yield fresh
-            apply_umask(fresh)
-            flush_tree(fresh)
-            if output.is_dir():
-                output.rmdir()
-            fresh.rename(output)
+        temporary = output.with_name(f".{output.name}.new")  # the next call removes what a killed one left
+        fresh = temporary / "folder"
+        with folder_lock(temporary, what=output, remove_if_empty=True):
+            shutil.rmtree(fresh, ignore_errors=True)
+            try:
+                yield fresh
+                apply_umask(fresh)
+                flush_tree(fresh)
+                if output.is_dir():
+                    output.rmdir()
+                fresh.rename(output)
+                flush_entries(output.parent)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)

@@ -4,6 +4,8 @@ import json
 import math
 import re
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,18 @@ from nearfar.types import NearfarError
 
 _MAX_NUMBER = 1e100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # one, or half a pair
+
+
+@contextmanager
+def read_errors(path: object) -> Iterator[None]:
+    """Turn a failed read (a damaged disk, no permission) into a :class:`NearfarError` that names ``path``.
+
+    Python's own error has no name if the file was opened before it failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NearfarError(f"{path}: cannot be read ({error.strerror or error}).") from error
 
 
 def read_text(file: Path, *, otherwise: str = "") -> str:

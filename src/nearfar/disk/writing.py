@@ -1,12 +1,13 @@
 """Write files atomically: a file is replaced as a whole or left as it was, and is flushed to the disk."""
 
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nearfar.disk.private import fresh_file
+from nearfar.disk.private import exclusive_file
 from nearfar.types import NearfarError
 
 _CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
@@ -19,12 +20,19 @@ def disk_errors(path: Path) -> Iterator[None]:
 
     try:
         yield
-    except (OSError, SafetensorError) as error:
+    except Exception as error:
+        if not isinstance(error, OSError | SafetensorError) and not _is_error_of_tokenizers(error):
+            raise
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise NearfarError(
             f"{path}: cannot be written ({reason}). The previous version is unchanged; free some space, or choose "
             "another path."
         ) from error
+
+
+def _is_error_of_tokenizers(error: Exception) -> bool:
+    """Whether the package tokenizers could not write a file, as in ``Exception("Permission denied (os error 13)")``."""
+    return type(error) is Exception and "(os error " in str(error)
 
 
 def write_text(file: Path, text: str) -> None:
@@ -49,18 +57,35 @@ def write_bytes(file: Path, content: bytes) -> None:
 
 @contextmanager
 def _replacement(file: Path) -> Iterator[Path]:
-    """The path of a temporary file, which replaces ``file`` at the end of the block."""
+    """The path of a temporary file, which replaces ``file`` at the end of the block, also if the power fails then."""
     temporary = file.with_name(file.name + ".new")
-    with disk_errors(file):
+    with disk_errors(file), exclusive_file(temporary):
         try:
-            fresh_file(temporary)
             yield temporary
-            flush(temporary)
+            _fsync(temporary, is_folder=False)
             temporary.replace(file)
+            flush_entries(file.parent)
         except OSError:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a folder with everything in it, if it exists.
+
+    Raises:
+        NearfarError: it cannot be deleted.
+    """
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise NearfarError(
+            f"{path}: cannot be deleted ({error.strerror or error}). Run the command again, or delete it."
+        ) from error
 
 
 def flush(path: Path) -> None:

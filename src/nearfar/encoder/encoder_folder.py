@@ -183,6 +183,7 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
         with quiet():
             parts.backbone.save_pretrained(plain)
+            _reset_truncation(parts.tokenizer, parts.max_length)
             parts.tokenizer.save_pretrained(plain)
         dim = save_modules(
             folder,
@@ -194,6 +195,12 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
             pooler=getattr(parts.backbone, "pooler", None) is not None,
         )
     _finish(folder, dim, parts, pooling)
+
+
+def _reset_truncation(tokenizer: Any, max_length: int) -> None:
+    """If the tokenizer has truncated texts, make ``max_length`` the saved length, not that of its last call."""
+    if (settings := tokenizer.backend_tokenizer.truncation) is not None:
+        tokenizer.backend_tokenizer.enable_truncation(**{**settings, "max_length": max_length})
 
 
 def _finish(folder: Path, dim: int, parts: EncoderComponents, pooling: Pooling) -> None:

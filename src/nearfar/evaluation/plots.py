@@ -1,6 +1,7 @@
 """Plots of embedding spaces as PNG files. Without pyplot, so no global state changes."""
 
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.disk import disk_errors
+from nearfar.disk import write_bytes
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
@@ -158,5 +159,6 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _save(figure: Any, file: Path) -> None:
-    with disk_errors(file):
-        figure.savefig(file, dpi=120)
+    content = BytesIO()
+    figure.savefig(content, dpi=120, format=file.suffix.removeprefix(".").lower() or "png")
+    write_bytes(file, content.getvalue())

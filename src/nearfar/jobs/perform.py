@@ -14,6 +14,7 @@ from typing import Any
 from nearfar.disk import FolderBusyError, disk_errors, flush_tree, folder_lock
 from nearfar.jobs.engine import Outcome, Task
 from nearfar.jobs.store import ATTEMPT_FILE, ERROR_FILE, JOB_FILE, LOG_FILE, PART
+from nearfar.runtime import memory
 from nearfar.types import NearfarError
 
 _CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an open file in it
@@ -30,8 +31,17 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
             that file.
     """
     started = time.perf_counter()
-    if not task.root:
-        return _perform_in_scratch(task, capture, started)
+    try:
+        perform_in = _perform_in_store if task.root else _perform_in_scratch
+        return perform_in(task, capture, started)
+    finally:
+        memory.release()
+
+
+def _perform_in_store(
+    task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None, started: float
+) -> Outcome:
+    """Run a job whose folder is renamed to its final name when it is complete."""
     folder = Path(task.root, task.key)
     part = folder.with_name(task.key + PART)
     try:

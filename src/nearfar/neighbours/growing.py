@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from nearfar.disk import read_errors
+
 
 class GrowingArray:
     """An array [rows] or [rows, width] on disk, which is appended to and read through memory maps.
@@ -33,12 +35,16 @@ class GrowingArray:
         return self._header_bytes + rows * self._row_bytes
 
     def is_damaged(self, rows: int) -> bool:
-        """Whether the file is missing, too short for ``rows`` rows, or an array of another type or width."""
+        """Whether the file is missing, too short for ``rows`` rows, or an array of another type or width.
+
+        Raises:
+            NearfarError: it cannot be read.
+        """
         if rows == 0:
             return False
         if not (self.path.is_file() and self.path.stat().st_size >= self.size(rows)):
             return True
-        with self.path.open("rb") as stream, suppress(ValueError, OSError):
+        with read_errors(self.path), self.path.open("rb") as stream, suppress(ValueError):
             version = np.lib.format.read_magic(stream)
             shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
             width = () if self.width is None else (self.width,)
@@ -62,11 +68,16 @@ class GrowingArray:
             os.fsync(stream.fileno())
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The first ``rows`` rows, as a read-only memory map."""
+        """The first ``rows`` rows, as a read-only memory map.
+
+        Raises:
+            NearfarError: the file cannot be read.
+        """
         shape = (rows,) if self.width is None else (rows, self.width)
         if rows == 0:
             return np.empty(shape, self.dtype)
-        return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self._header_bytes, shape=shape)
+        with read_errors(self.path):
+            return np.memmap(self.path, dtype=self.dtype, mode="r", offset=self._header_bytes, shape=shape)
 
     def _header(self, rows: int) -> bytes:
         stream = BytesIO()

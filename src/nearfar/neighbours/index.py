@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt64
 from numpy.typing import NDArray
 
-from nearfar.disk import disk_errors, flush, write_text
+from nearfar.disk import disk_errors, flush, read_errors, write_text
 from nearfar.neighbours.growing import GrowingArray
 from nearfar.neighbours.manifest import FORMAT, KIND, MANIFEST, Manifest, damaged, read_manifest
 from nearfar.types import NearfarError
@@ -113,7 +113,10 @@ class SearchIndex:
         """
         found, rows = self.manifest, self._rows.read(self.manifest.rows)
         texts, vectors = self._texts.read(found.texts), self._vectors.read(found.texts)
-        lines = np.memmap(self._lines, np.uint8, "r", shape=(found.bytes,)) if found.bytes else np.empty(0, np.uint8)
+        lines = np.empty(0, np.uint8)
+        if found.bytes:
+            with read_errors(self._lines):
+                lines = np.memmap(self._lines, np.uint8, "r", shape=(found.bytes,))
         reader = IndexReader(self.folder, found, vectors, texts, rows, lines)
         if read_manifest(self.folder).generation != found.generation:
             raise NearfarError(f"{self.folder}: another process has just replaced the index; search again.")

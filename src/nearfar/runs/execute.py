@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 
 from nearfar.config import RunConfig, flag, method_of
-from nearfar.disk import apply_umask, disk_errors, write_text
+from nearfar.disk import apply_umask, disk_errors, flush_entries, flush_tree, write_text
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.runtime.versions import package_version
@@ -288,5 +288,7 @@ def _replace(folder: Path, save: Callable[[Path], None]) -> None:
         shutil.rmtree(fresh, ignore_errors=True)
         save(fresh)
         apply_umask(fresh)
+        flush_tree(fresh)
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)
+        flush_entries(folder.parent)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nearfar.config import RunConfig, build, flag, load_toml
-from nearfar.disk import LOCK, disk_errors, folder_lock, write_text
+from nearfar.disk import LOCK, disk_errors, folder_lock, remove, write_text
 from nearfar.runs.records import (
     CONFIG,
     HELD_OUT,
@@ -83,6 +83,8 @@ class RunFolder(ExitStack):
         if self.path.is_dir():
             self._lock()
         state = self._check(resume=resume)
+        if state == "finished":
+            self._remove_leftovers()
         if state == "unfinished":
             self._check_parts()
             self.resumes = True
@@ -135,9 +137,12 @@ class RunFolder(ExitStack):
             write_text(self.path / name, settings[name])
 
     def finish(self) -> None:
-        """Remove ``inputs.json``; ``run.json`` of the finished run holds the same fingerprints."""
-        with disk_errors(self.path):
-            (self.path / INPUTS).unlink(missing_ok=True)
+        """Remove ``inputs.json``; ``run.json`` of the finished run holds the same fingerprints.
+
+        Raises:
+            NearfarError: it cannot be deleted.
+        """
+        remove(self.path / INPUTS)
 
     def _check(self, *, resume: bool) -> State:
         return check_folder(self._config, resume=resume, find_differences=self._find_differences)
@@ -145,6 +150,13 @@ class RunFolder(ExitStack):
     def _lock(self) -> None:
         self.enter_context(folder_lock(self.path))
         self._locked = True
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a run needs while it trains, if the process ended after the run was finished, but before this."""
+        from nearfar.training.checkpoint import Checkpoints
+
+        Checkpoints(self.path).clear()
+        self.finish()
 
     def _check_parts(self) -> None:
         from nearfar.training.checkpoint import Checkpoints

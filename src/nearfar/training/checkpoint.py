@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nearfar.disk import apply_umask, disk_errors, flush, read_json
+from nearfar.disk import apply_umask, disk_errors, flush, flush_entries, read_json, remove
 from nearfar.training.average import WeightAverage
 from nearfar.training.state import (
     MismatchError,
@@ -31,6 +31,7 @@ from nearfar.training.state import (
 from nearfar.types import NearfarError
 
 WEIGHTS, OPTIMISER_STATE, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
+METRICS = "metrics.jsonl"
 AVERAGE = "average.safetensors"
 _INTEGERS = ("step", "epoch", "batch", "without_best", "items", "processes")
 _NUMBERS = ("start_score", "best_score", "best_step", "seconds")
@@ -122,9 +123,13 @@ class Checkpoints:
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             apply_umask(fresh)
             flush(fresh)
+            if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
+                flush(metrics)
             if self.latest.exists():
+                shutil.rmtree(old, ignore_errors=True)  # what an earlier call could not remove
                 self.latest.rename(old)
             fresh.rename(self.latest)
+            flush_entries(self.latest.parent)
             shutil.rmtree(old, ignore_errors=True)
 
     def recover(self) -> None:
@@ -217,11 +222,15 @@ class Checkpoints:
     def save_best(self, modules: dict[str, nn.Module]) -> None:
         """Save the current weights as the best so far."""
         with disk_errors(self.best):
-            fresh = self.best.with_name("best.new")
-            save_file(weights_of(modules), fresh)
+            fresh = self.best.with_name("best.new")  # a folder: safetensors writes to a file of a random name first
+            remove(fresh)  # a file in earlier versions
+            fresh.mkdir(parents=True)
+            save_file(weights_of(modules), fresh / self.best.name)
             apply_umask(fresh)
-            flush(fresh)
-            fresh.replace(self.best)
+            flush(fresh / self.best.name)
+            (fresh / self.best.name).replace(self.best)
+            flush_entries(self.best.parent)
+            fresh.rmdir()
 
     def load_best(self, modules: dict[str, nn.Module]) -> None:
         """Restore the best weights.
@@ -233,6 +242,12 @@ class Checkpoints:
             load_weights(modules, load_file(self.best))
 
     def clear(self) -> None:
-        """Remove the checkpoint and the best weights, which a finished run does not need."""
-        shutil.rmtree(self.latest, ignore_errors=True)
-        self.best.unlink(missing_ok=True)
+        """Remove the checkpoint and the best weights, which a finished run does not need.
+
+        Raises:
+            NearfarError: a file cannot be deleted.
+        """
+        for path in (self.latest, self.best):
+            remove(path)
+            for ending in (".new", ".old"):
+                remove(path.with_suffix(ending))

@@ -52,7 +52,7 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
         except NearfarError as error:  # killed after the output was complete
             assert "is finished" in str(error)  # noqa: PT017
             assert Path(output).read_bytes() == expected
-            assert list(Path(f"{output}.partial").glob("*")) == []
+            assert not Path(f"{output}.partial").exists()
         else:
             assert sorted(os.listdir()) == sorted(["tiny", output, "x.txt"])
         steps += 1

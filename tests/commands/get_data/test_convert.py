@@ -229,3 +229,20 @@ def test_a_task_loads_its_converted_rows(data: Path, tmp_path: Path) -> None:
     convert(tmp_path / "raw", downloads.classification(), "mrpc", "trec")
     assert load_transfer("mrpc").splits["test"].texts[1] == ('He said "yes 1', "She said no 1")
     assert load_transfer("trec").splits["train"].targets[:6] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_file_never_exists_without_its_record(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def killed_after(self: Path, target: Path) -> None:
+        replace(self, target)
+        if target.suffix == ".tsv":
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed_after)
+        with pytest.raises(KeyboardInterrupt):
+            convert(tmp_path / "downloads", downloads.classification(rows=3), "mr")
+    recorded = json.loads((data / "sources.json").read_text())["files"]
+    assert (data / "senteval/MR.tsv").exists()
+    assert recorded["senteval/MR.tsv"]["rows"] == 6

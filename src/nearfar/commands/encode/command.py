@@ -15,6 +15,7 @@ from nearfar.commands.encode.output import (
     partial_folder,
     ranges_file,
     recorded_precision,
+    remove_empty_partial,
 )
 from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.smaller import Codes, choose_codes, quantize_all
@@ -188,6 +189,7 @@ def _check_output(config: EncodeConfig) -> Path:
         refuse_overwriting_inputs(ranges_file(output), [config.input, config.calibrate])
     if not is_renamed(output):
         if config.resume and not config.overwrite and os.path.lexists(output) and not is_unfinished(output):
+            remove_empty_partial(output)
             raise NearfarError(
                 f"{output}: is finished, there is nothing to resume. To encode again, give --overwrite instead of "
                 "--resume."

@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.array_file import format_bytes, npy_header, sync
 from nearfar.commands.encode.parquet import write_parquet
 from nearfar.config import flag
-from nearfar.disk import disk_errors, flush, folder_lock, read_json, write_text
+from nearfar.disk import FolderBusyError, disk_errors, flush, folder_lock, read_errors, read_json, write_text
 from nearfar.encoder.precision import RECORDED_PRECISIONS
 from nearfar.types import NearfarError
 
@@ -131,12 +131,18 @@ class PartialOutput:
         return self.renamed or self._written or self.dtype == self._final
 
     def stored(self, rows: int) -> Iterator[NDArray[Any]]:
-        """The vectors of all texts, at most ``rows`` at a time."""
-        with self._vectors.open("rb") as stream:
+        """The vectors of all texts, at most ``rows`` at a time.
+
+        Raises:
+            NearfarError: the file cannot be read.
+        """
+        with read_errors(self._vectors), self._vectors.open("rb") as stream:
             stream.seek(len(self._header))
             for start in range(0, self.shape[0], rows):
-                count = min(rows, self.shape[0] - start)
-                yield np.fromfile(stream, self.dtype, count * self.shape[1]).reshape(count, self.shape[1])
+                block = np.empty((min(rows, self.shape[0] - start), self.shape[1]), self.dtype)
+                if stream.readinto(block.data.cast("B")) < block.nbytes:
+                    raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
+                yield block
 
     def convert(self, quantized: Iterator[NDArray[Any]]) -> None:
         """Replace the vectors, all of which must be finished, by ``quantized``, blocks of the same vectors in order."""
@@ -266,6 +272,13 @@ def partial_folder(output: Path) -> Path:
 def ranges_file(output: Path) -> Path:
     """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
     return output.with_suffix(".ranges.npy")
+
+
+def remove_empty_partial(output: Path) -> None:
+    """Remove ``OUTPUT.partial`` if it is empty and not in use: what a run left that was killed just before its end."""
+    if partial_folder(output).is_dir():
+        with suppress(FolderBusyError), output_lock(output):
+            pass
 
 
 def is_unfinished(output: str | Path) -> bool:

@@ -15,9 +15,15 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.output import PartialOutput, is_unfinished, output_lock, partial_folder
+from nearfar.commands.encode.output import (
+    PartialOutput,
+    is_unfinished,
+    output_lock,
+    partial_folder,
+    remove_empty_partial,
+)
 from nearfar.config import flag
-from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_json, write_text
+from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_errors, read_json, write_text
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.types import Encode, NearfarError
@@ -89,7 +95,7 @@ class WorkFolder:
             advance: called with the number of texts that are done.
 
         Raises:
-            NearfarError: the file is damaged or cannot be written, or a vector is not finite.
+            NearfarError: the file is damaged, or cannot be written or read, or a vector is not finite.
         """
         file = self.path / f"{name}.npy"
         if not file.exists():
@@ -106,7 +112,7 @@ class WorkFolder:
                 partial.finish()
         else:
             advance(len(texts))
-        with suppress(ValueError, OSError, EOFError):
+        with read_errors(file), suppress(ValueError, EOFError):
             vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
             if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors
@@ -193,6 +199,7 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
     """
     main = next(iter(outputs.values()))
     if resume and not overwrite and main.exists() and not is_unfinished(main):
+        remove_empty_partial(main)
         raise NearfarError(
             f"{main}: is finished, there is nothing to resume. To make it again, give --overwrite instead of --resume."
         )

@@ -34,7 +34,10 @@ def write_openvino(source: Path, file: Path, *, feeds: Sequence[Mapping[str, NDA
     if feeds is not None:
         quantize(model, activation_ranges(source, feeds))
     with disk_errors(file):
-        openvino.save_model(model, file, compress_to_fp16=False)
+        try:
+            openvino.save_model(model, file, compress_to_fp16=False)
+        except RuntimeError as error:  # its message has the line of its own source code first
+            raise OSError(str(error).strip().splitlines()[-1]) from error
 
 
 def activation_ranges(source: Path, feeds: Sequence[Mapping[str, NDArray[np.int64]]]) -> list[Range]:

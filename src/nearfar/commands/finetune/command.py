@@ -70,6 +70,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     with RunFolder(config, processes) as run_dir:
         if run_dir.acquire(resume=resume) == "finished":
             done = processes.broadcast_from_first(lambda: load_finetune_result(run_dir.path))
+            processes.broadcast_from_first(lambda: write_card(run_dir.path))
             console.print(
                 f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
             )

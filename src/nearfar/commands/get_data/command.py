@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
 
 from nearfar.commands.encode.progress import progress_bar
@@ -212,11 +213,11 @@ class _Worker:
         made = set()
         for recipe, inputs in plan(files, targets).values():
             try:
-                converted = convert(recipe, inputs, self._folder)
+                record = partial(self._record.add_file, source=source, licence=licence)
+                converted = convert(recipe, inputs, self._folder, record=record)
             except NearfarError as error:
                 self._errors.append(str(error))
                 continue
-            self._record.add_file(converted, source=source, licence=licence)
             self.converted.append(converted)
             made.add(converted.file)
         return made

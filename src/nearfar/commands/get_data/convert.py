@@ -1,7 +1,7 @@
 """Convert the files of a download into files of the local data folder, and check their numbers of rows."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +10,7 @@ from nearfar.commands.get_data.recipes import Recipe, recipes_for
 from nearfar.commands.get_data.tree import SourceFile
 from nearfar.data.published_rows import PUBLISHED_ROWS
 from nearfar.data.sources import normalize_whitespace
-from nearfar.disk import disk_errors, flush, fresh_file
+from nearfar.disk import disk_errors, flush, flush_entries, fresh_file
 from nearfar.types import NearfarError
 
 _OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
@@ -67,10 +67,13 @@ def plan(files: Sequence[SourceFile], targets: Collection[str]) -> dict[str, tup
     return planned
 
 
-def convert(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> ConvertedFile:
+def convert(
+    recipe: Recipe, inputs: Sequence[SourceFile], output: Path, *, record: Callable[[ConvertedFile], None]
+) -> ConvertedFile:
     """Write the recipe's file into the folder ``output``, atomically.
 
-    White space is normalised, and rows with an empty text are dropped and counted.
+    White space is normalised, and rows with an empty text are dropped and counted. ``record`` is called before the file
+    gets its name: a file that exists is never without its record.
 
     Raises:
         NearfarError: an input is damaged or not in its published format (with file and line), there is no row, or the
@@ -101,9 +104,14 @@ def convert(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> Conve
             if not rows:
                 raise NearfarError(f"{', '.join(shown)}: no rows for {recipe.target}; the download is incomplete.")
             flush(temporary)
+            converted = ConvertedFile(
+                file=recipe.target, rows=rows, dropped=dict(dropped), inputs=shown, lower_case=lower_case
+            )
+            record(converted)
             temporary.replace(file)
+            flush_entries(file.parent)
         except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
-    return ConvertedFile(file=recipe.target, rows=rows, dropped=dict(dropped), inputs=shown, lower_case=lower_case)
+    return converted

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +10,7 @@ from statistics import mean
 from typing import Any
 
 from nearfar.data.catalog import parse
+from nearfar.data.finetuning_splits import VALIDATION_ROWS
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, suite_tasks
 from nearfar.data.paths import as_path, is_file
 from nearfar.jobs import Job, JobStore
@@ -18,13 +19,17 @@ from nearfar.registry import METHODS
 
 SECONDS_PER_ROW = 0.004
 """Training time of a row: 64 rows a step, 300 steps in 60 to 100 s, with a 6-layer MiniLM on one core."""
+SECONDS_PER_EVALUATED_TEXT = 0.0015
+"""Of the evaluations during training, on the same machine."""
+SECONDS_PER_START = 6.0
+"""Reading the model and the data, and writing the result."""
 SECONDS_PER_STS_TASK, SECONDS_PER_PROBE, SECONDS_PER_GEOMETRY, SECONDS_PER_SPEED = 13.0, 25.0, 30.0, 30.0
 MODEL_BYTES = 91e6
 """Size of a 6-layer MiniLM in float32."""
 RESULT_BYTES = 300e3
 RATES = (
-    "from rates of a 6-layer MiniLM on one core (a step of 64 rows 0.26 s, an STS task 13 s, a probe 25 s); larger "
-    "models and the hub are slower"
+    "from rates of a 6-layer MiniLM on one core (a step of 64 rows 0.26 s, 1,000 dev texts 1.5 s, an STS task 13 s, a "
+    "probe 25 s); larger models and the hub are slower"
 )
 
 
@@ -103,18 +108,34 @@ def _by_rate(verb: str, settings: Mapping[str, Any]) -> float | None:
         return SECONDS_PER_STS_TASK * max(1, len(tasks) - probes) + SECONDS_PER_PROBE * probes
     if verb in ("geometry", "speed"):
         return SECONDS_PER_GEOMETRY if verb == "geometry" else SECONDS_PER_SPEED
-    defaults = _defaults(verb, settings)
-    get = {**defaults, **values}.get
+    get = {**_defaults(verb, settings), **values}.get
     batch, epochs, steps = int(get("batch_size") or 1), int(get("epochs") or 1), get("max_steps")
+    sources = _sources(verb, get, settings.get("files") or {})
     if steps is None:
-        files = settings.get("files") or {}
-        specs = get("data") if verb == "train" else [get("task")]
-        counts = [_rows(str(files.get(spec, spec))) for spec in specs or ()]
+        counts = [_rows(spec) for spec in sources]
         rows = get("sample_size") or (None if None in counts else sum(one or 0 for one in counts))
         if not rows:
             return None
         steps = -(-min(int(rows), int(get("limit") or rows)) // batch) * epochs
-    return float(steps) * batch * SECONDS_PER_ROW * int(get("accumulate") or 1)
+    trained = float(steps) * batch * SECONDS_PER_ROW * int(get("accumulate") or 1)
+    evaluations = 1 + -(-int(steps) // int(get("evaluate_every") or steps))  # before training, and at the last step
+    return SECONDS_PER_START + trained + evaluations * _dev_texts(verb, get) * SECONDS_PER_EVALUATED_TEXT
+
+
+def _sources(verb: str, get: Callable[[str], Any], files: Mapping[str, str]) -> list[str]:
+    """The data sets with the training rows."""
+    if verb == "train":
+        return [str(files.get(spec, spec)) for spec in get("data") or ()]
+    task = str(get("task"))
+    return [FINETUNING_TASKS[task].source if task in FINETUNING_TASKS else str(files.get(task, task))]
+
+
+def _dev_texts(verb: str, get: Callable[[str], Any]) -> int:
+    """Number of texts of the dev set; of fine-tuning, the rows that are held out by default."""
+    if verb == "finetune":
+        return int(get("validation_rows") or VALIDATION_ROWS)
+    dev = get("evaluate_on")
+    return 2 * (_rows(str(dev)) or 0) if dev else 0  # pairs
 
 
 def _defaults(verb: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,8 +153,6 @@ def _rows(spec: str) -> int | None:
     if name in MIXTURES:
         parts = [_rows(f"{member}{spec[len(name) :]}") for member in MIXTURES[name]]
         return None if None in parts else sum(one or 0 for one in parts)
-    if name in FINETUNING_TASKS and spec not in CATALOG:
-        return _rows(FINETUNING_TASKS[name].source)
     files = _files(spec)
     return sum(_lines(file) for file in files) if files and all(map(is_file, files)) else None
 

@@ -117,6 +117,7 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
     processes, device, console = join_processes(config, console)
     with RunFolder(config, processes, find_differences=partial(_other_second, config)) as run_dir:
         if run_dir.acquire(resume=resume) == "finished":
+            processes.broadcast_from_first(partial(discard_teacher_vectors, run_dir.path))
             done = processes.broadcast_from_first(partial(load_train_result, config))
             console.print(
                 f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False

@@ -5,7 +5,6 @@ other texts are never read. While it is computed, finished blocks are in ``teach
 stopped there continues after them. The file takes 4 * dim bytes for each text.
 """
 
-import shutil
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.output import PartialOutput, output_lock
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.disk import disk_errors
+from nearfar.disk import remove
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import NearfarError
@@ -53,13 +52,13 @@ def attach_teacher_vectors(
 
 
 def discard_teacher_vectors(folder: Path) -> None:
-    """Remove the files of all teachers from a run folder."""
-    with disk_errors(folder):
-        for file in folder.glob("teacher-*.npy*"):
-            if file.is_dir():
-                shutil.rmtree(file)
-            else:
-                file.unlink()
+    """Remove the files of all teachers from a run folder.
+
+    Raises:
+        NearfarError: one cannot be deleted.
+    """
+    for file in sorted(folder.glob("teacher-*.npy*")):
+        remove(file)
 
 
 def _file(teacher: "TeacherVectors", folder: Path) -> Path:

@@ -22,7 +22,15 @@ from nearfar.commands.encode.shards.addresses import (
     protocol,
     remote_errors,
 )
-from nearfar.disk import FolderBusyError, check_writable_folder, disk_errors, flush, folder_lock, path_errors
+from nearfar.disk import (
+    FolderBusyError,
+    check_writable_folder,
+    disk_errors,
+    flush,
+    folder_lock,
+    path_errors,
+    read_errors,
+)
 from nearfar.types import NearfarError
 
 OWN = "_nearfar"
@@ -92,8 +100,9 @@ class LocalFolder:
     @path_errors()
     def read(self, name: str) -> bytes | None:
         """See :class:`OutputFolder`."""
-        with suppress(FileNotFoundError):
-            return (self._path / name).read_bytes()
+        file = self._path / name
+        with suppress(FileNotFoundError), file.open("rb") as stream, read_errors(file):
+            return stream.read()
         return None
 
     def size(self, name: str) -> int | None:
@@ -106,8 +115,9 @@ class LocalFolder:
     @path_errors()
     def digest(self, name: str) -> str:
         """See :class:`OutputFolder`."""
-        with (self._path / name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        file = self._path / name
+        with file.open("rb") as stream, read_errors(file):
+            return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def writing(self, name: str, scratch: Path) -> Path:  # noqa: ARG002
         """See :class:`OutputFolder`."""

@@ -1,0 +1,49 @@
+"""The estimate of a dry run counts the rows that a job reads, and its evaluations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.commands.study.estimate import (
+    SECONDS_PER_EVALUATED_TEXT,
+    SECONDS_PER_ROW,
+    SECONDS_PER_START,
+    Estimator,
+)
+from nearfar.data.finetuning_splits import VALIDATION_ROWS
+from nearfar.data.named_sets import CATALOG
+from nearfar.jobs import Job, JobStore
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files of as many lines as a test needs: SST-2 has other rows for the probe (sst2) than for fine-tuning."""
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    for name, split, lines in (("sst2-glue", "train", 1000), ("sst2", "train", 10), ("stsb", "dev", 50)):
+        file = tmp_path / CATALOG[name].folder / CATALOG[name].files.get(split, f"{split}.tsv")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("line\n" * lines)
+    (tmp_path / "pairs.tsv").write_text("line\n" * 640)
+
+
+def seconds(tmp_path: Path, verb: str, **settings: Any) -> float:
+    job = Job(f"nearfar.commands.study.work:{verb}", settings={"values": settings.pop("values"), **settings})
+    return Estimator(JobStore(tmp_path / "cells")).estimate([job]).seconds
+
+
+def test_finetuning_counts_the_rows_of_the_task_and_the_validation_rows(tmp_path: Path) -> None:
+    values = {"task": "sst2", "batch_size": 10, "epochs": 2, "evaluate_every": 50}
+    expected = SECONDS_PER_START + 2000 * SECONDS_PER_ROW + (1 + 4) * VALIDATION_ROWS * SECONDS_PER_EVALUATED_TEXT
+    assert seconds(tmp_path, "finetune", values=values) == pytest.approx(expected)
+    few = {**values, "sample_size": 20, "validation_rows": 8}
+    expected = SECONDS_PER_START + 40 * SECONDS_PER_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
+    assert seconds(tmp_path, "finetune", values=few) == pytest.approx(expected)
+
+
+def test_training_counts_its_rows_and_the_dev_pairs(tmp_path: Path) -> None:
+    file = str(tmp_path / "pairs.tsv")
+    values = {"data": ["file-1"], "batch_size": 64, "epochs": 1, "evaluate_on": "stsb:dev", "evaluate_every": 4}
+    expected = SECONDS_PER_START + 640 * SECONDS_PER_ROW + (1 + 3) * 100 * SECONDS_PER_EVALUATED_TEXT
+    found = seconds(tmp_path, "train", method="info-nce", files={"file-1": file}, values=values)
+    assert found == pytest.approx(expected)
