@@ -1,9 +1,13 @@
 """Changes to the bytes, lines, fields and JSON values of valid files, drawn from a seeded generator."""
 
 import codecs
+import contextlib
 import gzip
 import json
 import os
+import shutil
+import socket
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -416,7 +420,9 @@ KINDS_OF_FILE = (
 
 def replace_by(kind: str, file: Path) -> None:
     """Replace a file by something that is not a regular file."""
-    if file.is_symlink() or file.is_file():
+    if file.is_dir() and not file.is_symlink():
+        shutil.rmtree(file)
+    else:
         file.unlink()
     if kind == "folder":
         file.mkdir()
@@ -427,15 +433,10 @@ def replace_by(kind: str, file: Path) -> None:
     elif kind == "pipe":
         os.mkfifo(file)
     elif kind == "socket":
-        import socket
-
         folder = os.open(file.parent, os.O_RDONLY)
-        try:  # a path of a socket has at most 107 bytes
-            socket.socket(socket.AF_UNIX).bind(f"/proc/self/fd/{folder}/{file.name}")
-        except OSError:
-            file.symlink_to("/dev/zero")
-        finally:
-            os.close(folder)
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as made:  # a path of a socket has at most 107 bytes
+            made.bind(f"/proc/self/fd/{folder}/{file.name}" if sys.platform == "linux" else str(file))
+        os.close(folder)
     elif kind.startswith("device"):
         file.symlink_to(f"/dev/{kind.split()[1]}")
 

@@ -135,9 +135,22 @@ def parquet(path: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     if any(table.column_names.count(column) != 1 for column in columns):
         raise RefusedError("a column is missing or occurs twice")
     try:
-        return list(zip(*(table.column(table.column_names.index(name)).to_pylist() for name in columns), strict=True))
+        values = [table.column(table.column_names.index(name)).to_pylist() for name in columns]
     except Exception as error:
         raise RefusedError(str(error)) from None
+    metadata = (table.schema.metadata or {}).get(b"huggingface")
+    return list(zip(*(_named(name, found, metadata) for name, found in zip(columns, values, strict=True)), strict=True))
+
+
+def _named(column: str, values: list[Any], metadata: bytes | None) -> list[Any]:
+    """Class numbers as the names that ``datasets`` declares for the column."""
+    if metadata is None:
+        return values
+    try:
+        names = json.loads(metadata)["info"]["features"][column].get("names")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UnclearError("metadata that datasets did not write") from None
+    return [names[one] if names and isinstance(one, int) and 0 <= one < len(names) else one for one in values]
 
 
 ROWS: dict[str, Callable[[Path, Sequence[str]], list[tuple[Any, ...]]]] = {

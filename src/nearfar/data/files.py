@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from nearfar.data.paths import check_file, nearest, shown
+from nearfar.data.paths import check_file, nearest
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -318,8 +318,8 @@ def _class_names(path: Path, schema: "pyarrow.Schema", columns: Sequence[str]) -
         return [getattr(features[column], "names", None) for column in columns]
     except Exception as error:  # datasets passes on the exceptions of all libraries below it
         raise NearfarError(
-            f"{path}: the class names that datasets wrote cannot be read ({shown(error)}). Write the file again."
-        ) from None
+            f"{path}: the class names that datasets wrote cannot be read. Write the file again."
+        ) from error
 
 
 def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str] | None]) -> tuple[object, ...]:
