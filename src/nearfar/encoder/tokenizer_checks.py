@@ -134,17 +134,23 @@ def _check_templates(file: Path, processor: object) -> None:
     """Refuse a template with a special token that it does not define, for which the library ends with a panic."""
     if not isinstance(processor, dict):
         return
-    for inner in processor.get("processors") or ():
+    for inner in _items(processor, "processors"):
         _check_templates(file, inner)
     known = processor.get("special_tokens")
     if processor.get("type") != "TemplateProcessing" or not isinstance(known, dict):
         return
     for part in ("single", "pair"):
-        for piece in processor.get(part) or ():
+        for piece in _items(processor, part):
             special = piece.get("SpecialToken") if isinstance(piece, dict) else None
             token = special.get("id") if isinstance(special, dict) else None
             if isinstance(token, str) and token not in known:
                 raise NearfarError(f"{file}: its post_processor adds {printable(token)!r}, which it does not define.")
+
+
+def _items(settings: Mapping[str, Any], name: str) -> list[Any]:
+    """The list of this name, or an empty one: the library says what is wrong with other values."""
+    found = settings.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
