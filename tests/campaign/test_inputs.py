@@ -97,6 +97,8 @@ def _done(status: int = 2, output: str = "nearfar: a.tsv: is empty.\n", **change
         (_done(2, "nearfar: a.tsv: \x1b[31m."), "contains '\\x1b'"),
         (_done(2, "nearfar: a.tsv: " + "x" * 9999), "characters"),
         (_done(2, "nearfar: a.tsv: this is a bug in nearfar"), "reported as a bug"),
+        (_done(2, "nearfar: a.tsv: no.\nmore\nmore\nmore"), "4 lines"),
+        (_done(2, "nearfar: a.tsv: no. Tried:\none\ntwo\nthree\nfour"), ""),
         (_done(2, "╭─ Parsing error ─╮\n│ Argument a.tsv │\n╰──╯"), ""),
     ],
 )

@@ -7,7 +7,8 @@ from tests.campaign.server import Done
 
 PROCESSOR_SECONDS, WALL_SECONDS, PEAK_MIB = 20, 120, 2048
 """Limits of a fork: processor time, time until it counts as waiting for ever (on a busy machine), resident memory."""
-MAX_MESSAGE = 1_500
+MAX_MESSAGE, MAX_LINES = 1_500, 30
+"""Characters and lines of an error: a sentence, which may end with a colon and a list, such as the rows of a batch."""
 _ERROR_FORM = "nearfar: "
 _CLASS_NAME = re.compile(r"\b[A-Za-z_]+(Error|Exception)\b|\bError -\d")
 _ADDRESS = re.compile(r"\bat 0x[0-9a-f]{6,}")
@@ -67,7 +68,9 @@ def _of_message(message: str, names: Collection[str]) -> str:
     shown = message[:300]
     if "this is a bug in nearfar" in message:
         return f"is reported as a bug: {message[:500]}"
-    if len(message) > MAX_MESSAGE or message.count("\n") > 8:
+    lines = message.split("\n")
+    sentence = next((number + 1 for number, line in enumerate(lines) if line.endswith(":")), len(lines))
+    if len(message) > MAX_MESSAGE or sentence > 3 or len(lines) > MAX_LINES:
         return f"the error has {len(message):,} characters and {message.count(chr(10)) + 1} lines: {shown}"
     if not any(name in message for name in names):
         return f"the error does not name {' or '.join(names)}: {shown}"

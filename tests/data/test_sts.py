@@ -162,3 +162,10 @@ def test_real_scores_use_their_scale(nearfar_data):
     sick = [pair.score for pair in load_pairs("sickr-full")]
     stsb = [pair.score for pair in load_pairs("stsb")]
     assert (min(sick), max(sick), min(stsb), max(stsb)) == (1.0, 5.0, 0.0, 5.0)
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u3000", "\x1c"])
+def test_white_space_of_any_kind_around_a_score_is_ignored(space, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"score\tsentence1\tsentence2\n{space}3{space}\ta\tb\n", encoding="utf-8")
+    assert [pair.score for pair in load_pairs(str(path))] == [3.0]

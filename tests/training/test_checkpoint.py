@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 from nearfar.disk import write_text
@@ -202,3 +203,16 @@ def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
             checkpoints.clear()
     checkpoints.clear()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_damage(value: float, tmp_path: Path) -> None:
+    modules = network(0)
+    optimiser = optimiser_of(modules)
+    steps(modules, optimiser, 1)
+    Checkpoints(tmp_path).save(Progress(step=1), modules, optimiser)
+    weights = load_file(tmp_path / "checkpoint/weights.safetensors")
+    weights["head.bias"][1] = value
+    save_file(weights, tmp_path / "checkpoint/weights.safetensors")
+    with pytest.raises(NearfarError, match=r"weights\.safetensors: is damaged \(head\.bias holds NaN or infinity\)"):
+        Checkpoints(tmp_path).load(modules, optimiser)

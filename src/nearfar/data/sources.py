@@ -160,13 +160,13 @@ def text_field(value: object, column: str, where: Location) -> str:
 def parse_number(value: object) -> float:
     """Return ``value``, a number or a string, as a finite float, or NaN if it is not one; a boolean is not a number.
 
-    >>> parse_number("3.0"), parse_number(3), parse_number(True), parse_number("1_000"), parse_number("inf")
+    >>> parse_number("3.0"), parse_number("\\u00a03 "), parse_number(True), parse_number("1_000"), parse_number("inf")
     (3.0, 3.0, nan, nan, nan)
     """
     if not isinstance(value, str | Number):
         return math.nan
     try:
-        written = str(value)
+        written = str(value).strip()  # of any white space, as float() does
     except ValueError:  # an integer with thousands of digits
         return math.nan
     number = float(written) if _NUMBER.fullmatch(written) else math.nan

@@ -242,6 +242,8 @@ def opening(file: Path) -> Iterator[None]:
 
 def reason(error: Exception) -> str:
     """The first line of the exception's text, or the first two if the first ends with a colon."""
+    if isinstance(error, KeyError):
+        return f"an unknown or missing name, {error}"[:LONGEST_REASON]
     lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
     line = _CLASS_NAME.sub("", " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]))
     known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception

@@ -26,12 +26,14 @@ def load_weights(modules: dict[str, nn.Module], tensors: dict[str, Tensor]) -> N
     """Restore all weights from the tensors of :func:`weights_of`.
 
     Raises:
-        MismatchError: they are not those of the modules.
+        MismatchError: they are not those of the modules, or not finite.
     """
     expected = weights_of(modules)
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in expected or name not in tensors or expected[name].shape != tensors[name].shape:
             raise MismatchError(f"{name} is missing, has another shape, or is not a weight of this run")
+        if not torch.isfinite(tensors[name]).all():
+            raise MismatchError(f"{name} holds NaN or infinity")
     for prefix, module in modules.items():
         state = module.state_dict()
         with torch.no_grad():
