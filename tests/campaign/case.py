@@ -27,12 +27,14 @@ class Case:
     each run with the same seed; a campaign that continues skips the names that it has recorded.
     ``check(server, shared, folder)`` returns "" if all is well, otherwise one sentence that says what is wrong.
     ``shared`` is a folder of the part, for what is expensive to prepare and used by many of its cases (several threads
-    may want it at once); ``folder`` is empty and belongs to this case.
+    may want it at once); ``folder`` is empty and belongs to this case. ``campaign_only``: the case is slow, or looks at
+    the memory or the clock of the machine, so that ``make test`` leaves it out.
     """
 
     group: str
     name: str
     check: Callable[[Server, Path, Path], str]
+    campaign_only: bool = False
 
 
 class SkipPartError(Exception):

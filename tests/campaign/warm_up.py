@@ -5,10 +5,18 @@ import pkgutil
 
 OTHERS = (
     "safetensors.numpy",
+    "tests.campaign.equality_encoders",
+    "tests.campaign.equality_gradients",
+    "tests.campaign.equality_objectives",
+    "tests.campaign.equality_runs",
+    "tests.campaign.load_growth",
+    "tests.campaign.load_processes",
     "tests.campaign.scenario_runs",
     "tomli_w",
-    "transformers.models.bert.modeling_bert",
-    "transformers.models.t5.modeling_t5",
+    *(
+        f"transformers.models.{family}.modeling_{family}"
+        for family in ("bert", "roberta", "xlm_roberta", "distilbert", "mpnet", "electra", "modernbert", "t5")
+    ),
     "tyro",
 )
 LEFT_OUT = ("__main__", "mteb", "ray", "sentence_transformers", "sklearn")

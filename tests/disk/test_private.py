@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import folder_lock, fresh_file, is_private, private_temporary_folder, write_bytes, write_text
+from nearfar.disk import (
+    exclusive_file,
+    folder_lock,
+    fresh_file,
+    is_private,
+    private_temporary_folder,
+    write_bytes,
+    write_text,
+)
 from nearfar.jobs import cores
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
@@ -121,6 +129,65 @@ def test_a_fresh_file_replaces_links_and_files(tmp_path: Path) -> None:
     assert (tmp_path / "target").read_text() == "kept"
     with pytest.raises(OSError, match="folder"):
         fresh_file(tmp_path / "missing" / "folder")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork and file locks")
+def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Path) -> None:
+    """Each of four processes writes a file of one letter many times; every version that a reader sees is whole."""
+    target, size = tmp_path / "result.json", 200_000
+    children = []
+    for letter in "abcd":
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                for _ in range(25):
+                    write_text(target, letter * size)
+                status = 0
+            finally:
+                os._exit(status)
+        children.append(child)
+    ends: dict[int, int] = {}
+    while len(ends) < len(children):
+        for child in set(children) - set(ends):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                ends[child] = os.waitstatus_to_exitcode(status)
+        if target.exists():
+            text = target.read_text()
+            assert len(text) == size
+            assert len(set(text)) == 1
+    assert list(ends.values()) == [0, 0, 0, 0]
+    assert [file.name for file in tmp_path.iterdir()] == ["result.json"]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs file locks")
+def test_a_file_that_another_process_writes(tmp_path: Path) -> None:
+    """A lock of another open file is as one of another process."""
+    new, output = tmp_path / "hits.tsv.new", tmp_path / "hits.tsv"
+    with exclusive_file(new, output=output):
+        new.write_text("first")
+        with (
+            pytest.raises(NearfarError, match=r"hits\.tsv: another process is writing it now"),
+            exclusive_file(new, output=output),
+        ):
+            pass
+        assert new.read_text() == "first"
+    with exclusive_file(new, output=output):  # what a killed process left
+        assert new.read_text() == ""
+
+
+def test_an_exclusive_file_replaces_links(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("kept")
+    target = tmp_path / "target"
+    for plant in (lambda: (tmp_path / "x").symlink_to("target"), lambda: (tmp_path / "x").hardlink_to(target)):
+        (tmp_path / "x").unlink(missing_ok=True)
+        plant()
+        with exclusive_file(tmp_path / "x"):
+            (tmp_path / "x").write_text("new")
+    assert (tmp_path / "target").read_text() == "kept"
+    with pytest.raises(OSError, match="folder"), exclusive_file(tmp_path / "missing" / "folder"):
+        pass
 
 
 def test_a_folder_that_another_user_planted_is_refused(

@@ -171,6 +171,33 @@ def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.
     assert len(seen) > 5
 
 
+def test_texts_are_tokenised_in_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the token ids of a million texts are never in memory at once."""
+    encoder = Encoder.from_pretrained(folder, max_length=6)
+    texts = [*sentences(40, longest=9), *sentences(10)]
+    with pytest.warns(UserWarning, match="were truncated") as whole:
+        expected = encoder.encode(texts)
+    read: list[int] = []
+    tokenize = Encoder.tokenize
+
+    def count(self: Encoder, some: list[str], **settings: object) -> object:
+        read.append(len(some))
+        return tokenize(self, some, **settings)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(token_batches, "TEXTS_PER_BLOCK", 7)
+    monkeypatch.setattr(Encoder, "tokenize", count)
+    with pytest.warns(UserWarning, match="were truncated") as parts:
+        found = encoder.encode(texts)
+    assert np.abs(found - expected).max() <= 1e-5
+    assert [str(one.message) for one in parts] == [str(one.message) for one in whole]
+    assert sum(read) == len(set(texts))
+    assert max(read) == 7
+    with torch.no_grad():
+        encoder.backbone.get_input_embeddings().weight[encoder.tokenize(["dog"]).ids[0][1]] = torch.nan
+    with pytest.raises(NearfarError, match=r"^text 20 .*'dog'"):
+        encoder.encode([*(f"the cat {'eats ' * number}" for number in range(20)), "dog"])
+
+
 def test_encode_restores_the_mode_and_uses_no_dropout(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     encoder.train()

@@ -50,6 +50,28 @@ def test_aggregates_equal_scipy():
     assert [scored.subsets[name].pairs for name in "ab"] == [30, 50]
 
 
+def test_pairs_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the vectors of a million pairs are not copied, and not in float64 at once."""
+    a, b = subset(30), subset(50, seed=1)
+    a[3] = a[3]._replace(first="zero 0")
+    sizes: list[int] = []
+    cosines = sts._cosines
+
+    def vectors(texts: list[str]) -> np.ndarray:
+        return angles(texts) * [[float(not text.startswith("zero"))] for text in texts]
+
+    def count(first: np.ndarray, second: np.ndarray) -> object:
+        sizes.append(len(first))
+        return cosines(first, second)
+
+    monkeypatch.setattr(sts, "_cosines", count)
+    whole = evaluate_sts(vectors, {"mine": {"a": a, "b": b}}, resamples=10).tasks["mine"]
+    monkeypatch.setattr(sts, "PAIRS_AT_ONCE", 7)
+    assert evaluate_sts(vectors, {"mine": {"a": a, "b": b}}, resamples=10).tasks["mine"] == whole
+    assert sizes == [80, *[7] * 11, 3]
+    assert whole.zero_vectors == 1
+
+
 def test_scores_can_be_recomputed_from_a_result_file():
     pairs = subset(40)
     stored = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]

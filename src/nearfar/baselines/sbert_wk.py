@@ -79,7 +79,7 @@ class SbertWk:
         encoder = self._encoder
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         tokenized = encoder.tokenize(list(distinct))
-        warn_truncated(tokenized, encoder.max_length)
+        warn_truncated(tokenized.truncated, len(distinct), encoder.max_length)
         token_ids = tokenized.ids
         vectors = np.empty((len(distinct), encoder.backbone.config.hidden_size), dtype=np.float32)
         was_training = encoder.training

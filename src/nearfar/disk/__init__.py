@@ -10,7 +10,7 @@ from nearfar.disk.checks import (
 from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import CARD_MARK, model_of_run
-from nearfar.disk.private import fresh_file, is_private, private_temporary_folder, refuse_planted
+from nearfar.disk.private import exclusive_file, fresh_file, is_private, private_temporary_folder, refuse_planted
 from nearfar.disk.reading import read_errors, read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.disk.writing import (
@@ -35,6 +35,7 @@ __all__ = [
     "check_output_path",
     "check_writable_folder",
     "disk_errors",
+    "exclusive_file",
     "flush",
     "flush_entries",
     "flush_tree",

@@ -7,11 +7,19 @@ put there. On Windows the folders of a user are the user's own, so nothing is ch
 import os
 import stat
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from nearfar.types import NearfarError
 
+try:
+    import fcntl
+
+    _fcntl: Any = fcntl
+except ImportError:  # Windows
+    _fcntl = None
 _HAS_OWNERS = hasattr(os, "getuid") and hasattr(os, "getgid")
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -78,6 +86,63 @@ def fresh_file(file: Path) -> None:
     """
     file.unlink(missing_ok=True)
     os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+@contextmanager
+def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
+    """:func:`fresh_file`, which other processes that call this cannot replace or write to until the block ends.
+
+    So of two processes that write the same file through the same temporary file, none publishes what the other has
+    half written. A process that is killed leaves the file, but no lock. Without locks (Windows, some network file
+    systems) this is :func:`fresh_file`.
+
+    Args:
+        file: the temporary file.
+        output: if given, the file that messages name, and another process that holds the lock is an error; by default
+            this process waits for it.
+
+    Raises:
+        NearfarError: with ``output``, another process is writing the file.
+        OSError: what has this name cannot be removed, or the file cannot be created.
+    """
+    if _fcntl is None:
+        fresh_file(file)
+        yield
+        return
+    descriptor = _lock_fresh(file, output)
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock_fresh(file: Path, output: Path | None) -> int:
+    """The descriptor of an empty file of this process's own, locked where the file system can."""
+    while True:
+        with suppress(FileNotFoundError):
+            status = file.lstat()
+            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+            usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
+            if not own or not usable:  # nothing that another process of this user is writing
+                fresh_file(file)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            try:
+                _fcntl.flock(descriptor, _fcntl.LOCK_EX | (_fcntl.LOCK_NB if output else 0))
+            except BlockingIOError:
+                raise NearfarError(
+                    f"{output}: another process is writing it now; wait until it ends, or choose another path."
+                ) from None
+            except OSError:  # the file system does not support locks
+                pass
+            with suppress(FileNotFoundError):  # another process has published the file that this one waited for
+                if os.path.samestat(os.fstat(descriptor), file.lstat()):
+                    os.ftruncate(descriptor, 0)
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
 
 
 def _is_replaceable(status: os.stat_result) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nearfar.disk.private import fresh_file
+from nearfar.disk.private import exclusive_file
 from nearfar.types import NearfarError
 
 _CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
@@ -59,9 +59,8 @@ def write_bytes(file: Path, content: bytes) -> None:
 def _replacement(file: Path) -> Iterator[Path]:
     """The path of a temporary file, which replaces ``file`` at the end of the block, also if the power fails then."""
     temporary = file.with_name(file.name + ".new")
-    with disk_errors(file):
+    with disk_errors(file), exclusive_file(temporary):
         try:
-            fresh_file(temporary)
             yield temporary
             _fsync(temporary, is_folder=False)
             temporary.replace(file)

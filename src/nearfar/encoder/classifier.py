@@ -21,7 +21,7 @@ from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import Tokenized, token_budget_batches, warn_truncated
+from nearfar.encoder.token_batches import token_budget_batches, warn_truncated
 from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
@@ -203,7 +203,7 @@ class Classifier(nn.Module):
         bf16 = resolve(precision, self.device) == "bf16"
         distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
         tokens = self.tokenize(list(distinct))
-        warn_truncated(Tokenized(tokens.ids, tokens.truncated), self.max_length)
+        warn_truncated(tokens.truncated, len(distinct), self.max_length)
         logits = np.empty((len(distinct), max(1, len(self.label_names))), dtype=np.float32)
         was_training = self.training
         self.eval()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.disk import SeenHashes, read_seen, write_seen
-from nearfar.encoder import encoder_folder
+from nearfar.encoder import encoder_folder, token_batches
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
@@ -223,22 +223,29 @@ class Encoder(Prompts, nn.Module):
         check_texts(texts)
         bf16 = resolve(precision, self.device) == "bf16"
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        tokenized = self.tokenize(list(distinct), prompt=self.resolve_prompt(prompt, prompt_name))
-        warn_truncated(tokenized, self.max_length)
-        try:
-            vectors = self.encode_tokens(
-                tokenized.ids,
-                prompt_length=tokenized.prompt_length,
-                normalize=normalize,
-                dimensions=dimensions,
-                bf16=bf16,
-                progress=progress,
-                check_finite=check_finite,
-            )
-        except NotFiniteError as error:
-            text = list(distinct)[error.number]
-            raise NotFiniteError(texts.index(text), text) from None
-        return vectors[[distinct[text] for text in texts]]
+        ordered, prompt = list(distinct), self.resolve_prompt(prompt, prompt_name)
+        vectors = np.empty((len(ordered), truncated_width(dimensions, self.dim, self.matryoshka)), dtype=np.float32)
+        truncated = 0
+        with token_batches.encoding_bar(len(ordered), shown=progress) as advance:
+            for start in range(0, len(ordered), token_batches.TEXTS_PER_BLOCK):
+                block = slice(start, start + token_batches.TEXTS_PER_BLOCK)
+                tokenized = self.tokenize(ordered[block], prompt=prompt)
+                truncated += tokenized.truncated
+                try:
+                    vectors[block] = self.encode_tokens(
+                        tokenized.ids,
+                        prompt_length=tokenized.prompt_length,
+                        normalize=normalize,
+                        dimensions=dimensions,
+                        bf16=bf16,
+                        on_batch=advance,
+                        check_finite=check_finite,
+                    )
+                except NotFiniteError as error:
+                    text = ordered[start + error.number]
+                    raise NotFiniteError(texts.index(text), text) from None
+        warn_truncated(truncated, len(ordered), self.max_length)
+        return vectors if len(ordered) == len(texts) else vectors[[distinct[text] for text in texts]]
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
@@ -261,7 +268,6 @@ class Encoder(Prompts, nn.Module):
         normalize: bool = False,
         dimensions: int | None = None,
         bf16: bool = False,
-        progress: bool = False,
         on_batch: Callable[[int], None] | None = None,
         check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
@@ -278,7 +284,7 @@ class Encoder(Prompts, nn.Module):
         was_training = self.training
         self.eval()
         try:
-            for batch in token_budget_batches(token_ids, device=self.device, progress=progress):
+            for batch in token_budget_batches(token_ids, device=self.device, progress=False):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
                 embedding = embedding[:, :width]

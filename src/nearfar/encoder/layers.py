@@ -45,7 +45,7 @@ def layer_embeddings(
     parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
     distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     tokenized = encoder.tokenize(list(distinct))
-    warn_truncated(tokenized, encoder.max_length)
+    warn_truncated(tokenized.truncated, len(distinct), encoder.max_length)
     vectors = {
         (layer, name): np.empty((len(distinct), encoder.dim), dtype=np.float32)
         for layer in range(layers + 1)

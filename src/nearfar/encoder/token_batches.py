@@ -1,7 +1,8 @@
 """Tokenised texts, the warning that some were truncated, and batches of a limited number of tokens."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.types import NearfarError
@@ -11,8 +12,11 @@ if TYPE_CHECKING:
 
 TOKENS_PER_BATCH = 4096
 """Maximum number of tokens in a batch of :meth:`nearfar.Encoder.encode`. Results depend on it only by rounding."""
+TEXTS_PER_BLOCK = 2**16
+"""Number of distinct texts that :meth:`nearfar.Encoder.encode` tokenises and sorts by length at a time: token ids take
+much more memory than texts and vectors."""
 TOKENS_PER_BATCH_ON_GPU = 32_768
-"""The same on a GPU, which needs about as long to start the operations of a small batch as of a large one."""
+"""TOKENS_PER_BATCH on a GPU, which needs about as long to start the operations of a small batch as of a large one."""
 
 
 class Tokenized(NamedTuple):
@@ -37,10 +41,10 @@ def check_texts(texts: Sequence[str]) -> None:
             raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
 
 
-def warn_truncated(tokenized: Tokenized, limit: int) -> None:
+def warn_truncated(truncated: int, texts: int, limit: int) -> None:
     """Warn once if distinct texts were longer than ``limit`` tokens."""
-    if tokenized.truncated:
-        warnings.warn(truncation_message(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
+    if truncated:
+        warnings.warn(truncation_message(truncated, texts, limit), stacklevel=4)
 
 
 def truncation_message(truncated: int, texts: int, limit: int) -> str:
@@ -63,14 +67,21 @@ def token_budget_batches(token_ids: list[list[int]], *, device: "torch.device", 
             batches.append([])
             tokens = len(token_ids[text])
         batches[-1].append(text)
-    if not progress:
-        yield from batches
+    with encoding_bar(len(token_ids), shown=progress) as advance:
+        for batch in batches:
+            yield batch
+            advance(len(batch))
+
+
+@contextmanager
+def encoding_bar(texts: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar for ``texts`` texts, if it is shown; yields a function that takes the number of texts done."""
+    if not shown:
+        yield lambda _: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
     with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("encoding", total=len(token_ids))
-        for batch in batches:
-            yield batch
-            bar.advance(task, len(batch))
+        task = bar.add_task("encoding", total=texts)
+        yield lambda done: bar.advance(task, done)

@@ -42,6 +42,8 @@ from nearfar.types import Encode, NearfarError, ScoredPair
 
 METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
 COSINE_UNIT = 1e-6
+PAIRS_AT_ONCE = 2**14
+"""Number of pairs whose vectors are in memory in float64 at once."""
 
 Subsets: TypeAlias = Mapping[str, Sequence[ScoredPair]]
 Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
@@ -97,8 +99,8 @@ def evaluate_sts(
     for task, subsets in bar:
         pairs = [pair for held in subsets.values() for pair in held]
         rows, vectors = embedded[task].rows, embedded[task].vectors
-        first, second = [rows[pair.first] for pair in pairs], [rows[pair.second] for pair in pairs]
-        cosines, zeros = _cosines(vectors[first], vectors[second])
+        places = np.array([(rows[pair.first], rows[pair.second]) for pair in pairs], dtype=np.int64).reshape(-1, 2)
+        cosines, zeros = _pair_cosines(vectors, places)
         scored[task], draws[task] = _score_task(
             task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed
         )
@@ -219,6 +221,13 @@ def _check_gold(tasks: Mapping[str, Subsets]) -> None:
             for number, pair in enumerate(pairs, start=1):
                 if not math.isfinite(pair.score):
                     raise NearfarError(f"task {task}, subset {subset}, pair {number}: the score is {pair.score}.")
+
+
+def _pair_cosines(vectors: NDArray[Any], places: NDArray[np.int64]) -> tuple[Floats, int]:
+    """:func:`_cosines` of the vectors at ``places`` [pairs, 2], in blocks."""
+    blocks = [places[start : start + PAIRS_AT_ONCE] for start in range(0, max(len(places), 1), PAIRS_AT_ONCE)]
+    found = [_cosines(vectors[block[:, 0]], vectors[block[:, 1]]) for block in blocks]
+    return np.concatenate([cosines for cosines, _ in found]), sum(zeros for _, zeros in found)
 
 
 def _cosines(first: NDArray[Any], second: NDArray[Any]) -> tuple[Floats, int]:

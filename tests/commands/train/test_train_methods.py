@@ -23,7 +23,7 @@ from nearfar.config import METHODS, TrainConfig, dump_toml
 from nearfar.encoder.heads import ProjectionHead
 from nearfar.evaluation import geometry_measures as geometry
 from tests.interrupted_runs import interrupt_at_step
-from tests.method_configs import config, write_data
+from tests.method_configs import config, second_file, write_data
 from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
@@ -197,20 +197,6 @@ def test_micro_batches_give_the_same_run(method: str, folder: Path, tmp_path: Pa
         [x["gradient_norm"] for x in micro_batched], [x["gradient_norm"] for x in full], rtol=1e-3
     )
     assert len({round(x["loss"], 4) for x in full}) > 3
-
-
-def second_file(target: Path, kind: str, folder: Path, **settings: object) -> Path:
-    """A second objective: ``labels``, ``sentences`` (a method with a head), ``nli`` or ``order``."""
-    method, data = {
-        "labels": ("supcon-text", "labelled.tsv"),
-        "sentences": ("simcse-unsup", "sentences.txt"),
-        "nli": ("scl", "nli.tsv"),
-        "order": ("nli-order", "nli.tsv"),
-    }[kind]
-    given = {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}
-    file = target / f"{kind}.toml"
-    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
-    return file
 
 
 def test_a_second_objective(folder: Path, tmp_path: Path) -> None:

@@ -21,9 +21,9 @@ from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import (
     check_output_path,
     disk_errors,
+    exclusive_file,
     flush,
     folder_lock,
-    fresh_file,
     path_errors,
     refuse_existing,
     refuse_overwriting_inputs,
@@ -207,17 +207,16 @@ def _hits_file(config: SearchConfig, columns: Sequence[str]) -> Iterator[Callabl
         return
     output, json_lines = Path(config.output), config.output.endswith(".jsonl")
     new = output.with_name(output.name + ".new")
-    try:
-        with disk_errors(output):
-            fresh_file(new)
+    with disk_errors(output), exclusive_file(new, output=output):
+        try:
             with new.open("w", encoding="utf-8", newline="\n") as stream:
                 stream.write("" if json_lines else table_header(columns))
                 yield lambda text, hits: stream.writelines(format_hits(text, hits, columns, json_lines=json_lines))
             flush(new)
             new.replace(output)
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
+        finally:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
 
 
 def _inexact(
