@@ -34,13 +34,14 @@ class Done:
 
     ``status``: exit status, or minus the number of the signal. ``output``: standard output and standard error together.
     ``seconds``: processor time. ``peak_mib``: the largest resident size, which includes about 400 MiB of imports.
-    ``result``: what a function returned.
+    ``timed_out``: whether it was killed after ``wall_seconds``. ``result``: what a function returned.
     """
 
     status: int
     output: str
     seconds: float
     peak_mib: float
+    timed_out: bool = False
     result: Any = None
 
     @property
@@ -90,9 +91,13 @@ class Server:
         cwd: Path,
         shim: Mapping[str, str] | None = None,
         processor_seconds: int = 600,
+        wall_seconds: float | None = None,
     ) -> Done:
-        """Run ``nearfar ARGUMENTS`` in a fork whose processor time is limited (SIGXCPU, then SIGKILL)."""
-        return self._request({"command": list(arguments)}, cwd, shim, processor_seconds)
+        """Run ``nearfar ARGUMENTS`` in a fork whose processor time is limited (SIGXCPU, then SIGKILL).
+
+        After ``wall_seconds`` the fork is killed: one that waits uses no processor time.
+        """
+        return self._request({"command": list(arguments)}, cwd, shim, processor_seconds, wall_seconds)
 
     def function(
         self,
@@ -102,11 +107,15 @@ class Server:
         cwd: Path,
         shim: Mapping[str, str] | None = None,
         processor_seconds: int = 600,
+        wall_seconds: float | None = None,
     ) -> Done:
         """Call ``module:function`` with keyword arguments in a fork; its result must be JSON."""
-        return self._request({"function": name, "arguments": dict(arguments)}, cwd, shim, processor_seconds)
+        what = {"function": name, "arguments": dict(arguments)}
+        return self._request(what, cwd, shim, processor_seconds, wall_seconds)
 
-    def _request(self, what: dict[str, Any], cwd: Path, shim: Mapping[str, str] | None, seconds: int) -> Done:
+    def _request(
+        self, what: dict[str, Any], cwd: Path, shim: Mapping[str, str] | None, seconds: int, wall_seconds: float | None
+    ) -> Done:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         scratch = Path(self._scratch.name)
@@ -115,6 +124,7 @@ class Server:
             "cwd": str(cwd.resolve()),
             "environment": dict(shim or {}),
             "seconds": seconds,
+            "wall_seconds": wall_seconds or 0,
             "output": str(scratch / "output.txt"),
             "result": str(scratch / "result.json"),
         }
@@ -139,14 +149,30 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _run(request)
+        timed_out = _kill_after(child, request["wall_seconds"])
         _, status, usage = os.wait4(child, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         answer = {
+            "timed_out": bool(timed_out),
             "status": os.waitstatus_to_exitcode(status),
             "seconds": round(usage.ru_utime + usage.ru_stime, 3),
             "peak_mib": round(usage.ru_maxrss / 1024, 1),
         }
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+def _kill_after(child: int, seconds: float) -> list[int]:
+    """Kill a child when ``seconds`` have passed (0: never); its number is then in the list that is returned."""
+    killed: list[int] = []
+
+    def kill(*_: object) -> None:
+        killed.append(child)
+        os.kill(child, signal.SIGKILL)
+
+    signal.signal(signal.SIGALRM, kill)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    return killed
 
 
 def _run(request: dict[str, Any]) -> None:

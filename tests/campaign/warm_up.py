@@ -4,7 +4,9 @@ import importlib
 import pkgutil
 
 OTHERS = (
+    "pyarrow.parquet",
     "safetensors.numpy",
+    "tests.campaign.doors",
     "tests.campaign.equality_encoders",
     "tests.campaign.equality_gradients",
     "tests.campaign.equality_objectives",

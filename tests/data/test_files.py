@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data.files import EXTENSIONS, Location, is_known, read_file, stem
+from nearfar.data.column_names import column_names
+from nearfar.data.files import EXTENSIONS, Location, is_known, read_file, read_lines, stem
+from nearfar.data.sources import Table
 from nearfar.types import NearfarError
 
 ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]
@@ -193,3 +195,39 @@ def test_names():
     assert stem(Path("sets/saved")) == "saved"
     assert is_known(Path("A.TSV.GZ"))
     assert not is_known(Path("a.gz"))
+
+
+@pytest.mark.parametrize("name", ["a.tsv.gz", "a.jsonl.gz", "a.txt.gz"])
+def test_damaged_gzip_data_is_an_error_without_numbers_of_a_library(name, tmp_path):
+    path = tmp_path / name
+    content = bytearray(gzip.compress(b"text\n" + b"one two three\n" * 99))
+    content[12:16] = b"\xff\xff\xff\xff"
+    path.write_bytes(content)
+    with pytest.raises(NearfarError) as caught:
+        list(read_lines(path) if ".txt" in name else read_file(path, ("text",)))
+    assert str(caught.value) == f"{path} cannot be read: its compressed data is damaged. Copy or write it again."
+
+
+def test_a_damaged_parquet_file_is_an_error_without_names_of_classes(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"]}), path)
+    content = bytearray(path.read_bytes())
+    length = int.from_bytes(content[-8:-4], "little")
+    content[-8 - length : -8 - length + 20] = b"\xff" * 20
+    path.write_bytes(content)
+    for read in (lambda: list(read_file(path, ("text",))), lambda: column_names(Table(str(path), path))):
+        with pytest.raises(NearfarError, match=r"cannot be read as Parquet: .") as caught:
+            read()
+        assert "Exception" not in str(caught.value)
+        assert str(caught.value).isprintable()
+
+
+def test_a_key_twice_in_a_json_object_is_an_error_if_it_is_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "id": 1, "id": 2, "more": {"text": 1}}\n{"text": "b", "text": "c", "id": 3}\n')
+    with pytest.raises(NearfarError, match="line 2: the key 'text' occurs twice"):
+        list(read_file(path, ("text",)))
+    with pytest.raises(NearfarError, match="line 1: the key 'id' occurs twice"):
+        list(read_file(path, ("id",)))
+    path.write_text('{"text": "a", "id": 1, "id": 2, "more": {"text": 1, "text": 2}}\n')
+    assert values(path, ("text",)) == [("a",)]

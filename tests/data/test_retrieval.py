@@ -1,5 +1,6 @@
 """Retrieval tasks from BEIR's layout, from the hub and from pairs; what is left out is counted."""
 
+import os
 import re
 
 import datasets
@@ -7,6 +8,7 @@ import huggingface_hub
 import pytest
 
 from nearfar.data.retrieval import load_retrieval
+from nearfar.types import NearfarError
 from tests.data.files import error_of, write, write_lines
 
 CORPUS = (
@@ -258,3 +260,17 @@ def test_pairs_on_the_hub_and_a_corpus_without_judgements(hub):
     assert load_retrieval("hub:owner/pairs").queries == ["a", "b"]
     assert "has a config corpus, but no judgements" in error_of(load_retrieval, "hub:owner/bare")
     assert "ValueError: no owner/none, None" in error_of(load_retrieval, "hub:owner/none")
+
+
+@pytest.mark.parametrize("name", ["corpus.jsonl", "queries.jsonl"])
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_in_a_folder_is_refused_and_not_waited_for(name, tmp_path):
+    (tmp_path / "qrels").mkdir()
+    (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\t1\n")
+    for each in ("corpus.jsonl", "queries.jsonl"):
+        if each == name:
+            os.mkfifo(tmp_path / each)
+        else:
+            (tmp_path / each).write_text('{"_id": "d", "text": "a"}\n')
+    with pytest.raises(NearfarError, match=f"{name}: is a pipe, not a regular file"):
+        load_retrieval(str(tmp_path))

@@ -1,4 +1,4 @@
-"""A failed read names the file."""
+"""A failed read names the file, and so does a file that somebody changed."""
 
 import errno
 from pathlib import Path
@@ -10,6 +10,7 @@ from nearfar import NearfarError
 from nearfar.commands.encode.output import PartialOutput, output_lock
 from nearfar.commands.encode.shards.folders import LocalFolder
 from nearfar.disk import read_errors
+from nearfar.disk.reading import read_json
 
 
 def test_a_failed_read_names_the_file() -> None:
@@ -43,3 +44,15 @@ def test_vectors_that_are_shorter_than_recorded_are_damaged(tmp_path: Path) -> N
     file.write_bytes(file.read_bytes()[:-4])
     with pytest.raises(NearfarError, match=r"vectors\.npy: is damaged\. Remove .*x\.npy\.partial to start again"):
         list(partial.stored(2))
+
+
+@pytest.mark.parametrize("text", ['{"a": "x\\ud800y"}', '["\\uDC00"]', '{"\\udbff": 1}'])
+def test_half_a_surrogate_pair_is_an_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(NearfarError, match=r"a\.json: .*half a surrogate pair"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('["\\ud83d\\ude00", "\\\\ud800"]')
+    assert read_json(tmp_path / "a.json") == ["\U0001f600", "\\ud800"]

@@ -468,3 +468,9 @@ def test_errors_in_flags_do_not_load_torch() -> None:
         [sys.executable, "-"], input=code, capture_output=True, text=True, check=False, env=source
     )
     assert completed.returncode == 0, completed.stderr[-2000:]
+
+
+@pytest.mark.parametrize("value", ["true", "", "no-such", "\0", "x" * 100_000])
+def test_a_value_of_a_flag_that_takes_none(value: str) -> None:
+    output = assert_refused(["env", "--offline", f"--json={value}"], "--json=", "this flag takes no value")
+    assert len(output) < 1000

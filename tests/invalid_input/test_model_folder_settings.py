@@ -185,3 +185,34 @@ def test_settings(
     folder = Path(shutil.copytree(models / form, tmp_path / "model"))
     edit(folder / file, changes)
     assert_load_refused(lambda: Encoder.from_pretrained(folder), folder, mentions)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("config.json", {"initializer_range": True}),
+        ("config.json", {"pad_token_id": -1.5}),
+        ("tokenizer_config.json", {"cls_token": [1]}),
+    ],
+)
+def test_errors_of_libraries_have_no_names_of_classes(
+    models: Path, file: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(models / "plain", tmp_path / "model")
+    edit(folder / file, changes)
+    with pytest.raises(NearfarError) as caught:
+        Encoder.from_pretrained(folder)
+    assert "TypeError" not in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_long_error_about_weights_is_cut(models: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(models / "plain", tmp_path / "model")
+    file = folder / "model.safetensors"
+    content = file.read_bytes()
+    size = int.from_bytes(content[:8], "little")
+    header = content[8 : 8 + size].replace(b'"F32"', b'"' + b"x" * 10_000 + b'"', 1)
+    file.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + size :])
+    with pytest.raises(NearfarError, match="truncated or damaged") as caught:
+        Encoder.from_pretrained(folder)
+    assert len(str(caught.value)) < 1000

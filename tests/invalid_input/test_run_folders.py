@@ -1,5 +1,6 @@
 """Damaged run folders: each command reports the file in one sentence, or does not need the file."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -94,6 +95,16 @@ def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage_nam
     else:
         output = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
         assert "is already finished" not in output
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize(
+    "file", ["checkpoint/weights.safetensors", "checkpoint/optimiser.safetensors", "best.safetensors"]
+)
+def test_a_pipe_in_a_checkpoint_is_refused_and_not_waited_for(runs: Path, file: str) -> None:
+    (runs / "stopped" / file).unlink()
+    os.mkfifo(runs / "stopped" / file)
+    assert_refused(COMMANDS["resume"], f"stopped/{file}: is not a regular file")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ def parse(
         ),
     ]
     known = {one.name: FieldType(one.type) for one in every}
-    _check_flags(argv, {_flag_name(one, known[one.name]) for one in every if not one.positional_name}, removed)
+    flags = {_flag_name(one, known[one.name]): known[one.name].scalar for one in every if not one.positional_name}
+    _check_flags(argv, flags, removed)
     parameters = [_parameter(one, known[one.name]) for one in every]
 
     def command(**found: Any) -> dict[str, Any]:
@@ -155,19 +156,25 @@ def _flag_name(one: ExtraOption, kind: FieldType) -> str:
     return flag(f"no_{one.name}" if kind.scalar is bool and one.default else one.name)
 
 
-def _check_flags(argv: Sequence[str], known: set[str], removed: Mapping[str, str]) -> None:
-    """Raise for an unknown or removed flag, and for a flag given twice, because tyro would silently drop a value."""
+def _check_flags(argv: Sequence[str], known: Mapping[str, type | None], removed: Mapping[str, str]) -> None:
+    """Raise for an unknown or removed flag, a flag given twice, and a value of a flag that takes none.
+
+    tyro would silently drop a value, or name only the value. ``known`` maps each flag to the type of its values.
+    """
     seen = set()
     for word in argv:
         if word == "--":
             return
-        name = word.partition("=")[0].replace("_", "-")
+        name, equals, value = word.partition("=")
+        name = name.replace("_", "-")
         if not name.startswith("--") or name == "--help":
             continue
         if name in removed:
             raise NearfarError(f"{name} {removed[name]}.")
         if name not in known:
             raise NearfarError(unknown_name_message(name, sorted(known), what="flag"))
+        if equals and known[name] is bool:
+            raise NearfarError(f"{name}={format_text(value)}: this flag takes no value; write {name} alone.")
         if name in seen:
             raise NearfarError(f"{name}: is given twice; give it once.")
         seen.add(name)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from nearfar.data.files import EXTENSIONS, csv_records, extension, json_records, tsv_records
+from nearfar.data.files import EXTENSIONS, csv_records, extension, json_records, parquet_error, tsv_records
 from nearfar.data.paths import check_file
 from nearfar.data.sources import Table
 from nearfar.types import NearfarError
@@ -40,4 +40,4 @@ def _parquet_names(path: Path) -> list[str]:
     try:
         return list(pyarrow.parquet.read_schema(path).names)
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None
+        raise parquet_error(path, error) from None

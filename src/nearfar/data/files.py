@@ -7,13 +7,14 @@ quoting, so that a record may span lines; errors name its first line. Blank line
 import csv
 import gzip
 import json
+import re
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from nearfar.data.paths import check_file, nearest, shown
+from nearfar.data.paths import check_file, nearest
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ MAX_LINE_BYTES = 2**26
 MAX_RATIO, RATIO_FROM = 200, 2**28
 """A column in a row group of a Parquet file that unpacks to over RATIO_FROM bytes may unpack to MAX_RATIO times its
 size. Text is compressed to between a half and a tenth."""
+_CLASS_NAME = re.compile(r"\b\w+(?:Error|Exception)\b:?\s*")
 _NOT_TEXT = (
     (b"\xff\xfe", "It is UTF-16. "),
     (b"\xfe\xff", "It is UTF-16. "),
@@ -79,7 +81,6 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
             is not UTF-8. The message names file and line.
 
     """
-    check_file(path)
     for number, line in _lines(path):
         if keep_blank or line.strip():
             yield Location(str(path), number), line.removesuffix("\n").removesuffix("\r")
@@ -128,6 +129,7 @@ def extension(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    check_file(path)  # opening a pipe would wait for its writer
     # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
@@ -145,7 +147,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
                         f"{Location(str(path), number)}: not UTF-8 (byte {error.start + 1} of the line is "
                         f"0x{line[error.start]:02x}). {hint}Save the file as UTF-8."
                     ) from None
-    except (OSError, EOFError, zlib.error) as error:
+    except zlib.error:  # its text has the number of an error in a library
+        raise NearfarError(f"{path} cannot be read: its compressed data is damaged. Copy or write it again.") from None
+    except (OSError, EOFError) as error:
         raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
@@ -198,29 +202,52 @@ def _read_csv(path: Path, columns: Sequence[str]) -> Rows:
     return _read_delimited(path, columns, csv_records)
 
 
-def json_records(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
-    """Yield the location and the object of each line of a JSON lines file."""
+def json_records(path: Path, columns: Collection[str] = ()) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Yield the location and the object of each line of a JSON lines file.
+
+    Raises NearfarError, apart from damaged files, for an object that has a key of ``columns`` twice.
+    """
     empty = True
+    repeated: list[str] = []
+
+    def unite(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal repeated  # the outermost object comes last
+        found = dict(pairs)
+        repeated = [] if len(found) == len(pairs) else _repeated([name for name, _ in pairs], columns)
+        return found
+
     for number, line in _lines(path):
         if not line.strip():
             continue
         empty, where = False, Location(str(path), number)
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_pairs_hook=unite)
         except (ValueError, RecursionError) as error:
             why = "it is nested too deeply" if isinstance(error, RecursionError) else error
             raise NearfarError(f"{where}: not a JSON object: {why}. Write one object per line.") from None
         if not isinstance(record, dict):
             raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
+        if repeated:
+            raise NearfarError(f"{where}: the key {repeated[0]!r} occurs twice. Remove one of them.")
         yield where, record
     if empty:
         raise NearfarError(f"{path} is empty; each line should be a JSON object.")
 
 
+def _repeated(names: Sequence[str], columns: Collection[str]) -> list[str]:
+    return [column for column in columns if names.count(column) > 1]
+
+
 def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
-    for where, record in json_records(path):
+    for where, record in json_records(path, columns):
         column_indices(list(record), columns, where)
         yield where, tuple(record[column] for column in columns)
+
+
+def parquet_error(path: Path, error: Exception) -> NearfarError:
+    """The error for a Parquet file: what pyarrow says, without names of classes and raw bytes."""
+    why = "".join(one for one in _CLASS_NAME.sub("", str(error)) if one.isprintable()).strip(" .:")
+    return NearfarError(f"{path} cannot be read as Parquet: {why or 'it is damaged'}.")
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
@@ -238,7 +265,7 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
                     number += 1
                     yield Location(str(path), number, "row"), name_classes(values, class_names)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
-        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None  # pyarrow raises all of these
+        raise parquet_error(path, error) from None  # pyarrow raises all of these
 
 
 def _check_unpacked_size(path: Path, metadata: Any, columns: Sequence[str]) -> None:
@@ -291,8 +318,8 @@ def _class_names(path: Path, schema: "pyarrow.Schema", columns: Sequence[str]) -
         return [getattr(features[column], "names", None) for column in columns]
     except Exception as error:  # datasets passes on the exceptions of all libraries below it
         raise NearfarError(
-            f"{path}: the class names that datasets wrote cannot be read ({shown(error)}). Write the file again."
-        ) from None
+            f"{path}: the class names that datasets wrote cannot be read. Write the file again."
+        ) from error
 
 
 def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str] | None]) -> tuple[object, ...]:

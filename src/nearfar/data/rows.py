@@ -173,12 +173,14 @@ def load_labelled(
     numbers = {name: number for number, name in enumerate(texts_of)}
     loaded = collector.texts([numbers[label] for label in labels], list(texts_of))
     if len(texts_of) < 2:
-        raise NearfarError(f"Every text has the label {labels[0]!r}; there must be at least two labels.")
+        raise NearfarError(
+            f"Every text has the label {labels[0]!r}; there must be at least two labels. {loaded.sources[0]}."
+        )
     for name, texts in texts_of.items():
         if len(texts) < 2:
             raise NearfarError(
                 f"The label {name!r} has a single text, {min(texts)[0]!r}; contrastive losses need two texts per "
-                "label. Add another, or remove that one."
+                f"label. Add another, or remove that one. {loaded.sources[0]}."
             )
     return loaded
 

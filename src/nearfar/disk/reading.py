@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Any
 from nearfar.types import NearfarError
 
 _MAX_NUMBER = 1e100
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # one, or half a pair
 
 
 @contextmanager
@@ -52,13 +54,24 @@ def read_json(file: Path, *, otherwise: str = "") -> Any:
 
     Raises:
         NearfarError: as :func:`read_text`, or it is not complete JSON, or it holds a number that is not finite or is
-            above 1e100 in absolute value.
+            above 1e100 in absolute value, or half a surrogate pair.
     """
     text = read_text(file, otherwise=otherwise)
     try:
-        return json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
+        found = json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
+        if _SURROGATE.search(text):
+            check_characters(found)
+        return found
     except (ValueError, RecursionError) as error:
         raise NearfarError(f"{file}: is not a complete JSON file ({error}). {otherwise}".rstrip()) from error
+
+
+def check_characters(value: Any) -> None:
+    """ValueError if a text in a JSON value holds half a surrogate pair, which no file and no terminal takes."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it holds half a surrogate pair, which is not a character") from None
 
 
 def _number(text: str) -> int | float:

@@ -4,6 +4,7 @@ Every call passes ``trust_remote_code=False``, so that no code from a model fold
 terminal for permission. An exception of a loader becomes a one-sentence error that names a file.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
@@ -39,6 +40,7 @@ with paused():
     from transformers.models.auto import configuration_auto, modeling_auto
     from transformers.utils import logging as transformers_logging
 
+_CLASS_NAME = re.compile(r"\b\w+(?:Error|Exception): ")
 LONGEST_REASON = 300
 """Maximum number of characters that an error quotes from an exception."""
 MAX_GROWTH, FREE_ELEMENTS = 4, 2**24
@@ -241,9 +243,10 @@ def opening(file: Path) -> Iterator[None]:
 def reason(error: Exception) -> str:
     """The first line of the exception's text, or the first two if the first ends with a colon."""
     lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
-    line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    line = _CLASS_NAME.sub("", " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1]))
     known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception
     known = known or type(error).__module__.startswith("huggingface_hub")  # it validates the fields of a config
+    known = known or (isinstance(error, AssertionError | TypeError | AttributeError) and " " in line)
     return (line if line and known else f"{type(error).__name__}: {line}".strip(" :"))[:LONGEST_REASON]
 
 

@@ -173,7 +173,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
                     )
             return {name: tuple(tensor.get_shape()) for name, tensor in tensors.items()}
     except SafetensorError as error:
-        raise NearfarError(f"{file}: the weights are truncated or damaged ({error}).") from error
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({str(error)[:300]}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
 

@@ -212,12 +212,14 @@ class Checkpoints:
     @contextmanager
     def _damage_errors(self, file: Path) -> Iterator[None]:
         """Turn errors of reading ``file`` into a :class:`NearfarError` that says how to continue."""
+        if file.exists() and not file.is_file():  # opening a pipe would wait for its writer
+            raise NearfarError(f"{file}: is not a regular file. {self._restart_advice}")
         try:
             yield
         except OSError as error:
             raise NearfarError(f"{file}: cannot be read ({error.strerror or error}). {self._restart_advice}") from error
         except (SafetensorError, MismatchError) as error:
-            raise NearfarError(f"{file}: is damaged ({error}). {self._restart_advice}") from error
+            raise NearfarError(f"{file}: is damaged ({str(error)[:300]}). {self._restart_advice}") from error
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
         """Save the current weights as the best so far."""
