@@ -276,8 +276,10 @@ def labelled(path: Path) -> list[tuple[str, str]]:
         raise RefusedError("no rows")
     if len({name for _, name in found}) < 2 or len({one for one, _ in found}) < 2:
         raise UnclearError("one label, or one text", found)
-    names = [name for _, name in found]
-    if any(names.count(name) < 2 for name in set(names[:200])):
+    texts_of: dict[str, set[str]] = {}
+    for one, name in found:
+        texts_of.setdefault(name, set()).add(one)
+    if any(len(texts) < 2 for texts in texts_of.values()):
         raise UnclearError("a label with one text", found)
     return found
 
