@@ -321,6 +321,8 @@ def beir(folder: Path) -> dict[str, Any]:
 
     def texts(name: str, *, titled: bool) -> dict[str, str]:
         found: dict[str, str] = {}
+        if titled:
+            _refuse_two_titles(folder / name)
         for row in json_lines(folder / name, ("_id", "text")):
             if isinstance(row[0], bool) or not isinstance(row[0], (str, int)) or row[0] == "":
                 raise RefusedError("an id that is not text")
@@ -353,6 +355,18 @@ def beir(folder: Path) -> dict[str, Any]:
         "queries": {name: queries[name] for name in queries if name in relevant},
         "relevant": {name: relevant[name] for name in queries if name in relevant},
     }
+
+
+def _refuse_two_titles(file: Path) -> None:
+    def check(pairs: list[tuple[str, Any]]) -> bool:
+        return [name for name, _ in pairs].count("title") > 1
+
+    for line in text_of(file).split("\n"):
+        try:  # the hook's last result is that of the outermost object
+            if line.strip() and json.loads(line, object_pairs_hook=check) is True:
+                raise RefusedError("a title occurs twice")
+        except (ValueError, RecursionError):
+            continue  # refused elsewhere
 
 
 def _may_be_empty(value: Any) -> str:

@@ -130,6 +130,9 @@ def test_labelled_texts_with_other_column_names_and_a_limit(tmp_path):
         (["x\ta", "x\tb", "y\tc", "y\tc"], "a.tsv: 4 labelled texts."),
         (["x\ta", "y\ta"], "All labelled texts are equal ('a')"),
         ([], "a.tsv: no labelled texts"),
+        ([f"{'x' * 9999}\ta", "y\tb", "y\tc"], f"The label '{'x' * 79}... has a single text, 'a'"),
+        ([f"x\t{'a' * 9999}", "y\tb", "y\tc"], f"The label 'x' has a single text, '{'a' * 79}..."),
+        ([f"{'x' * 9999}\ta", f"{'x' * 9999}\tb"], f"Every text has the label '{'x' * 79}...; there"),
     ],
 )
 def test_errors_of_labelled_texts(rows, message, tmp_path):

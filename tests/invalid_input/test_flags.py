@@ -474,3 +474,16 @@ def test_errors_in_flags_do_not_load_torch() -> None:
 def test_a_value_of_a_flag_that_takes_none(value: str) -> None:
     output = assert_refused(["env", "--offline", f"--json={value}"], "--json=", "this flag takes no value")
     assert len(output) < 1000
+
+
+def test_a_long_device_is_not_printed_whole() -> None:
+    output = assert_refused(
+        ["encode", "m", "--input", "t.txt", "--output", "x.npy", f"--device={'x' * 9999}"], "--device"
+    )
+    assert len(output) < 1000
+
+
+def test_long_names_of_columns_are_not_printed_whole(tmp_path: Path) -> None:
+    (tmp_path / "t.tsv").write_text(f"anchor\t{'x' * 9999}\na\tb\n")
+    argv = ["train", "--data", str(tmp_path / "t.tsv"), "--output", str(tmp_path / "new")]
+    assert len(assert_refused(argv, "its columns (anchor, xxx")) < 2000

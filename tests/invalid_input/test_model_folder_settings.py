@@ -1,13 +1,16 @@
 """Model folders with valid JSON but invalid or inconsistent settings: one sentence each."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
+from nearfar.encoder.classifier import Classifier
 from tests.invalid_input.model_folders import REMOVED, assert_load_refused, edit, rows_of, save_model_variants
 from tests.tiny import sentences
 
@@ -127,7 +130,7 @@ OTHERS = [
         ("modules", PROMPTS, {"matryoshka": value}, ("matryoshka is", "must be a list of whole numbers from 1"))
         for value in (8, "8", {"8": 1}, [8, "4"], [0], [True], [2.5])
     ),
-    ("modules", PROMPTS, {"prompts": {"query": "\ud800: "}}, ("the prompt 'query' holds half a surrogate pair",)),
+    ("modules", PROMPTS, {"prompts": {"query": "\ud800: "}}, ("half a surrogate pair",)),
     *(
         ("modules", PROMPTS, {"similarity_fn_name": value}, ("similarity_fn_name is", "'cosine', 'dot'"))
         for value in ("angular", 5, ["dot"])
@@ -216,3 +219,30 @@ def test_a_long_error_about_weights_is_cut(models: Path, tmp_path: Path) -> None
     with pytest.raises(NearfarError, match="truncated or damaged") as caught:
         Encoder.from_pretrained(folder)
     assert len(str(caught.value)) < 1000
+
+
+def test_control_characters_of_a_folder_are_not_quoted(models: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(models / "modules", tmp_path / "model")
+    edit(folder / "1_Pooling/config.json", {"pooling_mode": "\x1b[31m\0" + "x" * 9999})
+    with pytest.raises(NearfarError, match="pools by") as caught:
+        Encoder.from_pretrained(folder)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("file", ["config.json", "modules.json", "1_Pooling/config.json"])
+def test_half_a_surrogate_pair_is_damage(models: Path, file: str, tmp_path: Path) -> None:
+    folder = shutil.copytree(models / "modules", tmp_path / "model")
+    content = json.loads((folder / file).read_text())
+    target = content[0] if isinstance(content, list) else content
+    target["note"] = "a\ud800b"
+    (folder / file).write_text(json.dumps(content))
+    assert_load_refused(lambda: Encoder.from_pretrained(folder), folder, (file, "half a surrogate pair"))
+
+
+def test_a_classifier_with_weights_that_are_not_finite(models: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(models / "classifier", tmp_path / "model")
+    weights = load_file(folder / "model.safetensors")
+    weights["classifier.weight"][0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert_load_refused(lambda: Classifier.from_pretrained(folder), folder, ("logits are not finite",))

@@ -216,7 +216,7 @@ def _only(splits: "dict[str, Dataset]", split: str, title: str) -> "Dataset":
 
 def _read_texts(file: Path | None, *, titled: bool) -> Iterator[_Text]:
     assert file is not None
-    for where, record in json_records(file, ("_id", "text", "title")):
+    for where, record in json_records(file, ("_id", "text", "title") if titled else ("_id", "text")):
         column_indices(list(record), ("_id", "text"), where)
         yield _text(where, record["_id"], record["text"], record.get("title") if titled else None)
 

@@ -108,7 +108,7 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
     """
     for column in columns:
         if (count := names.count(column)) != 1:
-            existing = ", ".join(_printable(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+            existing = ", ".join(printable_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
             problem = f"{count} columns named" if count else "no column"
             kind = NearfarError if count else MissingColumnError
             raise kind(
@@ -118,7 +118,8 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
     return [names.index(column) for column in columns]
 
 
-def _printable(name: str) -> str:
+def printable_name(name: str) -> str:
+    """The name of a column for a message: at most 40 characters, quoted if some cannot be printed."""
     return name[:40] if name[:40].isprintable() else repr(name[:40])
 
 
@@ -244,7 +245,7 @@ def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
         yield where, tuple(record[column] for column in columns)
 
 
-def parquet_error(path: Path, error: Exception) -> NearfarError:
+def parquet_error(path: Path | str, error: Exception) -> NearfarError:
     """The error for a Parquet file: what pyarrow says, without names of classes and raw bytes."""
     why = "".join(one for one in _CLASS_NAME.sub("", str(error)) if one.isprintable()).strip(" .:")
     return NearfarError(f"{path} cannot be read as Parquet: {why or 'it is damaged'}.")

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from nearfar.data.catalog import NamedTable, check_splits, find, parse
 from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.nli import load_nli
+from nearfar.data.paths import shown
 from nearfar.data.sources import label_field, sort_labels, text_field
 from nearfar.data.sts import load_task
 from nearfar.types import NearfarError, ScoredPair
@@ -92,7 +93,7 @@ class RowCollector:
             raise NearfarError(f"No source of {self._kind} was named; name at least one.")
         distinct = {text for row in self.rows[:1000] for text in row}
         if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
-            text = f" ({next(iter(distinct))!r})" if distinct else ""
+            text = f" ({shown(next(iter(distinct)))})" if distinct else ""
             raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to learn. {self._sources[0]}.")
         return TextData(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
 
@@ -174,13 +175,13 @@ def load_labelled(
     loaded = collector.texts([numbers[label] for label in labels], list(texts_of))
     if len(texts_of) < 2:
         raise NearfarError(
-            f"Every text has the label {labels[0]!r}; there must be at least two labels. {loaded.sources[0]}."
+            f"Every text has the label {shown(labels[0])}; there must be at least two labels. {loaded.sources[0]}."
         )
     for name, texts in texts_of.items():
         if len(texts) < 2:
             raise NearfarError(
-                f"The label {name!r} has a single text, {min(texts)[0]!r}; contrastive losses need two texts per "
-                f"label. Add another, or remove that one. {loaded.sources[0]}."
+                f"The label {shown(name)} has a single text, {shown(min(texts)[0])}; contrastive losses need two texts "
+                f"per label. Add another, or remove that one. {loaded.sources[0]}."
             )
     return loaded
 

@@ -59,15 +59,16 @@ def read_json(file: Path, *, otherwise: str = "") -> Any:
     text = read_text(file, otherwise=otherwise)
     try:
         found = json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
-        if _SURROGATE.search(text):
-            check_characters(found)
+        check_characters(found, text)
         return found
     except (ValueError, RecursionError) as error:
         raise NearfarError(f"{file}: is not a complete JSON file ({error}). {otherwise}".rstrip()) from error
 
 
-def check_characters(value: Any) -> None:
-    """ValueError if a text in a JSON value holds half a surrogate pair, which no file and no terminal takes."""
+def check_characters(value: Any, text: str) -> None:
+    """ValueError if JSON, given as value and as text, holds half a surrogate pair, which cannot be written again."""
+    if not _SURROGATE.search(text):
+        return
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:

@@ -179,7 +179,7 @@ def find_head(model: PreTrainedModel) -> ClsHead:
     returned.
 
     Raises:
-        NearfarError: none gives the model's logits.
+        NearfarError: none gives the model's logits, or these are not finite.
     """
     ids = torch.arange(5, device=model.device)[None] % model.config.vocab_size
     was_training = model.training
@@ -190,6 +190,11 @@ def find_head(model: PreTrainedModel) -> ClsHead:
         first = backbone_of(model)(**arguments).last_hidden_state[:, :1]
         head = next((head for head in HEAD_FUNCTIONS if _reproduces_logits(head, model, first, expected)), None)
     model.train(was_training)
+    if not torch.isfinite(expected).all():
+        raise NearfarError(
+            f"{model.config.name_or_path}: its logits are not finite: the weights contain NaN, infinity or too large "
+            "numbers. Copy the model again."
+        )
     if head is None:
         raise NearfarError(
             f"{type(model).__name__}: its head needs more than [CLS]. Supported architectures: {', '.join(FAMILIES)}."

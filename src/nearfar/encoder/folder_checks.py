@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from nearfar.disk.reading import check_characters
 from nearfar.types import NearfarError
 
 SIZES = (
@@ -32,6 +33,11 @@ POSITIONS = 10**7
 LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
 
 
+def printable(text: str) -> str:
+    """At most 300 characters of a text from a file or a library, without control characters."""
+    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:300])
+
+
 def read_json(file: Path) -> Any:
     """The content of a JSON file.
 
@@ -41,7 +47,10 @@ def read_json(file: Path) -> Any:
     try:
         if file.exists() and not file.is_file():  # opening a pipe would wait for its writer
             raise NearfarError(f"{file}: is not a regular file.")
-        return json.loads(file.read_text(encoding="utf-8"))
+        text = file.read_text(encoding="utf-8")
+        found = json.loads(text)
+        check_characters(found, text)
+        return found
     except FileNotFoundError as error:
         raise NearfarError(f"{file}: is missing; copy the whole model folder again.") from error
     except OSError as error:

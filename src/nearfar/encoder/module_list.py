@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from nearfar.encoder.folder_checks import check_links, read_json, read_object
+from nearfar.encoder.folder_checks import check_links, printable, read_json, read_object
 from nearfar.encoder.pooling import mean_of_layers
 from nearfar.encoder.pretrained import load_module, opening
 from nearfar.encoder.prompts import PROMPTS_FILE
@@ -180,7 +180,9 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
     if not mode:
         raise NearfarError(f"{file}: names no pooling mode; choose one with --pooling.")
     if mode not in ("cls", "mean", "max"):
-        raise NearfarError(f"{file}: pools by {mode}, which nearfar does not support; choose another with --pooling.")
+        raise NearfarError(
+            f"{file}: pools by {printable(str(mode))}, which nearfar does not support; choose another with --pooling."
+        )
     if "WordWeights" in paths:
         file = paths["WordWeights"] / "config.json"
         weighted = read_object(file)

@@ -11,7 +11,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
 from nearfar.disk import model_of_run
-from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.folder_checks import printable, read_object
 from nearfar.types import NearfarError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
@@ -173,7 +173,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
                     )
             return {name: tuple(tensor.get_shape()) for name, tensor in tensors.items()}
     except SafetensorError as error:
-        raise NearfarError(f"{file}: the weights are truncated or damaged ({str(error)[:300]}).") from error
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({printable(str(error))}).") from error
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
 

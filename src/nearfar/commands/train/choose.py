@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
-from nearfar.data.files import is_plain_text
+from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG
 from nearfar.types import NearfarError
 
@@ -146,7 +146,7 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     found = [choice for kind in KINDS if (choice := _match(kind, columns, given)) is not None]
     if len(found) == 1:
         return found[0]
-    shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")
+    shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
     if found:
         several = " or ".join(_describe(choice) for choice in found)
         raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice()}")

@@ -128,3 +128,12 @@ def test_an_input_inside_the_output_is_refused(corpus: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_an_error_at_once(corpus: Path) -> None:
     Path("closed").mkdir(mode=0o500)
     assert_refused(drop_repeated_flags([*PARTS.split(), "--output", "closed"]), "the folder", "is not writable")
+
+
+def test_a_damaged_footer_is_reported_without_names_of_classes(corpus: Path) -> None:
+    content = bytearray(Path("all.parquet").read_bytes())
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    content[start : start + 20] = b"\xff" * 20
+    Path("damaged.parquet").write_bytes(content)
+    argv = drop_repeated_flags([*PARTS.split(), "--input", "damaged.parquet"])
+    assert "Exception" not in assert_refused(argv, "damaged.parquet cannot be read as Parquet: ")

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.commands.encode.shards.addresses import expand, opened
-from nearfar.data.files import Location, column_indices, column_values
+from nearfar.data.files import Location, column_indices, column_values, parquet_error
 from nearfar.data.paths import as_path
 from nearfar.data.sources import text_field
 from nearfar.types import NearfarError
@@ -114,7 +114,7 @@ def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> _
             metadata = pyarrow.parquet.read_metadata(file)
             schema = metadata.schema.to_arrow_schema()
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise NearfarError(f"{address} cannot be read as Parquet: {error}.") from None
+            raise parquet_error(address, error) from None
     column_indices(schema.names, [column, *keep], address)
     if not _is_text(schema.field(column).type):
         raise NearfarError(f"{address}: column {column!r} holds {schema.field(column).type}, not text.")
@@ -253,7 +253,7 @@ def _batches(
                     if number >= last:
                         return
         except (pyarrow.ArrowException, OSError, ValueError) as error:
-            raise NearfarError(f"{address} cannot be read as Parquet: {error}.") from None
+            raise parquet_error(address, error) from None
 
 
 def same_files(files: Sequence[InputFile], listed: Sequence[tuple[str, int]]) -> str:
