@@ -246,3 +246,15 @@ def test_a_classifier_with_weights_that_are_not_finite(models: Path, tmp_path: P
     weights["classifier.weight"][0, 0] = float("nan")
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert_load_refused(lambda: Classifier.from_pretrained(folder), folder, ("logits are not finite",))
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_a_template_with_an_unknown_special_token(models: Path, inside: bool, tmp_path: Path) -> None:
+    folder = shutil.copytree(models / "plain", tmp_path / "model")
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["post_processor"]["single"][0]["SpecialToken"]["id"] = "[X]"
+    if inside:
+        content["post_processor"] = {"type": "Sequence", "processors": [content["post_processor"]]}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    words = ("tokenizer.json: its post_processor adds '[X]', which it does not define",)
+    assert_load_refused(lambda: Encoder.from_pretrained(folder), folder, words)

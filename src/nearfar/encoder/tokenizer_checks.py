@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers.normalizers import Precompiled
 
-from nearfar.encoder.folder_checks import nested_entries, read_object
+from nearfar.encoder.folder_checks import nested_entries, printable, read_object
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 
@@ -46,6 +46,7 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
             read_object(folder / name)
     content = read_object(found) if found.suffix == ".json" else {}
     _check_normalizers(found, content)
+    _check_templates(found, content.get("post_processor"))
     model = content.get("model")
     return found, model.get("type") if isinstance(model, dict) and found.name == "tokenizer.json" else None
 
@@ -127,6 +128,29 @@ def _check_normalizers(file: Path, content: Mapping[str, Any]) -> None:
                 Precompiled(base64.b64decode(value, validate=True))
             except Exception as error:  # the library raises Exception itself
                 raise NearfarError(f"{file}: its precompiled_charsmap is damaged ({error}).") from error
+
+
+def _check_templates(file: Path, processor: object) -> None:
+    """Refuse a template with a special token that it does not define, for which the library ends with a panic."""
+    if not isinstance(processor, dict):
+        return
+    for inner in _items(processor, "processors"):
+        _check_templates(file, inner)
+    known = processor.get("special_tokens")
+    if processor.get("type") != "TemplateProcessing" or not isinstance(known, dict):
+        return
+    for part in ("single", "pair"):
+        for piece in _items(processor, part):
+            special = piece.get("SpecialToken") if isinstance(piece, dict) else None
+            token = special.get("id") if isinstance(special, dict) else None
+            if isinstance(token, str) and token not in known:
+                raise NearfarError(f"{file}: its post_processor adds {printable(token)!r}, which it does not define.")
+
+
+def _items(settings: Mapping[str, Any], name: str) -> list[Any]:
+    """The list of this name, or an empty one: the library says what is wrong with other values."""
+    found = settings.get(name)
+    return found if isinstance(found, list) else []
 
 
 def _special_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
