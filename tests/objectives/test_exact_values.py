@@ -3,7 +3,7 @@
 import mpmath
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from nearfar import objectives
@@ -125,6 +125,7 @@ def test_any_temperature(name: str, count: int, seed: int, exponent: float, dtyp
 
 
 @FEW
+@example(values=[(0.25, 0), (-0.75, 1)], exponent=-1.375, dtype=torch.float64)  # softplus between 20 and 40
 @given(
     values=st.lists(st.tuples(st.floats(-1, 1, width=32), st.integers(0, 3)), min_size=1, max_size=7),
     exponent=st.floats(-8, 4),

@@ -21,6 +21,7 @@ try:
 except ImportError:  # Windows
     _fcntl = None
 _HAS_OWNERS = hasattr(os, "getuid") and hasattr(os, "getgid")
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -125,7 +126,7 @@ def _lock_fresh(file: Path, output: Path | None) -> int:
             usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
             if not own or not usable:  # nothing that another process of this user is writing
                 fresh_file(file)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
         try:
             try:
                 _fcntl.flock(descriptor, _fcntl.LOCK_EX | (_fcntl.LOCK_NB if output else 0))
