@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.types import NearfarError
+from nearfar.types import ARRAY_ERRORS, NearfarError
 
 Quantization: TypeAlias = Literal["float16", "int8", "binary"]
 ROWS = 2**16
@@ -121,7 +121,7 @@ def read_ranges(file: Path, dim: int, *, flag: str) -> NDArray[np.float32]:
         vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise NearfarError(f"{flag} {file}: does not exist.") from None
-    except (OSError, ValueError, EOFError) as error:
+    except ARRAY_ERRORS as error:
         raise NearfarError(f"{flag} {file}: cannot be read as a .npy file ({error}).") from error
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise NearfarError(f"{flag} {file}: must hold vectors of floating point numbers, [vectors, dimensions].")

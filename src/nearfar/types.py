@@ -27,6 +27,7 @@ values         losses, one per vector
 """
 
 from collections.abc import Callable, Sequence
+from tokenize import TokenError
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ class ScoredPair(NamedTuple):
 
 Encode: TypeAlias = "Callable[[Sequence[str]], np.ndarray]"
 """A function from texts to a float array [texts, dim]; evaluation needs nothing else of a model."""
+
+
+ARRAY_ERRORS = (OSError, ValueError, EOFError, OverflowError, TypeError, SyntaxError, TokenError)
+"""What NumPy raises for a damaged .npy file: it parses the header as Python source."""
 
 
 class NearfarError(Exception):

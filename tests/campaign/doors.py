@@ -14,7 +14,7 @@ import pyarrow.parquet  # noqa: F401  # imported once, by the server
 from nearfar.data import beir, lines, nli, noise, rows, sts, triplets
 from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
-from tests.campaign import plain_readers
+from tests.campaign import plain_loaders, plain_readers
 from tests.campaign.plain_readers import RefusedError, UnclearError
 
 PAIR, TRIPLET = ("anchor", "positive"), ("anchor", "positive", "negative")
@@ -42,17 +42,17 @@ def _beir(folder: Path) -> dict[str, Any]:
 
 DOORS: dict[str, tuple[Callable[[Path], Any], Callable[[Path], Any]]] = {
     "lines": (lambda file: list(lines.read_texts(file)), plain_readers.lines),
-    "nli": (lambda file: [tuple(row) for row in nli.load_nli(str(file)).rows], plain_readers.nli),
-    "scored": (lambda file: [tuple(pair) for pair in sts.load_pairs(str(file))], plain_readers.scored),
-    "labelled": (_labelled, plain_readers.labelled),
-    "pairs": (lambda file: triplets.load_tuples(str(file)).rows, lambda file: plain_readers.tuples(file, PAIR)),
+    "nli": (lambda file: [tuple(row) for row in nli.load_nli(str(file)).rows], plain_loaders.nli),
+    "scored": (lambda file: [tuple(pair) for pair in sts.load_pairs(str(file))], plain_loaders.scored),
+    "labelled": (_labelled, plain_loaders.labelled),
+    "pairs": (lambda file: triplets.load_tuples(str(file)).rows, lambda file: plain_loaders.tuples(file, PAIR)),
     "triplets": (
         lambda file: triplets.load_tuples(str(file), columns=TRIPLET).rows,
-        lambda file: plain_readers.tuples(file, TRIPLET),
+        lambda file: plain_loaders.tuples(file, TRIPLET),
     ),
-    "sentences": (lambda file: [text for (text,) in rows.load_sentences(str(file)).rows], plain_readers.sentences),
-    "translations": (lambda file: dict(noise.load_translations(file)), plain_readers.translations),
-    "beir": (_beir, plain_readers.beir),
+    "sentences": (lambda file: [text for (text,) in rows.load_sentences(str(file)).rows], plain_loaders.sentences),
+    "translations": (lambda file: dict(noise.load_translations(file)), plain_loaders.translations),
+    "beir": (_beir, plain_loaders.beir),
 }
 """Reader -> nearfar's function, and the plain one."""
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
-from tests.campaign import mutations, verdicts
+from tests.campaign import verdicts
 from tests.campaign.case import Case
 from tests.campaign.input_files import CHANGES, LIMITS, copied
 from tests.campaign.input_workspace import workspace
-from tests.campaign.mutations import KINDS_OF_FILE
+from tests.campaign.no_files import KINDS_OF_FILE, replace_by
 from tests.campaign.server import Server
 from tests.invalid_input.tables import COMMANDS, argv_of
 
@@ -49,7 +49,7 @@ def _of_kind(reader: str, kind: str) -> Case:
 
     def check(server: Server, shared: Path, folder: Path) -> str:
         path = copied(workspace(server, shared), f"tables/{COMMANDS[reader][0]}.tsv", None, folder, linked=True)
-        mutations.replace_by(kind, path)
+        replace_by(kind, path)
         done = server.command(argv_of(reader, path.name), cwd=folder, **LIMITS)
         return verdicts.of_command(done, [path.name], statuses=[2])
 

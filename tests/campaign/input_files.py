@@ -8,14 +8,16 @@ from random import Random
 from tests.campaign import mutations, verdicts
 from tests.campaign.case import Case
 from tests.campaign.input_workspace import workspace
-from tests.campaign.mutations import BYTES, GZIP, KINDS_OF_FILE, TEXT, Change
+from tests.campaign.mutations import BYTES, GZIP, TEXT, Change
+from tests.campaign.mutations_json import json_lines
+from tests.campaign.no_files import KINDS_OF_FILE, replace_by
 from tests.campaign.server import Server
 
 LIMITS = {"processor_seconds": 2 * verdicts.PROCESSOR_SECONDS, "wall_seconds": verdicts.WALL_SECONDS}
 
 TSV = {**BYTES, **TEXT, **mutations.fields("\t")}
 CSV = {**BYTES, **TEXT, **mutations.fields(",")}
-JSON_LINES = {**BYTES, **TEXT, **mutations.json_lines()}
+JSON_LINES = {**BYTES, **TEXT, **json_lines()}
 PLAIN = {**BYTES, **TEXT, **mutations.fields(" ")}
 CHANGES: Mapping[str, Mapping[str, Change]] = {
     "tsv": TSV,
@@ -130,7 +132,7 @@ def replaced_file(kind: str, file: str, call: Call, *, inside: str | None = None
 
     def check(server: Server, shared: Path, folder: Path) -> str:
         path = copied(workspace(server, shared), file, inside, folder, linked=linked)
-        mutations.replace_by(kind, path)
+        replace_by(kind, path)
         return call(server, path, Random(name))
 
     return Case(f"{kind} in place of a file", name, check)

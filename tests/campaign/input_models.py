@@ -7,7 +7,8 @@ from random import Random
 from tests.campaign import verdicts
 from tests.campaign.case import Case
 from tests.campaign.input_files import LIMITS, Call, changed_file, replaced_file
-from tests.campaign.mutations import JSON, KINDS_OF_FILE, SAFETENSORS
+from tests.campaign.mutations_json import JSON, SAFETENSORS
+from tests.campaign.no_files import KINDS_OF_FILE
 from tests.campaign.server import Server
 
 FILES = {

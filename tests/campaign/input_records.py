@@ -7,7 +7,10 @@ from random import Random
 from tests.campaign import verdicts
 from tests.campaign.case import Case
 from tests.campaign.input_files import CHANGES, LIMITS, Call, changed_file, replaced_file
-from tests.campaign.mutations import BYTES, JSON, KINDS_OF_FILE, SAFETENSORS, TOML, Change
+from tests.campaign.mutations import BYTES, Change
+from tests.campaign.mutations_json import JSON, SAFETENSORS
+from tests.campaign.mutations_toml import TOML
+from tests.campaign.no_files import KINDS_OF_FILE
 from tests.campaign.server import Server
 from tests.child_programs import ROOT
 from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN

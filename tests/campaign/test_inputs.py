@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from nearfar.types import NearfarError
-from tests.campaign import doors, input_flags, mutations, plain_readers, verdicts
+from tests.campaign import doors, input_flags, plain_loaders, plain_readers, verdicts
 from tests.campaign.inputs import cases
+from tests.campaign.mutations import BYTES, TEXT
+from tests.campaign.mutations_json import JSON
+from tests.campaign.mutations_toml import TOML
 from tests.campaign.plain_readers import RefusedError, UnclearError
 from tests.campaign.server import Done, Server
 
@@ -128,11 +131,11 @@ def test_plain_readers_read_what_the_documentation_promises(tmp_path: Path) -> N
     file = tmp_path / "a.txt"
     file.write_bytes(b"a\r\n\n b\x85\xe2\x80\xa8".replace(b"\x85", b"\xc2\x85"))
     assert plain_readers.lines(file) == ["a", "", " b\x85\u2028"]
-    assert plain_readers.normalized(" a\x00\u2028b ") == "a b"
+    assert plain_loaders.normalized(" a\x00\u2028b ") == "a b"
     for value in ("nan", "1_0", "", True, None, "١", 10**400):
         with pytest.raises(RefusedError):
-            plain_readers.number(value)
-    assert [plain_readers.label(value) for value in (True, "FALSE", 1.0, "1.0", " a ")] == [
+            plain_loaders.number(value)
+    assert [plain_loaders.label(value) for value in (True, "FALSE", 1.0, "1.0", " a ")] == [
         "true",
         "false",
         "1",
@@ -141,6 +144,7 @@ def test_plain_readers_read_what_the_documentation_promises(tmp_path: Path) -> N
     ]
 
 
+TABLES = {"TEXT": TEXT, "BYTES": BYTES, "JSON": JSON, "TOML": TOML}
 DOCUMENTS = {
     "TEXT": b"text\tlabel\n" + b"a dog\twarm\n" * 9,
     "BYTES": b"text\tlabel\n" + b"a dog\twarm\n" * 9,
@@ -152,7 +156,7 @@ DOCUMENTS = {
 @pytest.mark.parametrize("table", DOCUMENTS)
 def test_each_change_changes_the_file_and_is_repeatable(table: str) -> None:
     content = DOCUMENTS[table]
-    for name, change in getattr(mutations, table).items():
+    for name, change in TABLES[table].items():
         found = [change(content, Random(seed)) for seed in range(9)]
         assert any(one != content for one in found), name
         assert found == [change(content, Random(seed)) for seed in range(9)], name

@@ -45,6 +45,7 @@ VECTORS = {
     "fewer": (npy(lambda old: old[:-1]), "vectors.npy: is missing or too short for"),
     "zeros": (lambda content: b"\0" * len(content), "vectors.npy: is missing or too short for"),
     "text": (lambda content: b"a" * len(content), "vectors.npy: is missing or too short for"),
+    "open bracket": (lambda old: old.replace(b"), }", b"), (", 1), "vectors.npy: is missing or too short for"),
     "other version": (lambda content: content[:6] + b"\x03" + content[7:], "vectors.npy: is missing or too short for"),
     "NaN": (npy(with_nan), "vectors.npy: holds a vector that is not finite"),
 }

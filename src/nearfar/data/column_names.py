@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from nearfar.data.files import EXTENSIONS, csv_records, extension, json_records, parquet_error, tsv_records
+from nearfar.data.files import EXTENSIONS, csv_records, extension, json_records, tsv_records
+from nearfar.data.parquet import parquet_error
 from nearfar.data.paths import check_file
 from nearfar.data.sources import Table
 from nearfar.types import NearfarError

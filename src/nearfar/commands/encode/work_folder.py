@@ -26,7 +26,7 @@ from nearfar.config import flag
 from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_errors, read_json, write_text
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.token_batches import truncation_message
-from nearfar.types import Encode, NearfarError
+from nearfar.types import ARRAY_ERRORS, Encode, NearfarError
 
 BLOCK = 2**11
 """Number of texts that are encoded and saved together."""
@@ -112,7 +112,7 @@ class WorkFolder:
                 partial.finish()
         else:
             advance(len(texts))
-        with read_errors(file), suppress(ValueError, EOFError):
+        with read_errors(file), suppress(*(kind for kind in ARRAY_ERRORS if kind is not OSError)):
             vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
             if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors
@@ -127,7 +127,7 @@ class WorkFolder:
         gives the shape of each.
         """
         file = self.path / f"{name}.npz"
-        with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
+        with suppress(*ARRAY_ERRORS, KeyError, BadZipFile), file.open("rb") as stream:
             saved = np.load(stream, allow_pickle=False)
             loaded = {key: saved[key] for key in saved.files}
             if {key: array.shape for key, array in loaded.items()} == shapes:

@@ -35,7 +35,7 @@ from nearfar.commands.encode.shards.records import (
 )
 from nearfar.config.encode import EncodeConfig
 from nearfar.jobs import Engine, Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
-from nearfar.types import NearfarError
+from nearfar.types import ARRAY_ERRORS, NearfarError
 
 _SHOWN = 10
 
@@ -183,7 +183,7 @@ def _read_ranges(config: EncodeConfig) -> Any:
 def _width_of(file: str) -> int:
     try:
         return int(np.load(Path(file).expanduser(), mmap_mode="r", allow_pickle=False).shape[1])
-    except (OSError, ValueError, EOFError, IndexError, AttributeError):
+    except (*ARRAY_ERRORS, IndexError, AttributeError):
         return 0  # read_ranges then says what is wrong with the file
 
 

@@ -18,7 +18,7 @@ from nearfar.commands.encode.shards.part_file import part_writer
 from nearfar.commands.encode.shards.plan import RANGES, Plan, plan_of_worker
 from nearfar.commands.encode.shards.records import PartRecord, is_valid, part_name, read_record, record_name
 from nearfar.data.lines import Block, blocks
-from nearfar.types import NearfarError
+from nearfar.types import ARRAY_ERRORS, NearfarError
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
@@ -170,10 +170,13 @@ def _read_ranges(output: OutputFolder) -> NDArray[np.float32]:
     """The ranges of int8 codes of a run, float32 [2, dim].
 
     Raises:
-        NearfarError: they are missing.
+        NearfarError: they are missing or damaged.
     """
     content = output.read(RANGES)
     if content is None:
         raise NearfarError(f"{output.address}/{RANGES}: is missing. Remove the folder to start again.")
-    found: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
+    try:
+        found: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
+    except ARRAY_ERRORS as error:
+        raise NearfarError(f"{output.address}/{RANGES}: is damaged. Remove the folder to start again.") from error
     return found
