@@ -15,7 +15,8 @@ set -euo pipefail
 data=$1 run=$2
 processes=${SLURM_GPUS_ON_NODE:-1}                                    # one process for each GPU of a node
 export OMP_NUM_THREADS=$(( SLURM_CPUS_PER_TASK / processes ))
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST")
+first=${nodes%%$'\n'*}
 mkdir -p "$run"                                                       # then --resume also starts a run
 
 srun --kill-on-bad-exit=1 torchrun \
