@@ -258,3 +258,22 @@ def test_a_template_with_an_unknown_special_token(models: Path, inside: bool, tm
     (folder / "tokenizer.json").write_text(json.dumps(content))
     words = ("tokenizer.json: its post_processor adds '[X]', which it does not define",)
     assert_load_refused(lambda: Encoder.from_pretrained(folder), folder, words)
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("2_Dense/config.json", {"activation_function": "x" * 9999}),
+        ("config.json", {"vocab_size": "x" * 9999}),
+        ("config.json", {"model_type": "x" * 9999}),
+        ("sentence_bert_config.json", {"max_seq_length": ["x"] * 9999}),
+        ("config_sentence_transformers.json", {"similarity_fn_name": "x" * 9999}),
+    ],
+)
+def test_long_values_are_not_quoted_whole(models: Path, file: str, changes: dict[str, Any], tmp_path: Path) -> None:
+    folder = shutil.copytree(models / "modules", tmp_path / "model")
+    edit(folder / file, changes)
+    with pytest.raises(NearfarError) as caught:
+        Encoder.from_pretrained(folder)
+    assert Path(file).name in str(caught.value)
+    assert len(str(caught.value)) < 1000

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from nearfar.disk import apply_umask
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet
 from nearfar.encoder.tokenizer_checks import check_vocabulary
 from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -114,7 +114,7 @@ def _read_labels(file: Path) -> tuple[str, ...]:
     if len(set(labels)) < len(labels):
         raise NearfarError(f"{file}: id2label gives two labels the same name.")
     if count is not None and count != len(labels):
-        raise NearfarError(f"{file}: num_labels is {count!r}, but id2label names {len(labels)} labels.")
+        raise NearfarError(f"{file}: num_labels is {quoted(count)}, but id2label names {len(labels)} labels.")
     return tuple(id2label[str(number)] for number in range(len(labels)))
 
 

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.disk import CARD_MARK, apply_umask
-from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
     STATIC,
@@ -269,7 +269,7 @@ def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTr
     positions = num_positions(backbone)
     if type(length) is not int or length < 3 or (positions is not None and length > positions):
         limit = "" if positions is None else f" to {positions}, the model's number of positions"
-        raise NearfarError(f"{file}: max_seq_length is {length!r}, and must be an integer from 3{limit}.")
+        raise NearfarError(f"{file}: max_seq_length is {quoted(length)}, and must be an integer from 3{limit}.")
     return length
 
 

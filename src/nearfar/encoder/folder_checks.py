@@ -38,6 +38,15 @@ def printable(text: str) -> str:
     return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:300])
 
 
+def quoted(value: object) -> str:
+    """A value of a file for a message: as Python writes it, at most 80 characters."""
+    try:
+        written = repr(value)
+    except RecursionError:
+        return f"a deeply nested {type(value).__name__}"
+    return written if len(written) <= 80 else f"{written[:80]}..."
+
+
 def read_json(file: Path) -> Any:
     """The content of a JSON file.
 
@@ -117,11 +126,11 @@ def check_config(folder: Path) -> dict[str, Any]:
         value = settings.get(name)
         known = isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
         if value is not None and not known:
-            raise NearfarError(f"{file}: {name} is {value!r}, and must name a dtype of torch, such as float32.")
+            raise NearfarError(f"{file}: {name} is {quoted(value)}, and must name a dtype of torch, such as float32.")
     for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
             raise NearfarError(
-                f"{file}: {name} is {value!r}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no "
+                f"{file}: {name} is {quoted(value)}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no "
                 "code from the hub; remove this entry."
             )
     if settings.get("transformers_weights") is not None:
@@ -138,7 +147,7 @@ def check_config(folder: Path) -> dict[str, Any]:
         raise NearfarError(f"{file}: {LABELS}")
     kinds = settings.get("architectures")
     if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
-        raise NearfarError(f"{file}: architectures is {kinds!r}, and must be a list of class names.")
+        raise NearfarError(f"{file}: architectures is {quoted(kinds)}, and must be a list of class names.")
     return settings
 
 
@@ -175,11 +184,11 @@ def _check_sizes(file: Path, settings: Mapping[str, Any]) -> None:
         value = settings.get(name)
         least = 0 if name == "type_vocab_size" else 1
         if value is not None and (type(value) is not int or value < least):
-            raise NearfarError(f"{file}: {name} is {value!r}, and must be an integer of at least {least}.")
+            raise NearfarError(f"{file}: {name} is {quoted(value)}, and must be an integer of at least {least}.")
     positions = settings.get("max_position_embeddings")
     if positions is not None and (type(positions) is not int or not 1 <= positions <= POSITIONS):
         raise NearfarError(
-            f"{file}: max_position_embeddings is {positions!r}, and must be an integer from 1 to {POSITIONS}."
+            f"{file}: max_position_embeddings is {quoted(positions)}, and must be an integer from 1 to {POSITIONS}."
         )
     width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
     if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from nearfar.encoder.folder_checks import check_links, printable, read_json, read_object
+from nearfar.encoder.folder_checks import check_links, printable, quoted, read_json, read_object
 from nearfar.encoder.pooling import mean_of_layers
 from nearfar.encoder.pretrained import load_module, opening
 from nearfar.encoder.prompts import PROMPTS_FILE
@@ -55,8 +55,8 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
     modules = [_parse_module(listing, number, entry) for number, entry in enumerate(entries)]
     if routed := [kind for kind, _ in modules if kind in ROUTED]:
         raise NearfarError(
-            f"{listing}: has a module {routed[0]!r}, which encodes queries and documents by different modules; nearfar "
-            "trains encoders that encode both by the same ones, with or without prompts."
+            f"{listing}: has a module {quoted(routed[0])}, which encodes queries and documents by different modules; "
+            "nearfar trains encoders that encode both by the same ones, with or without prompts."
         )
     if not modules or modules[0][0] not in FIRST:
         raise NearfarError(
@@ -66,7 +66,7 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
     following = AFTER_POOLING if modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
     unknown = [kind for kind, _ in modules[1:] if kind not in following]
     if unknown:
-        raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not support.")
+        raise NearfarError(f"{listing}: has a module {quoted(unknown[0])}, which nearfar does not support.")
     for _, path in modules:
         check_links(folder / path, folder)
     return modules
@@ -78,12 +78,12 @@ def _parse_module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
         raise NearfarError(f"{listing}: entry {number} (counted from 0) must have a type and a path, both strings.")
     if (own := OWN.fullmatch(kind)) is None:
         raise NearfarError(
-            f"{listing}: names the class {kind!r}, which is not a module of sentence-transformers; nearfar never "
+            f"{listing}: names the class {quoted(kind)}, which is not a module of sentence-transformers; nearfar never "
             "runs code from a model folder."
         )
     outside = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
     if outside or "\0" in path:
-        raise NearfarError(f"{listing}: the path {path!r} of {own[1]} points outside the model folder.")
+        raise NearfarError(f"{listing}: the path {quoted(path)} of {own[1]} points outside the model folder.")
     return own[1], path
 
 
@@ -111,12 +111,14 @@ def check_settings(kind: str, folder: Path) -> dict[str, Any]:
     input_name, output_name = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
     if (input_name, output_name) != (EMBEDDING, EMBEDDING):
         raise NearfarError(
-            f"{file}: the {kind} module reads {input_name!r} and writes {output_name!r}; "
+            f"{file}: the {kind} module reads {quoted(input_name)} and writes {quoted(output_name)}; "
             f"nearfar supports only {EMBEDDING!r}."
         )
     activation = settings.get("activation_function")
     if activation is not None and not _is_torch_module(activation):
-        raise NearfarError(f"{file}: activation_function is {activation!r}, and must name a module class of torch.nn.")
+        raise NearfarError(
+            f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
+        )
     return settings
 
 
@@ -130,7 +132,7 @@ def _check_weighted(kind: str, folder: Path, settings: Mapping[str, Any]) -> Non
     weight, names = WEIGHTED[kind]
     shape, expected = shapes_of(file).get(weight), tuple(settings.get(name) for name in names)
     if shape != expected:
-        sizes = " and ".join(f"{name} {settings.get(name)!r}" for name in names)
+        sizes = " and ".join(f"{name} {quoted(settings.get(name))}" for name in names)
         raise NearfarError(f"{folder / 'config.json'}: has {sizes}, but {weight} in {file.name} has the shape {shape}.")
 
 
@@ -210,7 +212,7 @@ def includes_prompt(folder: Path, modules: Sequence[tuple[str, str]]) -> bool:
     included = read_object(folder / path / "config.json").get("include_prompt", True)
     if not isinstance(included, bool):
         file = folder / path / "config.json"
-        raise NearfarError(f"{file}: include_prompt is {included!r}, and must be true or false.")
+        raise NearfarError(f"{file}: include_prompt is {quoted(included)}, and must be true or false.")
     return included
 
 

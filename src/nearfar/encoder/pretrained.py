@@ -17,11 +17,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from nearfar.encoder.folder_checks import (
-    check_config,
-    check_sizes_of_weights,
-    read_object,
-)
+from nearfar.encoder.folder_checks import check_config, check_sizes_of_weights, quoted, read_object
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.tokenizer_checks import check_tokenizer_files, check_tokenizer_kind
 from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedTokenizerBase
@@ -67,7 +63,7 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if type(config) not in MODELS[kind][0]._model_mapping:
         raise NearfarError(
-            f"{folder / 'config.json'}: transformers has no {kind} of the model type {settings['model_type']!r}; "
+            f"{folder / 'config.json'}: transformers has no {kind} of the model type {quoted(settings['model_type'])}; "
             "choose another model."
         )
     config.return_dict = True  # changes only the type of the output, no vector
@@ -295,6 +291,6 @@ def _refuse_custom_code(folder: Path, settings: dict[str, Any], kind: str) -> No
             built_in = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]
             if auto == "AutoTokenizer" or (auto in known and not built_in):
                 raise NearfarError(
-                    f"{file}: the model needs custom code ({auto} in auto_map is {reference!r}), and nearfar never "
-                    "runs code from a model folder. Choose a model that transformers supports natively."
+                    f"{file}: the model needs custom code ({auto} in auto_map is {quoted(reference)}), and nearfar "
+                    "never runs code from a model folder. Choose a model that transformers supports natively."
                 )

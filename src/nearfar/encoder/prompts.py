@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
-from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.encoder.widths import read_widths
 from nearfar.types import NearfarError
 
@@ -60,14 +60,18 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
     if not isinstance(saved, dict) or not all(isinstance(text, str | None) for text in saved.values()):
         raise NearfarError(f"{file}: prompts must be an object that maps the name of each prompt to its text.")
     if broken := [name for name, text in saved.items() if _SURROGATE.search(name + (text or ""))]:
-        raise NearfarError(f"{file}: the prompt {broken[0]!r} holds half a surrogate pair, which is not a character.")
+        raise NearfarError(
+            f"{file}: the prompt {quoted(broken[0])} holds half a surrogate pair, which is not a character."
+        )
     prompts = {QUERY: "", DOCUMENT[0]: "", **{name: text or "" for name, text in saved.items()}}
     default = settings.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise NearfarError(f"{file}: default_prompt_name is {default!r}, but must be one of {_listed(prompts)}.")
+        raise NearfarError(f"{file}: default_prompt_name is {quoted(default)}, but must be one of {_listed(prompts)}.")
     similarity = settings.get("similarity_fn_name") or SIMILARITIES[0]
     if similarity not in SIMILARITIES:
-        raise NearfarError(f"{file}: similarity_fn_name is {similarity!r}, but must be one of {_listed(SIMILARITIES)}.")
+        raise NearfarError(
+            f"{file}: similarity_fn_name is {quoted(similarity)}, but must be one of {_listed(SIMILARITIES)}."
+        )
     return InferenceSettings(prompts, default, similarity, include_prompt, read_widths(settings, file))
 
 

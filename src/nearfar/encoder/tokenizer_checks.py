@@ -8,7 +8,7 @@ from typing import Any
 
 from tokenizers.normalizers import Precompiled
 
-from nearfar.encoder.folder_checks import nested_entries, printable, read_object
+from nearfar.encoder.folder_checks import nested_entries, printable, quoted, read_object
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 
@@ -40,7 +40,7 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
     _check_tokenizer_paths(file, settings)
     longest = settings.get("model_max_length")
     if longest is not None and (type(longest) not in (int, float) or not longest >= 3):
-        raise NearfarError(f"{file}: model_max_length is {longest!r}, and must be a number of at least 3.")
+        raise NearfarError(f"{file}: model_max_length is {quoted(longest)}, and must be a number of at least 3.")
     for name in TOKENIZER_SETTINGS:
         if (folder / name).exists():
             read_object(folder / name)
@@ -83,8 +83,8 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: Pr
     if needed > rows:
         token = max(vocabulary, key=lambda word: vocabulary[word])
         raise NearfarError(
-            f"{folder}: the tokenizer has token ids up to {needed - 1} ({token!r}), but the model has embeddings for "
-            f"{rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to the model."
+            f"{folder}: the tokenizer has token ids up to {needed - 1} ({quoted(token)}), but the model has embeddings "
+            f"for {rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to the model."
         )
     added = max(_special_ids(tokenizer), default=0)
     if added >= rows:
