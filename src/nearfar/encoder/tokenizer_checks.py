@@ -84,7 +84,8 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: Pr
         token = max(vocabulary, key=lambda word: vocabulary[word])
         raise NearfarError(
             f"{folder}: the tokenizer has token ids up to {needed - 1} ({quoted(token)}), but the model has embeddings "
-            f"for {rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to the model."
+            f"for {rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to "
+            "the model."
         )
     added = max(_special_ids(tokenizer), default=0)
     if added >= rows:
