@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FILES = sorted(file for folder in ("benchmarks/results", "studies/results") for file in (ROOT / folder).rglob("*.json"))
+FOLDERS = ("benchmarks/results", "studies/results", "tests/campaign/results")
+FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.json"))
 
 
 def values_of(content: Any, key: str) -> Iterator[Any]:

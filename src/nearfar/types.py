@@ -69,8 +69,10 @@ Encode: TypeAlias = "Callable[[Sequence[str]], np.ndarray]"
 """A function from texts to a float array [texts, dim]; evaluation needs nothing else of a model."""
 
 
-ARRAY_ERRORS = (OSError, ValueError, EOFError, OverflowError, TypeError, SyntaxError, TokenError)
+ARRAY_HEADER_ERRORS = (ValueError, EOFError, OverflowError, TypeError, SyntaxError, TokenError)
 """What NumPy raises for a damaged .npy file: it parses the header as Python source."""
+ARRAY_ERRORS = (OSError, *ARRAY_HEADER_ERRORS)
+"""What NumPy raises for a .npy file that is damaged or cannot be read."""
 
 
 class NearfarError(Exception):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.campaign.case import Case, SkipPartError
-from tests.campaign.server import Server
+from tests.campaign.server import HOUR, Server
 
 VERBS = ("train", "encode", "mine", "search", "dedup", "evaluate")
 MEMORY = {
@@ -21,7 +21,6 @@ MEMORY = {
     "evaluate": (65_536,),
 }
 """Verb -> numbers of lines; the memory is compared with that for 8 times as many."""
-HOUR = 3600
 
 
 def cases(seed: int) -> Iterator[Case]:

@@ -6,10 +6,8 @@ import random
 import shutil
 import signal
 import statistics
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +18,7 @@ from nearfar import search
 from nearfar.jobs import Job, JobStore, run_jobs
 from nearfar.neighbours.index import FILES
 from nearfar.training.display import MetricsFile
-from tests.campaign.load_processes import nearfar
+from tests.campaign.load_processes import fork, nearfar
 from tests.tiny import WORDS, save_tiny, sentences, write_pairs
 
 SLACK_MIB = 24.0
@@ -91,20 +89,7 @@ def memory_of(arguments: Sequence[str], main: Callable[[Sequence[str]], int] = n
     Memory-mapped files are not counted: the system can drop them.
     """
     file = Path("output.log")
-    child = os.fork()
-    if child == 0:
-        status = 98
-        try:
-            output = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            os.dup2(output, 1)
-            os.dup2(output, 2)
-            status = main(arguments)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            os._exit(status)
+    child = fork(arguments, Path(), file, main=main)
     peak = 0.0
     while not (found := os.waitpid(child, os.WNOHANG))[0]:
         peak = max(peak, anonymous_mib(child))
@@ -120,11 +105,8 @@ def anonymous_mib(process: int | str = "self") -> float:
     return 0.0
 
 
-def long_run(steps: int, *, leak: Callable[[int], object] | None = None) -> str:
-    """Train for many steps, and compare the end of the run with its beginning.
-
-    ``leak`` is called with each step, in tests.
-    """
+def long_run(steps: int) -> str:
+    """Train for many steps, and compare the end of the run with its beginning."""
     save_tiny(Path("tiny"))
     write_lines(Path("corpus.txt"), 500)
     write_pairs(Path("pairs.tsv"), 20)
@@ -134,8 +116,6 @@ def long_run(steps: int, *, leak: Callable[[int], object] | None = None) -> str:
 
     def count(self: MetricsFile, report: Any) -> None:
         on_step(self, report)
-        if leak is not None:
-            leak(report.step)
         times.append(time.process_time())
         if report.step % (steps // 20) == 0:
             files = sum(len(names) for _, _, names in os.walk("."))
@@ -214,15 +194,7 @@ def metrics_while_written(steps: int, reads: int, *, main: Callable[[Sequence[st
         f"train simcse-unsup --model tiny --data corpus.txt --evaluate-on pairs.tsv --max-steps {steps} --epochs 10000"
         f" --batch-size 4 --evaluate-every 20 --checkpoint-every 50 --output run"
     )
-    child = os.fork()
-    if child == 0:
-        status = 98
-        try:
-            status = main(command.split())
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(status)
+    child = fork(command.split(), Path(), Path("output.log"), main=main)
     file, seen, read, ended = Path("run/metrics.jsonl"), 0, 0, 0
     try:
         while read < reads or not seen:

@@ -15,7 +15,7 @@ from nearfar.neighbours.manifest import MANIFEST
 from tests.campaign.equality_runs import folder_difference
 from tests.tiny import make_workspace, sentences, write_anchors
 
-DEADLINE = 240
+DEADLINE = 1800
 """Seconds after which a command counts as hanging."""
 VERBS: dict[str, str] = {
     "train": "train simcse-unsup --model tiny --data corpus.txt --evaluate-on pairs.tsv --max-steps 5 --batch-size 8"
@@ -84,7 +84,7 @@ def run_together(
         file = Path.cwd().resolve() / f"output-{time.monotonic_ns()}-{number}.txt"
         delay = delays[number] if number < len(delays) else 0.0
         files.append(file)
-        children.append(_fork(arguments, folder, file, delay, main))
+        children.append(fork(arguments, folder, file, delay=delay, main=main))
     ends: dict[int, int | None] = {}
     while len(ends) < len(children):
         for child in children:
@@ -103,9 +103,15 @@ def run_together(
     return [Ended(ends[child], output) for child, output in zip(children, outputs, strict=True)]
 
 
-def _fork(
-    arguments: Sequence[str], folder: Path, file: Path, delay: float, main: Callable[[Sequence[str]], int]
+def fork(
+    arguments: Sequence[str],
+    folder: Path,
+    file: Path,
+    *,
+    delay: float = 0.0,
+    main: Callable[[Sequence[str]], int] = nearfar,
 ) -> int:
+    """Run a command in a fork, in a folder, after a delay in seconds; its output goes to a file. Returns its number."""
     child = os.fork()
     if child:
         return child

@@ -4,6 +4,7 @@ python -m tests.campaign.page    writes the page from tests/campaign/results onl
 """
 
 import json
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,14 +46,22 @@ def table(outcomes: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]) -> 
 
 
 def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Mapping[str, str], seed: int) -> None:
-    """Write the result file of a state: provenance, counts, each failure, and the processor time."""
+    """Write the result file of a state: provenance, counts, each failure, and the time of all cases.
+
+    Raises:
+        SystemExit: the checkout has uncommitted changes, so that no commit gives these results.
+    """
+    made = provenance().to_dict()
+    if str(made["commit"] or "-dirty").endswith("-dirty"):
+        raise SystemExit("The checkout has uncommitted changes: no result file is written.")
+    words = (Path(word).name if Path(word).is_absolute() else word for word in shlex.split(made["command"]))
     failures = [
         {"part": one["part"], "group": one["group"], "case": one["name"], "wrong": one["wrong"]}
         for one in outcomes
         if one["wrong"]
     ]
     content = {
-        "provenance": provenance().to_dict(),
+        "provenance": {**made, "command": shlex.join(words)},
         "seed": seed,
         "case_seconds": round(sum(one["seconds"] for one in outcomes)),
         "counts": {

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from nearfar.config import METHODS
+from tests.method_configs import DATA
 
 TRAIN = (
     "--model tiny --evaluate-on dev.tsv --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 "
@@ -15,15 +16,6 @@ TRAIN = (
 )
 RUN = "out/metrics.jsonl out/model/README.md"
 """What grows in a run folder; the card of the model gets scores and settings at the end."""
-DATA = {
-    "premise_column": "nli.tsv",
-    "translation_column": "translated.tsv",
-    "score_column": "scored.tsv",
-    "anchor_column": "triplets.tsv",
-    "label_column": "labelled.tsv",
-    "text_column": "sentences.txt",
-}
-"""A setting of a method -> the file of the rows that it reads, as in ``tests.method_configs``."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +51,8 @@ class Scenario:
 
 def _train(method: str) -> Scenario:
     kind = METHODS[method]
-    data = next((file for setting, file in DATA.items() if hasattr(kind, setting)), "nli.tsv")
-    extra, inputs = "", f"tiny dev.tsv {data}"
+    data, extra = DATA[method], ""
+    inputs = f"tiny dev.tsv {data}"
     if hasattr(kind, "teacher"):
         extra, inputs = " --teacher teacher", f"{inputs} teacher"
     arguments = f"train {method} --data {data} {TRAIN}{extra}"

@@ -97,7 +97,7 @@ def test_every_kind_of_error_has_its_turn(server: Server, shared: Path) -> None:
 
 def test_names_of_files_in_messages() -> None:
     names = {"out/model/config.json", "data.tsv"}
-    for message in ("out: no", "x 'data.tsv' x", "(/tmp/1/out/model)", ".out.abc/folder: no", "out.partial/1.npy: x"):
+    for message in ("out: no", "x 'data.tsv' x", "(folder/1/out/model)", ".out.abc/folder: no", "out.partial/1.npy: x"):
         assert names_a_file(message, names), message
     for message in ("nothing", "output: no", "without data", "about: x"):
         assert not names_a_file(message, names), message

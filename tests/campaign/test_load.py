@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_metrics_file_that_is_cut_off_is_found() -> None:
     def write(*parts: bytes) -> int:
         Path("run").mkdir(exist_ok=True)
         with Path("run/metrics.jsonl").open("wb", buffering=0) as stream:
-            for step in range(10_000):
+            for step in count():  # until the process is killed
                 for part in parts:
                     stream.write(part.replace(b"N", str(step).encode()))
                     time.sleep(0.001)

@@ -15,12 +15,12 @@ from tests.campaign.server import Server
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
 SEED = 1
 COUNTS = {"kills": 10, "power": 8, "faults": 10, "inputs": 150, "equality": 24, "load": 8}
-"""Part -> number of cases, about half a minute each."""
+"""Part -> number of cases."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(preload=shim.library()) as started:
+    with Server(preload=shim.library(), measure=False) as started:
         yield started
 
 

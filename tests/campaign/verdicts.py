@@ -18,7 +18,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 def how_it_ended(done: Done) -> str:
     """Time, memory and signals; "" if all is well."""
     if done.timed_out:
-        return f"waited for over {WALL_SECONDS} seconds; last line: {done.last_line[:200]}"
+        return f"waited until it was killed; last line: {done.last_line[:200]}"
     if done.seconds > PROCESSOR_SECONDS:
         return f"took {done.seconds:.0f} seconds of processor time; last line: {done.last_line[:200]}"
     if done.status < 0:

@@ -1,4 +1,4 @@
-"""Checks a ``--device`` against the devices of this machine."""
+"""The device and the data type of weights by their names; a ``--device`` is checked against those of this machine."""
 
 from typing import TYPE_CHECKING
 
@@ -40,3 +40,18 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
             f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}. Choose one of these."
         )
     return torch.device(str(name))
+
+
+def choose_dtype(name: "str | torch.dtype | None" = None) -> "torch.dtype":
+    """The data type called ``float32`` (the default), ``bfloat16`` or ``float16``.
+
+    Raises:
+        NearfarError: it is none of these.
+    """
+    import torch
+
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    found = dtypes.get(str(name or "float32").removeprefix("torch."))
+    if found is None:
+        raise NearfarError(f"dtype {name!r}: must be one of {', '.join(dtypes)}.")
+    return found

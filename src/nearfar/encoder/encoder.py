@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +11,7 @@ from torch.nn import functional
 
 from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder, token_batches
-from nearfar.encoder.device import choose_device
+from nearfar.encoder.device import choose_device, choose_dtype
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.fused import use_fused
@@ -25,13 +24,13 @@ from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
 from nearfar.encoder.token_batches import Tokenized, check_texts, token_budget_batches, warn_truncated
 from nearfar.encoder.weights import locate
 from nearfar.encoder.widths import truncated_width
-from nearfar.types import NearfarError, Precision
-
-PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+from nearfar.types import Precision
 
 
 class Encoder(Prompts, nn.Module):
     """A sentence encoder: tokens -> backbone -> pooling -> further modules of its folder (Dense, Normalize).
+
+    :class:`Prompts` has what depends on its prompts, among it ``encode_query`` and ``encode_document``.
 
     Example:
         >>> from nearfar import Encoder
@@ -90,13 +89,10 @@ class Encoder(Prompts, nn.Module):
             NearfarError: the machine has no such device; the weights are not found; the folder is damaged or needs
                 custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers.
         """
-        precision = PRECISIONS.get(str(dtype or "float32").removeprefix("torch."))
-        if precision is None:
-            raise NearfarError(f"dtype {dtype!r}: must be one of {', '.join(PRECISIONS)}.")
-        target = choose_device(device)
+        weights_dtype, target = choose_dtype(dtype), choose_device(device)
         folder = locate(name_or_path)
         with opening(folder):
-            parts = encoder_folder.read(folder, dtype=precision, pooling=pooling)
+            parts = encoder_folder.read(folder, dtype=weights_dtype, pooling=pooling)
             if keep_layers is not None:
                 keep_some_layers(parts.backbone, keep_layers)
         if max_length is not None:
@@ -246,18 +242,6 @@ class Encoder(Prompts, nn.Module):
                     raise NotFiniteError(texts.index(text), text) from None
         warn_truncated(truncated, len(ordered), self.max_length)
         return vectors if len(ordered) == len(texts) else vectors[[distinct[text] for text in texts]]
-
-    def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
-        if settings.get("prompt") is None and settings.get("prompt_name") is None:
-            settings["prompt"] = self.query_prompt
-        return self.encode(texts, **settings)
-
-    def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
-        if settings.get("prompt") is None and settings.get("prompt_name") is None:
-            settings["prompt"] = self.document_prompt
-        return self.encode(texts, **settings)
 
     @torch.inference_mode()
     def encode_tokens(

@@ -6,10 +6,13 @@ prompt is none.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from jaxtyping import Float
 
 from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.encoder.widths import read_widths
@@ -82,6 +85,8 @@ class Prompts:
     """Text of each prompt by name; ``query`` and ``document`` are always defined."""
     default_prompt_name: str | None
     """Name of the prompt of texts that are neither queries nor documents; None for none."""
+    encode: Callable[..., Any]
+    """:meth:`nearfar.Encoder.encode`."""
 
     @property
     def query_prompt(self) -> str:
@@ -92,6 +97,18 @@ class Prompts:
     def document_prompt(self) -> str:
         """The prompt of :meth:`nearfar.Encoder.encode_document`: the first of :data:`DOCUMENT`; empty if none."""
         return self.resolve_prompt(prompt_name=next((name for name in DOCUMENT if name in self.prompts), None))
+
+    def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
+        if settings.get("prompt") is None and settings.get("prompt_name") is None:
+            settings["prompt"] = self.query_prompt
+        return self.encode(texts, **settings)
+
+    def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
+        if settings.get("prompt") is None and settings.get("prompt_name") is None:
+            settings["prompt"] = self.document_prompt
+        return self.encode(texts, **settings)
 
     def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
         """The text of a prompt that is given as a text or by name; the default prompt if neither is given.

@@ -10,9 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nearfar.disk import read_errors
-from nearfar.types import ARRAY_ERRORS
-
-_HEADER_ERRORS = tuple(kind for kind in ARRAY_ERRORS if kind is not OSError)
+from nearfar.types import ARRAY_HEADER_ERRORS
 
 
 class GrowingArray:
@@ -47,7 +45,7 @@ class GrowingArray:
             return False
         if not (self.path.is_file() and self.path.stat().st_size >= self.size(rows)):
             return True
-        with read_errors(self.path), self.path.open("rb") as stream, suppress(*_HEADER_ERRORS):
+        with read_errors(self.path), self.path.open("rb") as stream, suppress(*ARRAY_HEADER_ERRORS):
             version = np.lib.format.read_magic(stream)
             shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
             width = () if self.width is None else (self.width,)

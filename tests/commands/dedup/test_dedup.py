@@ -19,6 +19,7 @@ from nearfar.commands.dedup import search
 from nearfar.commands.dedup.result import histogram
 from nearfar.commands.encode import work_folder
 from nearfar.commands.encode.work_folder import WorkFolder
+from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.tiny import save_tiny, sentences
 
 DISTINCT = list(dict.fromkeys(sentences(60, seed=5, longest=7)))
@@ -357,3 +358,13 @@ def test_vectors_of_another_type_are_refused(workspace: Path) -> None:
     np.save("y.txt.partial/texts.npy", np.load("y.txt.partial/texts.npy").astype(np.float64))
     with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
         deduped(threshold=0.9, resume=True)
+
+
+def test_vectors_with_a_damaged_header_are_refused(workspace: Path) -> None:
+    deduped()
+    file = Path("y.txt.partial/texts.npy")
+    content = file.read_bytes()
+    for damage in DAMAGED_HEADERS.values():
+        file.write_bytes(damage(content))
+        with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
+            deduped(threshold=0.9, resume=True)

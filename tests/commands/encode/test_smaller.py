@@ -15,6 +15,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.encode.command import encode
 from nearfar.quantization import dequantize, int8_ranges, quantize
+from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.encode_helpers import TEXTS, Killed, encoded, kill_at, make_workspace, stopped
 
 KINDS = ("float16", "int8", "binary")
@@ -200,6 +201,9 @@ def test_what_is_refused(workspace: Path) -> None:
     np.save("nan.npy", np.full((3, 32), np.nan))
     np.save("none.npy", np.zeros((0, 32)))
     Path("text.npy").write_text("not an array")
+    np.save("ranges.npy", np.zeros((2, 32), np.float32))
+    for name, damage in DAMAGED_HEADERS.items():
+        Path(f"{name}.npy").write_bytes(damage(Path("ranges.npy").read_bytes()))
     int8 = {"quantize": "int8"}
     for settings, message in (
         ({"quantize": "int4"}, r"quantize = 'int4': must be float16, int8, binary or none"),
@@ -210,6 +214,7 @@ def test_what_is_refused(workspace: Path) -> None:
         ({"calibrate": "nan.npy", **int8}, r"--calibrate nan\.npy: the ranges of int8 codes need finite vectors"),
         ({"calibrate": "none.npy", **int8}, r"need one or more vectors, but there are none"),
         ({"calibrate": "text.npy", **int8}, r"--calibrate text\.npy: cannot be read as a \.npy file"),
+        *(({"calibrate": f"{name}.npy", **int8}, rf"--calibrate {name}\.npy: ") for name in DAMAGED_HEADERS),
         ({"calibrate": "missing.npy", **int8}, r"--calibrate missing\.npy: does not exist\."),
         ({"dimensions": 33}, r"--dimensions 33: must be from 1 to 32, the model's width\."),
         ({"dimensions": 0}, r"dimensions = 0: must be at least 1"),

@@ -28,6 +28,7 @@ from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.training.loop import Interrupted
+from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, write_data
 from tests.tiny import save_tiny, sentences
@@ -138,7 +139,7 @@ def test_a_run_stopped_while_the_teacher_encodes_continues_after_the_finished_bl
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other", *DAMAGED_HEADERS])
 def test_a_damaged_file_is_computed_again(
     damage: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
 ) -> None:
@@ -151,6 +152,8 @@ def test_a_damaged_file_is_computed_again(
         file.unlink()
     elif damage == "truncated":
         file.write_bytes(file.read_bytes()[:-8])
+    elif damage in DAMAGED_HEADERS:
+        file.write_bytes(DAMAGED_HEADERS[damage](file.read_bytes()))
     else:
         np.save(file, np.zeros((31, 5), dtype=np.float32))
     train(settings, resume=True)

@@ -26,7 +26,7 @@ from nearfar.config import flag
 from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_errors, read_json, write_text
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.token_batches import truncation_message
-from nearfar.types import ARRAY_ERRORS, Encode, NearfarError
+from nearfar.types import ARRAY_ERRORS, ARRAY_HEADER_ERRORS, Encode, NearfarError
 
 BLOCK = 2**11
 """Number of texts that are encoded and saved together."""
@@ -112,7 +112,7 @@ class WorkFolder:
                 partial.finish()
         else:
             advance(len(texts))
-        with read_errors(file), suppress(*(kind for kind in ARRAY_ERRORS if kind is not OSError)):
+        with read_errors(file), suppress(*ARRAY_HEADER_ERRORS):
             vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
             if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors

@@ -15,7 +15,8 @@ from nearfar.runtime import machine
 from nearfar.runtime.versions import package_version
 
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
-GENERATED_PATHS = (":(top,exclude)docs", ":(top,exclude)studies/results", ":(top,exclude)benchmarks/results")
+_GENERATED_FOLDERS = ("docs", "studies/results", "benchmarks/results", "tests/campaign/results")
+GENERATED_PATHS = tuple(f":(top,exclude){folder}" for folder in _GENERATED_FOLDERS)
 """Git pathspecs of results and of pages generated from them: changes there do not mark a commit as dirty."""
 
 

@@ -16,6 +16,7 @@ from nearfar.commands.encode.shards import command, job
 from nearfar.commands.encode.shards.folders import LocalFolder
 from nearfar.encoder.encoder import Encoder
 from tests.corpora import TEXTS, contents, encoded, make_corpus, part_files
+from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.tiny import save_tiny
 
 RECORD = "out/_nearfar/parts/part-00003.json"
@@ -143,6 +144,20 @@ def test_other_ranges_are_refused(corpus: Path) -> None:
     encoded(quantize="int8", calibrate="a.npy")
     with pytest.raises(NearfarError, match=r"the ranges of --calibrate changed"):
         encoded(quantize="int8", calibrate="b.npy", resume=True)
+
+
+def test_damaged_ranges_of_a_run_are_refused(corpus: Path) -> None:
+    np.save("a.npy", np.arange(64, dtype=np.float32).reshape(2, 32))
+    int8 = {"quantize": "int8", "calibrate": "a.npy"}
+    encoded(shard="1/9", **int8)
+    (file,) = Path("out/_nearfar").glob("*ranges*")
+    content = file.read_bytes()
+    for damage in DAMAGED_HEADERS.values():
+        file.write_bytes(damage(content))
+        with pytest.raises(NearfarError, match=r"ranges.*is damaged"):
+            encoded(shard="2/9", **int8)
+    file.write_bytes(content)
+    assert encoded(shard="2/9", **int8)
 
 
 def test_a_file_of_the_same_size_with_another_footer_fails_its_parts(corpus: Path) -> None:
