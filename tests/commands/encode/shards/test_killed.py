@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -49,13 +49,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def cluster(corpus: Path) -> Iterator[tuple[str, int]]:
+@contextmanager
+def started_cluster(folder: Path) -> Iterator[tuple[str, int]]:
     """The address of a Ray cluster, and the process whose descendants its workers are."""
     program = subprocess.Popen(
         [sys.executable, "-c", CLUSTER],
         env={**environment(), "RAY_USAGE_STATS_ENABLED": "0"},
-        cwd=corpus,
+        cwd=folder,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -63,10 +63,15 @@ def cluster(corpus: Path) -> Iterator[tuple[str, int]]:
     )
     assert program.stdin
     assert program.stdout
-    yield program.stdout.readline().strip(), program.pid
-    program.stdin.close()
+    with suppress(BrokenPipeError), program.stdout, program.stdin:
+        yield program.stdout.readline().strip(), program.pid
     program.wait()
-    program.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(corpus: Path) -> Iterator[tuple[str, int]]:
+    with started_cluster(corpus) as started:
+        yield started
 
 
 def count_records(folder: Path) -> int:
@@ -81,14 +86,19 @@ def descendants(pid: int) -> list[int]:
     return found + [one for child in found for one in descendants(child)]
 
 
-def actors(pid: int) -> list[int]:
-    """The workers of nearfar among the processes of a cluster."""
+def processes(pid: int, name: bytes) -> list[int]:
+    """The processes of a cluster with this name in their command line."""
     found = []
     for one in descendants(pid):
         with suppress(OSError):
-            if b"_Worker" in Path(f"/proc/{one}/cmdline").read_bytes():
+            if name in Path(f"/proc/{one}/cmdline").read_bytes():
                 found.append(one)
     return found
+
+
+def actors(pid: int) -> list[int]:
+    """The workers of nearfar among the processes of a cluster."""
+    return processes(pid, b"_Worker")
 
 
 def wait_for_moment(draw: random.Random, program: subprocess.Popen[bytes], output: Path) -> None:
@@ -151,7 +161,7 @@ def test_a_killed_run_is_continued(corpus: Path, moment: int, tmp_path: Path) ->
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
-def test_ray_workers_and_the_head_are_killed(corpus: Path, cluster: tuple[str, int], tmp_path: Path) -> None:
+def test_ray_workers_and_the_leading_process_are_killed(corpus: Path, cluster: tuple[str, int], tmp_path: Path) -> None:
     address, pid = cluster
     flags = ("--engine", "ray", "--ray-address", address, "--workers", "2")
     for moment in range(MOMENTS):
@@ -163,13 +173,35 @@ def test_ray_workers_and_the_head_are_killed(corpus: Path, cluster: tuple[str, i
         assert program.wait() == 0
         check(corpus, output)
     for moment in range(MOMENTS):
-        output = tmp_path / f"head-{moment}"
+        output = tmp_path / f"leading-{moment}"
         program = start(corpus, *flags, output=str(output))
         wait_for_moment(random.Random(300 + moment), program, output)
-        print(f"{count_records(output)} of {PARTS} parts at the kill of the head")
+        print(f"{count_records(output)} of {PARTS} parts at the kill of the leading process")
         program.kill()
         program.wait()
         check_unfinished(corpus, output)
         assert start(corpus, *flags, "--resume", output=str(output)).wait() == 0
         check(corpus, output)
     wait_until(lambda: not actors(pid))  # they end with the runs
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_a_run_whose_head_node_died_is_continued_on_another_cluster(
+    corpus: Path, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")  # seconds; by default 60
+    flags = ("--engine", "ray", "--workers", "2")
+    output = tmp_path / "out"
+    with started_cluster(corpus) as (address, pid):
+        program = start(corpus, *flags, "--ray-address", address, output=str(output))
+        wait_for_moment(random.Random(400 + moment), program, output)
+        print(f"{count_records(output)} of {PARTS} parts at the kill of the head node")
+        for one in processes(pid, b"gcs_server"):
+            os.kill(one, signal.SIGKILL)
+        status = program.wait()
+    print(f"the run ended with status {status}")
+    check_unfinished(corpus, output)
+    with started_cluster(corpus) as (address, _):
+        assert start(corpus, *flags, "--ray-address", address, "--resume", output=str(output)).wait() == 0
+    check(corpus, output)
