@@ -161,7 +161,11 @@ def body(record: dict[str, Any]) -> list[str]:
     if "batch" in record:
         rows = [(f"{p['size']:,}", f"{_speed(p['rows'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in record["batch"]]
         lines += ["## Batch size", ""]
-        lines += [f"InfoNCE on pairs, micro-batches of {record['micro_batch']} texts (`--micro-batch`).", ""]
+        lines += [
+            f"InfoNCE on pairs, micro-batches of {record['micro_batch']} texts (`--micro-batch`). A batch of several "
+            "micro-batches is encoded twice: without gradients for the loss over all of it, then with gradients.",
+            "",
+        ]
         lines += [*common.table(("pairs per batch", "pairs/s", "peak MiB"), rows, words=0), ""]
     if "length" in record:
         lines += ["## Sentence length", "", "Encoding without tokenisation; all texts have the same length.", ""]
@@ -191,7 +195,23 @@ def body(record: dict[str, Any]) -> list[str]:
             for share in record["shares"]
         ]
         lines += common.table(("total threads", "processes", "lines encoded/s", "pairs trained/s"), shares, words=0)
+        lines += ["", _processes(record["shares"])]
     return lines
+
+
+def _processes(shares: list[dict[str, Any]]) -> str:
+    """Two threads and two processes, compared with half the work for each."""
+    speeds = {
+        (share["threads"], share["processes"]): [one["rows"] / one["seconds"] for one in share["training"]]
+        for share in shares
+    }
+    one, threads, processes = (speeds[share] for share in SHARES)
+    return (
+        f"In training, a second thread gives {common.spread(common.ratios(threads, one))} times the speed of one; two "
+        f"processes of one thread have {common.spread(common.ratios(processes, threads))} times the speed of one "
+        "process with two threads (median [minimum, maximum]). Each of the processes computes half of the batch, but "
+        "updates all weights, and their gradients are summed through the memory that both use."
+    )
 
 
 def _speed(rows: int, point: dict[str, Any]) -> float:
@@ -220,7 +240,7 @@ def plot(record: dict[str, Any], file: Path) -> None:
     panels[2].plot([p["lines"] for p in corpora], [_speed(p["lines"], p) for p in corpora], **style)
     panels[2].set(xlabel="lines per file", ylabel="lines encoded per second")
     for axes in panels:
-        axes.set(xscale="log", ylim=(0, None))
+        axes.set(xscale="log", ylim=(0, 1.1 * axes.dataLim.y1))
         axes.grid(alpha=0.3)
     figure.savefig(file, dpi=120)
 
