@@ -10,6 +10,7 @@ from nearfar.baselines.named import is_baseline, parse_spec
 from nearfar.commands.evaluate.held_out import find_held_out, score_votes, warn_if_chosen_by
 from nearfar.commands.evaluate.model import OpenedModel, open_model
 from nearfar.commands.evaluate.probes import configured_probe, recorded_probe
+from nearfar.commands.evaluate.recent import RecentVectors
 from nearfar.commands.evaluate.smaller import with_stored_vectors
 from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks, named_tasks
 from nearfar.config.calls import accepts_settings
@@ -41,6 +42,7 @@ def evaluate(
     *,
     training_seed: int | None = None,
     progress: bool = True,
+    recent: RecentVectors | None = None,
 ) -> EvaluationResult:
     """Score a model on semantic textual similarity, transfer tasks and retrieval, with confidence intervals.
 
@@ -57,6 +59,8 @@ def evaluate(
         training_seed: seed of the training run that made the model, by which :func:`nearfar.compare` pairs runs; for a
             run folder it is read from the run.
         progress: show progress bars.
+        recent: vectors of earlier evaluations in this process, which are used again, for several evaluations of one
+            model that differ in ``dimensions``, ``quantize``, probes or statistics.
 
     Raises:
         NearfarError: a task or model that cannot be loaded, settings of an encoder given with a function, vectors that
@@ -86,7 +90,9 @@ def evaluate(
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
-    opened = open_model(model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress)
+    opened = open_model(
+        model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress, recent=recent
+    )
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
     result = _score(

@@ -1,12 +1,16 @@
 """The model of an evaluation, opened as functions from texts to vectors."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from nearfar.baselines.named import FITTED, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
+from nearfar.commands.evaluate.recent import RecentVectors
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk import SeenHashes, read_seen
 from nearfar.types import Encode, NearfarError, Precision
@@ -34,8 +38,18 @@ class OpenedModel(NamedTuple):
     """The prompts that are not empty, by the name of their setting."""
 
 
-def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bool, progress: bool) -> OpenedModel:
+def open_model(
+    model: "str | Path | Encode",
+    config: EvaluateConfig,
+    *,
+    bf16: bool,
+    progress: bool,
+    recent: RecentVectors | None = None,
+) -> OpenedModel:
     """Open a model folder, a hub name, a baseline or a function.
+
+    With ``recent``, an encoder's vectors are computed at full width and kept there for the next evaluation of the same
+    model; vectors of ``config.dimensions`` are truncated from them.
 
     Raises:
         NearfarError: a setting of an encoder given with a function, or a model that cannot be loaded.
@@ -68,23 +82,43 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         return OpenedModel(encode, encode, encode, config.pooling, transductive, per_task, seen=seen)
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.widths import choose_width
+    from nearfar.runs.fingerprints import fingerprint_model
 
     encoder = Encoder.from_pretrained(model, **settings)
     encoder.set_prompts(**prompts)
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    settings = {"dimensions": dim, "precision": precision, "progress": progress, "check_finite": False}
-    encode = partial(encoder.encode, **settings)
+    full = recent is not None
+    computed = {
+        "dimensions": None if full else dim,
+        "precision": precision,
+        "progress": progress,
+        "check_finite": False,
+    }
     used = {
         "prompt": encoder.resolve_prompt(),
         "query_prompt": encoder.query_prompt,
         "document_prompt": encoder.document_prompt,
     }
+    key: tuple[object, ...] = ()
+    if recent is not None:
+        key = fingerprint_model(model), encoder.pooling, encoder.max_length, str(encoder.device), precision
+
+    def of_prompt(encode: Encode, prompt: str) -> Encode:
+        encode = partial(encode, **computed)
+        if recent is None:
+            return encode
+        encode = recent.wrap(encode, (*key, used[prompt]))
+        return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
+
+    encode = of_prompt(encoder.encode, "prompt")
+    of_roles = encode, encode  # one function, so that a text in both roles is encoded once
     if len(set(used.values())) > 1:
-        of_roles = partial(encoder.encode_query, **settings), partial(encoder.encode_document, **settings)
-    else:
-        of_roles = encode, encode  # one function, so that a text in both roles is encoded once
+        of_roles = (
+            of_prompt(encoder.encode_query, "query_prompt"),
+            of_prompt(encoder.encode_document, "document_prompt"),
+        )
     return OpenedModel(
         encode,
         *of_roles,
@@ -93,6 +127,15 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         seen=encoder.seen,
         prompts={setting: text for setting, text in used.items() if text},
     )
+
+
+def _truncate(encode: Encode, dim: int, normalizes: bool, texts: Sequence[str]) -> NDArray[np.float32]:
+    """The first dimensions of vectors, scaled to length 1 again if the model does so."""
+    vectors = np.asarray(encode(texts))[:, :dim]
+    if normalizes:
+        # As torch.nn.functional.normalize, which Encoder.encode uses.
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return np.ascontiguousarray(vectors)
 
 
 def _seen_of_baseline(spec: str) -> SeenHashes | None:

@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nearfar.config.files import build
 from nearfar.config.finetune import FinetuneConfig
@@ -25,6 +26,9 @@ from nearfar.registry import METHODS
 from nearfar.runs.folder import differing_settings
 from nearfar.runs.records import CONFIG
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.commands.evaluate.recent import RecentVectors
 
 NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
 _Settings = dict[str, Any]
@@ -60,13 +64,21 @@ def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
 
 def evaluate(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
-    """Evaluate a model on tasks."""
+    """Evaluate a model on tasks; a worker encodes the same texts once for several evaluations of one model."""
     from nearfar.commands.evaluate.command import evaluate as run_evaluate
 
     held_out_of = {"held_out_of": str(inputs["held_out"] / RUN)} if "held_out" in inputs else {}
     config = _config(EvaluateConfig, settings, name=_name(settings, inputs), **held_out_of)
-    result = run_evaluate(start_of(settings, inputs), config, progress=False)
+    result = run_evaluate(start_of(settings, inputs), config, progress=False, recent=_recent_vectors())
     result.save(folder / RESULT)
+
+
+@cache
+def _recent_vectors() -> "RecentVectors":
+    """The vectors that evaluations in this process share."""
+    from nearfar.commands.evaluate.recent import RecentVectors
+
+    return RecentVectors()
 
 
 def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
