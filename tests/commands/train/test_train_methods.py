@@ -419,4 +419,4 @@ def test_names_in_brackets_are_printed_unchanged(folder: Path, tmp_path: Path) -
     )
     train(settings, console=Console(file=printed, width=1000))
     assert "mine [bold].txt: 31 sentences" in printed.getvalue()
-    assert "dev [b].tsv is still the untrained encoder's. Try a lower --learning-rate." in printed.getvalue()
+    assert "dev [b].tsv than the untrained encoder. Try a lower --learning-rate." in printed.getvalue()

@@ -190,7 +190,7 @@ def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
     alone = ReportInputs(sides=equal[:1])
     assert "Similarity, task one (Spearman × 100, all): A with 1.00" in to_markdown(compose(alone, title="t"))
     worse = training_run("w", record=TrainingRecord(config={}, start_score=0.5, best_score=0.5, best_step=5))
-    assert "Best dev score is still the untrained encoder's: w." in to_markdown(
+    assert "No step scored higher on the dev set than the untrained encoder: w." in to_markdown(
         compose(ReportInputs(runs=[worse]), title="t")
     )
 

@@ -178,7 +178,7 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
     start, best = trained.start_score, trained.best_score
     if start is not None and best is not None and best <= start:
         console.print(
-            f"Best score on {inputs.dev.name} is still the untrained encoder's. Try a lower --learning-rate.",
+            f"No step scored higher on {inputs.dev.name} than the untrained encoder. Try a lower --learning-rate.",
             markup=False,
         )
     return trained

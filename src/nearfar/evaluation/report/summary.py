@@ -108,7 +108,7 @@ def _training(runs: Sequence[TrainingRun]) -> list[str]:
             lines.append(f"The highest score on {dev} is {run.name}'s: {best:.2f} at step {result.best_step}{before}.")
     worse = [run.name for best, run, one in known if best is not None and one.before is not None and best <= one.before]
     if worse:
-        lines.append(f"Best dev score is still the untrained encoder's: {', '.join(worse)}.")
+        lines.append(f"No step scored higher on the dev set than the untrained encoder: {', '.join(worse)}.")
     return [" ".join([f"{number}{state}.", *lines])]
 
 
