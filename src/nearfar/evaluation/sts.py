@@ -99,7 +99,8 @@ def evaluate_sts(
     for task, subsets in bar:
         pairs = [pair for held in subsets.values() for pair in held]
         rows, vectors = embedded[task].rows, embedded[task].vectors
-        places = np.array([(rows[pair.first], rows[pair.second]) for pair in pairs], dtype=np.int64).reshape(-1, 2)
+        both = (rows[text] for pair in pairs for text in (pair.first, pair.second))
+        places = np.fromiter(both, dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
         cosines, zeros = _pair_cosines(vectors, places)
         scored[task], draws[task] = _score_task(
             task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed

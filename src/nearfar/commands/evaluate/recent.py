@@ -18,7 +18,7 @@ class RecentVectors:
     """Keeps what encode functions returned, by model and texts, up to :data:`MAX_BYTES`; the oldest calls go first.
 
     Only a call with the same texts in the same order is answered from memory, so its vectors are the same bits as those
-    of another computation.
+    of another computation. Callers must not change what they get.
     """
 
     def __init__(self, max_bytes: int = MAX_BYTES) -> None:
@@ -34,7 +34,6 @@ class RecentVectors:
             vectors = self._kept.pop(call, None)
             if vectors is None:
                 vectors = np.asarray(encode(texts))
-                vectors.flags.writeable = False
             if vectors.nbytes <= self._max_bytes:
                 self._kept[call] = vectors
             while sum(one.nbytes for one in self._kept.values()) > self._max_bytes:
