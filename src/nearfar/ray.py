@@ -25,8 +25,12 @@ class Embed:
         column: the column with the texts.
         output: the column of the embeddings, float32 [rows, dim]; it must be a new one.
         normalize: scale each embedding to unit length.
-        pooling, max_length, device: see :meth:`nearfar.Encoder.from_pretrained`.
-        prompt, dimensions, precision: see :meth:`nearfar.Encoder.encode`.
+        prompt: put before each text; by default the model's own default prompt.
+        pooling: as in :meth:`nearfar.Encoder.from_pretrained`.
+        max_length: as in :meth:`nearfar.Encoder.from_pretrained`.
+        dimensions: as in :meth:`nearfar.Encoder.encode`.
+        precision: as in :meth:`nearfar.Encoder.encode`.
+        device: as in :meth:`nearfar.Encoder.from_pretrained`.
 
     Raises:
         NearfarError: the model cannot be opened, or a setting is not valid.
