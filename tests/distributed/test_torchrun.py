@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows"),
 ]
-TIMEOUT = 900  # seconds, only to end a test that hangs
+TIMEOUT = 1800  # seconds, only to end a test that hangs
 POLLS = 45_000  # likewise
 
 

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-TIMEOUT = 300  # seconds, only to end a test that hangs
+TIMEOUT = 1800  # seconds, only to end a test that hangs
 AGENTS: list["subprocess.Popen[bytes]"] = []
 """Those that a test has started."""
 
