@@ -156,6 +156,14 @@ def write_colours(file: Path, count: int = 60) -> Path:
     return file
 
 
+def write_queries(file: Path, count: int = 30) -> Path:
+    """Write pairs of a query and its document, as a TSV file; all texts are different."""
+    texts = list(dict.fromkeys(sentences(2 * count, seed=5, longest=9)))
+    rows = [f"{query}\t{document}" for query, document in zip(texts[::2], texts[1::2], strict=False)]
+    file.write_text("\n".join(["anchor\tpositive", *rows]) + "\n", encoding="utf-8")
+    return file
+
+
 def make_workspace(folder: Path) -> Path:
     """Write the usual inputs to ``folder``: ``tiny`` (an encoder), ``nli.tsv`` and ``pairs.tsv`` (scored pairs)."""
     save_tiny(folder / "tiny")

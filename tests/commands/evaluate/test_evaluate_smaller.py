@@ -14,7 +14,7 @@ from nearfar.commands.evaluate.command import evaluate
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.stored import stored_bytes
 from nearfar.quantization import dequantize, int8_ranges, quantize
-from tests.tiny import save_tiny, sentences, write_pairs
+from tests.tiny import save_tiny, write_pairs, write_queries
 
 
 @pytest.fixture
@@ -22,9 +22,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     save_tiny(Path("tiny"))
     write_pairs(Path("pairs.tsv"), 40)
-    texts = list(dict.fromkeys(sentences(60, seed=5, longest=9)))
-    rows = [f"{query}\t{document}" for query, document in zip(texts[::2], texts[1::2], strict=False)]
-    Path("ranked.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
+    write_queries(Path("ranked.tsv"))
     return tmp_path
 
 

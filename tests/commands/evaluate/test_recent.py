@@ -12,7 +12,7 @@ from nearfar import Encoder
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.evaluate.recent import RecentVectors
 from nearfar.evaluation.results import EvaluationResult
-from tests.tiny import save_tiny, sentences, write_colours, write_pairs
+from tests.tiny import save_tiny, write_colours, write_pairs, write_queries
 
 SETTINGS: list[dict[str, Any]] = [
     {},
@@ -29,9 +29,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.chdir(tmp_path)
     save_tiny(Path("tiny"))
     write_pairs(Path("pairs.tsv"), 40)
-    texts = list(dict.fromkeys(sentences(60, seed=5, longest=9)))
-    rows = [f"{query}\t{document}" for query, document in zip(texts[::2], texts[1::2], strict=False)]
-    Path("ranked.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
+    write_queries(Path("ranked.tsv"))
     found: list[int] = []
     encode = Encoder.encode
 

@@ -89,9 +89,8 @@ def open_model(
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    full = recent is not None
     computed = {
-        "dimensions": None if full else dim,
+        "dimensions": dim if recent is None else None,
         "precision": precision,
         "progress": progress,
         "check_finite": False,
@@ -101,15 +100,13 @@ def open_model(
         "query_prompt": encoder.query_prompt,
         "document_prompt": encoder.document_prompt,
     }
-    key: tuple[object, ...] = ()
-    if recent is not None:
-        key = fingerprint_model(model), encoder.pooling, encoder.max_length, str(encoder.device), precision
 
     def of_prompt(encode: Encode, prompt: str) -> Encode:
         encode = partial(encode, **computed)
         if recent is None:
             return encode
-        encode = recent.wrap(encode, (*key, used[prompt]))
+        identity = fingerprint_model(model), encoder.pooling, encoder.max_length, str(encoder.device), precision
+        encode = recent.wrap(encode, (*identity, used[prompt]))
         return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
 
     encode = of_prompt(encoder.encode, "prompt")
