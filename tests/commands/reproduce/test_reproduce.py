@@ -94,6 +94,17 @@ def test_a_plan_of_the_paper_names_data_models_and_files(capsys: pytest.CaptureF
     assert "google-bert/bert-base-uncased" in printed
 
 
+def test_a_time_that_is_not_known_is_not_shown_as_zero(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)  # SST-2 would be downloaded, so its size is not known
+    assert main(["reproduce", "gunel-table-6", "--scale", "here", "--dry-run"]) == 0
+    assert "time: unknown, 18 jobs are of unknown size" in capsys.readouterr().out
+    tables = {one.name: one for tables in list_tables(ReproduceConfig()).values() for one in tables}
+    assert tables["gunel-table-6"].missing == ()
+    assert tables["gunel-table-6"].seconds is None
+
+
 @pytest.mark.realdata
 @pytest.mark.parametrize("name", table_names())
 def test_here_has_its_data(name: str, tmp_path: Path, nearfar_data: Path) -> None:

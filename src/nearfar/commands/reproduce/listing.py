@@ -25,7 +25,7 @@ class ListedTable:
     missing: tuple[str, ...]
     """Data and models of the scale ``here`` that are missing, with how to get them."""
     seconds: float | None
-    """Estimate of the time that the scale ``here`` takes with one worker; None if its data are missing."""
+    """Estimate of the time that the scale ``here`` takes with one worker; None if data are missing or of unknown size."""
 
 
 def list_tables(config: ReproduceConfig) -> dict[str, list[ListedTable]]:
@@ -47,7 +47,7 @@ def _list_table(name: str, config: ReproduceConfig) -> ListedTable:
         cells={scale: len(plan_cells(study)) for scale, study in studies.items()},
         data=data_sets(here),
         missing=missing,
-        seconds=None if missing else planned.seconds,
+        seconds=None if missing or planned.unknown else planned.seconds,
     )
 
 

@@ -53,7 +53,7 @@ class DryRun:
     finished: int
     """Number of jobs that are finished."""
     seconds: float | None
-    """Estimate for the jobs that are not finished, one after the other; None if nothing is known about one of them."""
+    """Estimate for the jobs that are not finished, one after the other; None if none of them has an estimate."""
     unknown: int
     """Number of jobs to run without an estimate."""
     basis: tuple[str, ...]
@@ -90,10 +90,12 @@ class DryRun:
         return shown
 
     def _estimates(self, workers: int) -> list[str]:
-        seconds = (self.seconds or 0) / workers
-        about = f"about {duration(seconds)}" + (f" with {workers} workers" if workers > 1 else "")
-        if self.unknown:
-            about += f", without {self.unknown} jobs of unknown size"
+        if self.seconds is None:
+            about = f"unknown, {self.unknown} jobs are of unknown size"
+        else:
+            about = f"about {duration(self.seconds / workers)}" + (f" with {workers} workers" if workers > 1 else "")
+            if self.unknown:
+                about += f", without {self.unknown} jobs of unknown size"
         return [f"time: {about}", *(f"  {one}" for one in self.basis), f"disk: about {self.disk / GIB:.2f} GiB"]
 
 
@@ -131,7 +133,7 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
         cells=tuple(cells),
         jobs=len(jobs),
         finished=len(jobs) - len(todo),
-        seconds=estimates.seconds,
+        seconds=None if todo and estimates.unknown == len(todo) else estimates.seconds,
         unknown=estimates.unknown,
         basis=estimates.basis,
         disk=estimates.disk,
