@@ -7,6 +7,7 @@ import pytest
 
 from nearfar.commands.study.estimate import (
     SECONDS_PER_EVALUATED_TEXT,
+    SECONDS_PER_JOINED_PAIR,
     SECONDS_PER_ROW,
     SECONDS_PER_START,
     Estimator,
@@ -20,7 +21,8 @@ from nearfar.jobs import Job, JobStore
 def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files of as many lines as a test needs: SST-2 has other rows for the probe (sst2) than for fine-tuning."""
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
-    for name, split, lines in (("sst2-glue", "train", 1000), ("sst2", "train", 10), ("stsb", "dev", 50)):
+    sizes = {("sst2-glue", "train"): 1000, ("sst2", "train"): 10, ("stsb", "train"): 320, ("stsb", "dev"): 50}
+    for (name, split), lines in sizes.items():
         file = tmp_path / CATALOG[name].folder / CATALOG[name].files.get(split, f"{split}.tsv")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text("line\n" * lines)
@@ -39,6 +41,12 @@ def test_finetuning_counts_the_rows_of_the_task_and_the_validation_rows(tmp_path
     few = {**values, "sample_size": 20, "validation_rows": 8}
     expected = SECONDS_PER_START + 40 * SECONDS_PER_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
     assert seconds(tmp_path, "finetune", values=few) == pytest.approx(expected)
+
+
+def test_finetuning_on_pairs_takes_longer_per_row_and_has_validation_rows_of_its_own(tmp_path: Path) -> None:
+    values = {"task": "stsb", "batch_size": 16, "epochs": 5, "evaluate_every": 50}
+    expected = SECONDS_PER_START + 1600 * SECONDS_PER_JOINED_PAIR + (1 + 2) * 50 * SECONDS_PER_EVALUATED_TEXT
+    assert seconds(tmp_path, "finetune", values=values) == pytest.approx(expected)
 
 
 def test_training_counts_its_rows_and_the_dev_pairs(tmp_path: Path) -> None:
