@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from nearfar.evaluation import plots
-from nearfar.evaluation.plots import layer_heat_map, spectra, tsne, tsne_pairs
+from nearfar.evaluation.plots import connected_pairs, labelled_texts, layer_heat_map, project, spectra
+from nearfar.evaluation.results import Projection
 from nearfar.types import NearfarError
 
 LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/model"
@@ -16,14 +17,14 @@ LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/
 def figures(monkeypatch):
     """Record each figure when it is saved; check that its file is a PNG."""
     seen = []
-    save = plots._save
+    save = plots.save
 
     def saving(figure, file):
         save(figure, file)
         assert file.read_bytes().startswith(b"\x89PNG")
         seen.append(figure)
 
-    monkeypatch.setattr(plots, "_save", saving)
+    monkeypatch.setattr(plots, "save", saving)
     return seen
 
 
@@ -32,6 +33,15 @@ def clusters(count, *, distance=20.0, seed=0):
     rng = np.random.default_rng(seed)
     centres = np.repeat(rng.normal(size=(2, 16)) * distance, count, axis=0)
     return (centres + rng.normal(size=centres.shape)).astype(np.float32)
+
+
+def by_label(vectors, labels, seed=0):
+    """The t-SNE of labelled texts."""
+    points = project(vectors, seed=seed).tolist()
+    names = sorted(set(labels))
+    return Projection(
+        labelled={name: [xy for xy, label in zip(points, labels, strict=True) if label == name] for name in names}
+    )
 
 
 def inside(figure):
@@ -96,7 +106,8 @@ def test_layers_without_a_range_of_scores(figures, tmp_path, scores):
 def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
     labels = ["first"] * 15 + ["second"] * 15
     mixed = clusters(15)[np.random.default_rng(1).permutation(30)]
-    tsne({"apart": clusters(15), LONG: mixed}, labels, tmp_path / "t.png", seed=1)
+    models = {"apart": by_label(clusters(15), labels, seed=1), LONG: by_label(mixed, labels, seed=1)}
+    plots.save(labelled_texts(models), tmp_path / "t.png")
     separated, together = figures[0].axes
     assert [axes.get_title().replace("\n", "") for axes in (separated, together)] == ["apart", LONG]
     for axes in (separated, together):
@@ -113,7 +124,8 @@ def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
 
 def test_twenty_labels_have_twenty_colours(figures, tmp_path):
     labels = [f"label {number:02} with a name of some length" for number in range(20)]
-    tsne({"m": np.random.default_rng(0).normal(size=(40, 8))}, labels * 2, tmp_path / "t.png")
+    models = {"m": by_label(np.random.default_rng(0).normal(size=(40, 8)), labels * 2)}
+    plots.save(labelled_texts(models), tmp_path / "t.png")
     colours = {tuple(collection.get_facecolor()[0]) for collection in figures[0].axes[0].collections}
     assert len(colours) == 20
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [f"{label[:29]}…" for label in labels]
@@ -125,8 +137,12 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
     ones = rng.normal(size=(12, 8))
     near, far = ones[:6] + 0.01 * rng.normal(size=(6, 8)), rng.normal(size=(6, 8))
     vectors = np.concatenate([ones, near, far])
-    similar, dissimilar = [(n, 12 + n) for n in range(6)], [(6 + n, 18 + n) for n in range(6)]
-    tsne_pairs({"a": vectors, "b": 3 * vectors}, similar, dissimilar, tmp_path / "p.png")
+    models = {}
+    for name, scaled in (("a", vectors), ("b", 3 * vectors)):
+        points = project(scaled)
+        pairs = np.concatenate([points[:12], points[12:]], axis=1).tolist()
+        models[name] = Projection(similar=pairs[:6], dissimilar=pairs[6:])
+    plots.save(connected_pairs(models), tmp_path / "p.png")
     for axes in figures[0].axes:
         lines = {
             colour: [line for line in axes.lines if line.get_color() == colour] for colour in ("tab:red", "tab:blue")
@@ -151,14 +167,22 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
 
 @pytest.mark.parametrize("vectors", [np.ones((9, 4)), np.zeros((9, 4)), np.arange(1.0, 10)[:, None]])
 def test_a_collapsed_space_is_plotted_too(vectors, figures, tmp_path):
-    tsne({"m": vectors}, list("aabbccabc"), tmp_path / "t.png")
+    plots.save(labelled_texts({"m": by_label(vectors, list("aabbccabc"))}), tmp_path / "t.png")
     points = np.concatenate([collection.get_offsets() for collection in figures[0].axes[0].collections])
     assert points.shape == (9, 2)
     assert np.isfinite(points).all()
 
 
+def test_dollar_signs_in_names_are_not_formulas(figures, tmp_path):
+    models = {"a$x_$b": by_label(clusters(4), ["$one", "two$^$"] * 4)}
+    plots.save(labelled_texts(models), tmp_path / "t.png")
+    plots.save(connected_pairs({"$\\frac$": Projection(similar=[[0, 0, 1, 1]])}), tmp_path / "p.png")
+    assert figures[0].axes[0].get_title() == r"a\$x_\$b"
+
+
 def test_five_models_take_two_rows(figures, tmp_path):
-    tsne({f"m{number}": clusters(4, seed=number) for number in range(5)}, ["a", "b"] * 4, tmp_path / "t.png")
+    models = {f"m{number}": by_label(clusters(4, seed=number), ["a", "b"] * 4) for number in range(5)}
+    plots.save(labelled_texts(models), tmp_path / "t.png")
     assert len(figures[0].axes) == 5
     assert len({round(axes.get_position().y0, 2) for axes in figures[0].axes}) == 2
     assert inside(figures[0])

@@ -159,6 +159,8 @@ REPORT_CASES = [
     ("space.json", "models/base/spectrum", "x", "spectrum"),
     ("space.json", "models/base/spectrum/0", INFINITY, "Infinity"),
     ("space.json", "models/base/layers", [], "layers"),
+    ("space.json", "models/base/projection", {"similar": [[1, 2]]}, "does not hold four numbers for each pair"),
+    ("space.json", "models/base/projection", {"labelled": {"x": [[1]]}}, "does not hold two numbers for each text"),
     ("record.json", "config", [], "config"),
     ("record.json", "history", "x", "history"),
     ("record.json", "history/0", [1], "history"),

@@ -1,4 +1,4 @@
-"""Plots of embedding spaces as PNG files. Without pyplot, so no global state changes."""
+"""Plots of embedding spaces, and the positions of texts by t-SNE. Without pyplot, so no global state changes."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.disk import write_bytes
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
+from nearfar.evaluation.results import Projection
 
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
@@ -32,7 +33,7 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
     axes.set(xlabel="singular value, from the largest", ylabel="size, relative to the largest")
     axes.grid(alpha=0.3)
     axes.legend(loc="lower left")
-    _save(figure, file)
+    save(figure, file)
 
 
 def layer_heat_map(
@@ -63,57 +64,51 @@ def layer_heat_map(
     axes.set_ylabel("layer")
     axes.set_title(_wrapped(title, 10 + 10 * grid.shape[1]), fontsize=10)
     figure.colorbar(image, ax=axes, label=label)
-    _save(figure, file)
+    save(figure, file)
 
 
-def tsne(embeddings: Mapping[str, NDArray[np.float32]], labels: Sequence[str], file: Path, *, seed: int = 0) -> None:
+def labelled_texts(models: Mapping[str, Projection]) -> Any:
     """t-SNE of the same labelled texts by several encoders, a panel for each, as in Gunel et al. 2021, Figure 2."""
-    figure, panels = _panels(len(embeddings))
-    names = sorted(set(labels))
-    for axes, (title, vectors) in zip(panels, embeddings.items(), strict=True):
-        points = _tsne_points(vectors, seed)
+    figure, panels = _panels(len(models))
+    names = sorted({name for projection in models.values() for name in projection.labelled})
+    for axes, (title, projection) in zip(panels, models.items(), strict=True):
         for number, name in enumerate(names):
-            chosen = points[[label == name for label in labels]]
+            points = np.reshape(projection.labelled.get(name, []), (-1, 2))
             axes.scatter(
-                chosen[:, 0],
-                chosen[:, 1],
+                points[:, 0],
+                points[:, 1],
                 s=8,
                 color=_colour(number, len(names)),
-                label=name if len(name) <= 30 else f"{name[:29]}…",
+                label=_wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30),
+                rasterized=True,
             )
         axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", markerscale=2)
-    _save(figure, file)
+    return figure
 
 
-def tsne_pairs(
-    embeddings: Mapping[str, NDArray[np.float32]],
-    similar: Sequence[tuple[int, int]],
-    dissimilar: Sequence[tuple[int, int]],
-    file: Path,
-    *,
-    seed: int = 0,
-) -> None:
+def connected_pairs(models: Mapping[str, Projection]) -> Any:
     """t-SNE of pairs of texts by several encoders, a panel for each, partners joined by a line.
 
-    After Kim et al. 2021, Figure 5. Pairs are numbers of rows of each of ``embeddings``. Similar ones are red circles
-    and dissimilar ones blue crosses, the paper's colours; similar partners should lie together, dissimilar ones apart.
+    After Kim et al. 2021, Figure 5. Similar pairs are red circles and dissimilar ones blue crosses, the paper's
+    colours; similar partners should lie together, dissimilar ones apart.
     """
-    figure, panels = _panels(len(embeddings))
-    kinds = (("dissimilar pairs", dissimilar, "tab:blue", "x"), ("similar pairs", similar, "tab:red", "o"))
-    for axes, (title, vectors) in zip(panels, embeddings.items(), strict=True):
-        points = _tsne_points(vectors, seed)
+    figure, panels = _panels(len(models))
+    for axes, (title, projection) in zip(panels, models.items(), strict=True):
+        kinds = (
+            ("dissimilar pairs", projection.dissimilar, "tab:blue", "x"),
+            ("similar pairs", projection.similar, "tab:red", "o"),
+        )
         for name, pairs, colour, marker in kinds:
             for number, pair in enumerate(pairs):
-                ends = points[list(pair)]
                 label = name if number == 0 else None
-                axes.plot(ends[:, 0], ends[:, 1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=label)
+                axes.plot(pair[::2], pair[1::2], color=colour, marker=marker, markersize=4, linewidth=0.8, label=label)
         axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
-    _save(figure, file)
+    return figure
 
 
-def _tsne_points(vectors: ArrayLike, seed: int) -> NDArray[np.float64]:
+def project(vectors: ArrayLike, *, seed: int = 0) -> NDArray[np.float64]:
     """t-SNE of the vectors' directions, by cosine distance: [texts, 2]."""
     from sklearn.manifold import TSNE
 
@@ -145,8 +140,8 @@ def _colour(number: int, of: int) -> Any:
 
 
 def _wrapped(name: str, width: int) -> str:
-    """A name, which may be a path, wrapped to lines of ``width`` characters."""
-    return "\n".join(wrap(name, width, break_on_hyphens=True)) or name
+    """A name, which may be a path, wrapped to lines of ``width`` characters; dollar signs are no formulas."""
+    return ("\n".join(wrap(name, width, break_on_hyphens=True)) or name).replace("$", r"\$")
 
 
 def _figure(width: float, height: float) -> Any:
@@ -158,7 +153,8 @@ def _figure(width: float, height: float) -> Any:
     return figure
 
 
-def _save(figure: Any, file: Path) -> None:
+def save(figure: Any, file: Path) -> None:
+    """Write a figure as the kind of file that its name says."""
     content = BytesIO()
     figure.savefig(content, dpi=120, format=file.suffix.removeprefix(".").lower() or "png")
     write_bytes(file, content.getvalue())

@@ -146,19 +146,18 @@ def test_without_data_a_message_is_printed_and_generated_pairs_are_measured(
         assert line in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
 
 
-def test_requested_generated_pairs_are_plotted_too(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    drawn = []
-    monkeypatch.setattr(module.plots, "tsne_pairs", lambda *arguments, **_: drawn.append(arguments))
+def test_requested_generated_pairs_are_plotted_too(workspace: Path) -> None:
     result = geometry({"letters": letters}, output="out", pairs="microworld:dev", progress=False)
     assert result.plots == ["spectrum.png", "pairs.png"]
     assert result.pairs.instead_of is None
-    ((vectors, similar, dissimilar, file),) = drawn
-    assert (len(similar), len(dissimilar), file) == (20, 20, Path("out/pairs.png"))
-    assert vectors["letters"].shape == (80, 26)
-    ends = np.array([*similar, *dissimilar])
-    assert sorted(ends.ravel()) == list(range(80))
-    distances = np.linalg.norm(vectors["letters"][ends[:, 0]] - vectors["letters"][ends[:, 1]], axis=1)
-    assert distances[:20].mean() < distances[20:].mean()
+    assert Path("out/pairs.png").read_bytes().startswith(b"\x89PNG")
+    shown = GeometryResult.load("out/geometry.json").models["letters"].projection
+    assert shown is not None
+    assert shown.labelled == {}
+    similar, dissimilar = np.array(shown.similar), np.array(shown.dissimilar)
+    assert similar.shape == dissimilar.shape == (20, 4)
+    lengths = [np.linalg.norm(ends[:, :2] - ends[:, 2:], axis=1).mean() for ends in (similar, dissimilar)]
+    assert lengths[0] < lengths[1]
 
 
 @pytest.mark.parametrize("flag", ["pairs", "task", "labelled"])

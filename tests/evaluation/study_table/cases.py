@@ -88,6 +88,7 @@ def geometry(seed: int, *, uniformity: float = -1.5) -> GeometryResult:
     model = {"model": "m", "pooling": "cls", "alignment": 0.2, "uniformity": uniformity - 0.1 * seed, "warning": None}
     model |= {"mean_cosine": 0.3, "effective_rank": 20.0, "isotropy": 0.4, "spectrum": spectrum}
     model |= {"layers": {"cls": [None, 20.0 + seed, 30.0], "mean": [40.0, 50.0, 60.0 + seed]}}
+    model |= {"projection": {"similar": [[0, 0, 1, seed]], "dissimilar": [], "labelled": {"x": [[0, seed], [1, 1]]}}}
     return GeometryResult.from_dict(
         {
             "kind": "geometry",

@@ -125,6 +125,26 @@ def test_spectra_layers_and_curves():
     assert [one.name for one in study_plots(geometry_table())] == ["spectrum"]
 
 
+def test_positions_are_those_of_the_first_run(tmp_path):
+    shown = geometry_table([{"kind": "pairs", "title": "By $t"}, {"kind": "labels", "row": "b"}])
+    pairs, labels = study_plots(shown)
+    assert [one.name for one in (pairs, labels)] == ["pairs", "labels"]
+    assert [axes.get_title() for axes in pairs.figure.axes] == ["a", "b"]
+    assert pairs.figure.get_suptitle() == r"By \$t"
+    (line,) = pairs.figure.axes[0].lines
+    assert line.get_xydata().tolist() == [[0, 0], [1, 1]]
+    (axes,) = labels.figure.axes
+    assert axes.collections[0].get_offsets().tolist() == [[0, 1], [1, 1]]
+    files = [{file.name: file.read_bytes() for file in write_outputs(shown, tmp_path / name)} for name in "ab"]
+    assert files[0] == files[1]
+    assert {"pairs.png", "pairs.svg", "labels.png", "labels.svg"} <= files[0].keys()
+
+
+def test_positions_are_kept_only_where_a_plot_shows_them():
+    assert [group.projection is None for group in geometry_table({"kind": "spectrum"}).groups] == [True, True]
+    assert [group.projection is None for group in geometry_table({"kind": "pairs"}).groups] == [False, False]
+
+
 def test_two_plots_of_one_kind_have_two_names():
     plot = {"kind": "lines", "x": "lambda", "value": "a"}
     plots = [plot, {**plot, "row": "scl"}]
@@ -134,7 +154,7 @@ def test_two_plots_of_one_kind_have_two_names():
 @pytest.mark.parametrize(
     ("plot", "message"),
     [
-        ({"kind": "pie"}, "plot: kind 'pie': take one of heat map, lines, spectrum, layers, curves"),
+        ({"kind": "pie"}, "plot: kind 'pie': take one of heat map, lines, spectrum, layers, curves, pairs, labels"),
         ({"kind": "lines", "x": "dog"}, "plot: x = 'dog' is not an axis of the study; there are: lambda"),
         ({"kind": "lines", "x": "lambda", "value": "dog"}, "plot: value = 'dog' is not a column of the study"),
         ({"kind": "heat map", "x": "lambda"}, "plot: y = None is not an axis"),
@@ -151,6 +171,7 @@ def test_no_plot_without_a_finished_run(tmp_path):
     axis = {"name": "lambda", "values": [1, 2], "as": "x"}
     kinds = [{"kind": "lines", "x": "lambda"}, {"kind": "heat map", "x": "lambda", "y": "lambda"}]
     kinds += [{"kind": "spectrum"}, {"kind": "layers"}, {"kind": "curves", "y": "loss"}]
+    kinds += [{"kind": "pairs"}, {"kind": "labels"}]
     study = {"title": "t", "columns": ["a"], "axes": [axis], "rows": [{"id": "r"}], "plot": kinds}
     empty = build_table(study, [FinishedCell("r", {"lambda": "1"}, {}, missing="not run")], resamples=1)
     assert study_plots(empty) == []

@@ -5,10 +5,10 @@ The folder holds ``geometry.json`` (:class:`nearfar.evaluation.results.GeometryR
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,21 +20,13 @@ from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
-from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry
+from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
-
-
-class _PlotVectors(NamedTuple):
-    """The vectors of one model that are plotted."""
-
-    pairs: NDArray[Any] | None
-    """Two rows for each of the most similar pairs, then of the least similar ones."""
-    labelled: NDArray[Any] | None
 
 
 @accepts_settings(GeometryConfig)
@@ -86,12 +78,11 @@ def geometry(
     data = load_geometry_data(config) if file else None
     texts, columns = explorer.load_texts(config) if page else (None, [])
     found: dict[str, ModelGeometry] = {}
-    plot_vectors: dict[str, _PlotVectors] = {}
     page_vectors: dict[str, NDArray[Any]] = {}
     for name, model in by_name.items():
         encode, encoder = _open(model, prompt=config.prompt, progress=progress, **settings)
         if data:
-            measured, plot_vectors[name] = _measure(name, encode, data, config.seed)
+            measured = _measure(name, encode, data, config.seed)
             layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
             pooling = None if encoder is None else encoder.pooling
             found[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measured)
@@ -120,7 +111,7 @@ def geometry(
         task=data.layer_task,
         labelled=data.plotted_texts,
         unavailable=data.unavailable,
-        plots=_draw(file.parent, found, plot_vectors, data, config.seed),
+        plots=_draw(file.parent, found, data),
         models=found,
         page=written,
     )
@@ -181,8 +172,8 @@ def _open(model: Any, *, prompt: str | None, progress: bool, **settings: Any) ->
     return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
 
 
-def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> tuple[dict[str, Any], _PlotVectors]:
-    """The measures of a model, and the vectors to plot. Its texts are encoded in one call."""
+def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[str, Any]:
+    """The measures of a model, and the positions to plot. Its texts are encoded in one call."""
     measured = list(dict.fromkeys(chain.from_iterable(pair[:2] for pair in data.pairs)))
     texts = list(dict.fromkeys([*measured, *(data.labelled[0] if data.labelled else ())]))
     place = {text: row for row, text in enumerate(texts)}
@@ -196,17 +187,33 @@ def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> tuple[
     space = vectors[: len(measured)]
     sides = of(pair.first for pair in data.positives), of(pair.second for pair in data.positives)
     numbers = measures.geometry(space, sides, seed=seed) | {"isotropy": measures.isotropy(space)}
-    summary = {
+    return {
         "dim": vectors.shape[1],
         **{key: round(value, 6) for key, value in numbers.items()},
         "warning": measures.collapse_warning(numbers),
         "spectrum": measures.spectrum(space).round(6).tolist(),
+        "projection": _project(data, of, seed),
     }
-    drawn = None if data.extremes is None else list(chain(*data.extremes))
-    return summary, _PlotVectors(
-        None if drawn is None else of(chain.from_iterable(pair[:2] for pair in drawn)),
-        None if data.labelled is None else of(data.labelled[0]),
-    )
+
+
+def _project(data: GeometryData, of: Callable[[Iterable[str]], NDArray[Any]], seed: int) -> Projection | None:
+    """The positions of the plotted texts, ``of`` their vectors; None if there is nothing to plot."""
+    if data.extremes is None and data.labelled is None:
+        return None
+    similar, dissimilar, labelled = [], [], {}
+    if data.extremes is not None:
+        texts = chain.from_iterable(pair[:2] for pair in chain(*data.extremes))
+        pairs = plots.project(of(texts), seed=seed).reshape(-1, 4).round(3).tolist()
+        most = len(data.extremes[0])
+        similar, dissimilar = pairs[:most], pairs[most:]
+    if data.labelled is not None:
+        chosen, labels = data.labelled
+        points = plots.project(of(chosen), seed=seed).round(3).tolist()
+        labelled = {
+            name: [point for point, label in zip(points, labels, strict=True) if label == name]
+            for name in sorted(set(labels))
+        }
+    return Projection(similar=similar, dissimilar=dissimilar, labelled=labelled)
 
 
 def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str, list[float | None]]:
@@ -226,13 +233,7 @@ def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str
     return scores
 
 
-def _draw(
-    folder: Path,
-    found: Mapping[str, ModelGeometry],
-    plot_vectors: Mapping[str, _PlotVectors],
-    data: GeometryData,
-    seed: int,
-) -> list[str]:
+def _draw(folder: Path, found: Mapping[str, ModelGeometry], data: GeometryData) -> list[str]:
     """Draw all plots that there is data for, and return their file names."""
     plots.spectra({name: model.spectrum for name, model in found.items()}, folder / "spectrum.png")
     drawn = ["spectrum.png"]
@@ -247,15 +248,12 @@ def _draw(
             limits=(min(known), max(known)) if known else None,
         )
         drawn.append(file)
+    positions = {name: model.projection for name, model in found.items() if model.projection is not None}
     if data.extremes is not None:
-        numbers = [(2 * pair, 2 * pair + 1) for pair in range(sum(map(len, data.extremes)))]
-        most = len(data.extremes[0])
-        vectors = {name: model.pairs for name, model in plot_vectors.items() if model.pairs is not None}
-        plots.tsne_pairs(vectors, numbers[:most], numbers[most:], folder / "pairs.png", seed=seed)
+        plots.save(plots.connected_pairs(positions), folder / "pairs.png")
         drawn.append("pairs.png")
     if data.labelled is not None:
-        vectors = {name: model.labelled for name, model in plot_vectors.items() if model.labelled is not None}
-        plots.tsne(vectors, data.labelled[1], folder / "labels.png", seed=seed)
+        plots.save(plots.labelled_texts(positions), folder / "labels.png")
         drawn.append("labels.png")
     return drawn
 

@@ -27,6 +27,8 @@ from nearfar.types import NearfarError
 
 FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
+GEOMETRY_FORMAT = 2
+"""The same for the jobs of ``nearfar geometry``; 2 since its results hold the positions of the plots."""
 MODULE = "nearfar.commands.study.work"
 LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
@@ -154,7 +156,7 @@ def _job(
             values[name] = value if isinstance(getattr(step.config, name), tuple) else value[0]
             files |= {one.written: one.spec for one in found if one.written != one.spec}
     settings: dict[str, Any] = {
-        "format": FORMAT,
+        "format": GEOMETRY_FORMAT if isinstance(step.config, GeometryConfig) else FORMAT,
         "values": values,
         "sources": {one.written: one.fingerprint for found in read.values() for one in found},
     }

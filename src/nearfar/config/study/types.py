@@ -13,7 +13,7 @@ VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry"
 MODEL_VERBS: tuple[Verb, ...] = ("train", "script", "finetune")
 """The steps that make a model."""
 AxisUse: TypeAlias = Literal["rows", "columns", "x"]
-PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves"]
+PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves", "pairs", "labels"]
 
 
 @dataclass(frozen=True, kw_only=True)

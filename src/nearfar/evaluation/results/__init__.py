@@ -47,6 +47,7 @@ from nearfar.evaluation.results.geometry import (
     MeasuredPairs,
     ModelGeometry,
     PlottedTexts,
+    Projection,
 )
 from nearfar.evaluation.results.retrieval import RetrievalScores
 from nearfar.evaluation.results.seen import SeenShares, UnseenScores
@@ -102,6 +103,7 @@ __all__ = [
     "PenaltyGrid",
     "PlottedTexts",
     "ProbeSettings",
+    "Projection",
     "Provenance",
     "RelatednessScores",
     "Result",

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, Record
+from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,27 @@ class PlottedTexts(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Projection(Record):
+    """Where the plotted texts lie by t-SNE of one model; positions have no unit."""
+
+    similar: list[list[float]] = field(default_factory=list)
+    """``[x, y, x, y]`` of the two texts of each of the most similar pairs."""
+    dissimilar: list[list[float]] = field(default_factory=list)
+    """The same of the least similar pairs."""
+    labelled: dict[str, list[list[float]]] = field(default_factory=dict)
+    """Label -> ``[x, y]`` of each of its texts."""
+
+    def problem(self) -> InvalidValueError | None:
+        """Positions that are not two or four numbers."""
+        for key, points in (("similar", self.similar), ("dissimilar", self.dissimilar)):
+            if any(len(point) != 4 for point in points):
+                return InvalidValueError("does not hold four numbers for each pair", key)
+        if any(len(point) != 2 for points in self.labelled.values() for point in points):
+            return InvalidValueError("does not hold two numbers for each text", "labelled")
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelGeometry(Record):
     """The measures of one model; see :mod:`nearfar.evaluation.geometry_measures`."""
 
@@ -78,6 +99,8 @@ class ModelGeometry(Record):
     """Singular values divided by the largest, in descending order."""
     layers: dict[str, list[float | None]] | None
     """Pooling -> Spearman x 100 on the task, from the embedding layer to the last one; null for a function."""
+    projection: Projection | None = field(default=None, metadata=OMITTED)
+    """The positions in the plots of pairs and of labelled texts."""
 
 
 @dataclass(frozen=True, kw_only=True)

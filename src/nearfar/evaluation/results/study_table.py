@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
+from nearfar.evaluation.results.geometry import Projection
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
 
 
@@ -99,6 +100,8 @@ class StudyGroup(Record):
     """``[index, singular value divided by the largest]`` at about sixty indices; the mean over replicates."""
     layers: dict[str, list[float | None]] | None = field(default=None, metadata=OMITTED)
     """Pooling -> Spearman x 100 from the embedding layer to the last one; the mean over replicates."""
+    projection: Projection | None = field(default=None, metadata=OMITTED)
+    """Positions of texts by t-SNE in the first run, where a plot shows them."""
     curves: dict[str, StudyCurve] = field(default_factory=dict, metadata=OMITTED)
 
     def problem(self) -> InvalidValueError | None:

@@ -13,6 +13,7 @@ from nearfar.evaluation.correlation import check_resampling
 from nearfar.evaluation.results import (
     GroupScore,
     MissingCell,
+    Projection,
     Provenance,
     StudyCell,
     StudyCurve,
@@ -161,6 +162,7 @@ def _summarise(plan: Plan, group: Group, resampler: Resampler) -> StudyGroup:
         scores=scores,
         spectrum=_spectrum(kept),
         layers=_layers(kept),
+        projection=_projection(kept) if plan.shows_positions else None,
         curves=_curves(kept),
     )
 
@@ -205,6 +207,12 @@ def _spectrum(runs: Sequence[Run]) -> list[list[float]] | None:
     mean = np.mean(found, axis=0)
     indices = np.unique(np.rint(np.geomspace(1, len(mean), _SPECTRUM_POINTS)).astype(int))
     return [[int(index), float(f"{mean[index - 1]:.4g}")] for index in indices]
+
+
+def _projection(runs: Sequence[Run]) -> Projection | None:
+    """The positions of the first run; those of several runs have no mean."""
+    found = [list(found.models.values())[-1].projection for run in runs if (found := geometry_of(run))]
+    return next((one for one in found if one), None)
 
 
 def _layers(runs: Sequence[Run]) -> dict[str, list[float | None]] | None:

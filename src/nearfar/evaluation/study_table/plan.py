@@ -10,6 +10,8 @@ from nearfar.types import NearfarError
 
 AVERAGE = "average"
 """The label of the mean over the labels of an axis."""
+POSITIONS = ("pairs", "labels")
+"""Kinds of plots that show where texts lie by t-SNE."""
 NOT_MEASURED = "not measured"
 """The reason of a column that the steps of a row do not measure."""
 _TESTED = (".task", ".tasks", ".pairs", ".labelled", ".mteb")
@@ -71,6 +73,8 @@ class Plan:
     compared_columns: tuple[str, ...] | None
     best: int | None
     """Number of replicates that enter means and tests, the best ones by validation; None for all."""
+    shows_positions: bool
+    """Whether a plot shows texts by t-SNE."""
 
     def heading(self, column: str) -> str:
         """The heading of a column."""
@@ -136,7 +140,14 @@ def read_plan(study: Mapping[str, Any], cells: Sequence[Placed]) -> Plan:
         compare=tuple(_pairs(study, rows)),
         compared_columns=None if compared is None else tuple(compared),
         best=None if best is None else int(best["count"]),
+        shows_positions=any(plot.get("kind") in POSITIONS for plot in plots_of(study)),
     )
+
+
+def plots_of(study: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The plots that a study file asks for."""
+    given = study.get("plot") or []
+    return [given] if isinstance(given, Mapping) else list(given)
 
 
 def same_label(first: object, second: object) -> bool:

@@ -4,13 +4,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from nearfar.evaluation.plots import connected_pairs, labelled_texts
 from nearfar.evaluation.results import StudyGroup, StudyTable
-from nearfar.evaluation.study_table.figures import Series, heat_map, line_plot
+from nearfar.evaluation.study_table.figures import Series, heat_map, line_plot, wrapped
 from nearfar.evaluation.study_table.layout import Layout, digits_of, group_name, heading, lay_out, our_number
-from nearfar.evaluation.study_table.plan import AVERAGE, Axis
+from nearfar.evaluation.study_table.plan import AVERAGE, POSITIONS, Axis, plots_of
 from nearfar.types import NearfarError
 
-KINDS = ("heat map", "lines", "spectrum", "layers", "curves")
+KINDS = ("heat map", "lines", "spectrum", "layers", "curves", *POSITIONS)
 _POOLINGS = {"cls": "CLS", "mean_without_cls": "mean, no CLS"}
 _WIDE_RANGE = 20
 
@@ -40,9 +41,8 @@ def study_plots(table: StudyTable) -> list[Plot]:
 
 
 def _wishes(table: StudyTable, layout: Layout) -> list[Mapping[str, Any]]:
-    given = table.study.get("plot")
-    if given is not None:
-        return [given] if isinstance(given, Mapping) else list(given)
+    if table.study.get("plot") is not None:
+        return plots_of(table.study)
     value = AVERAGE if AVERAGE in table.columns else table.columns[-1]
     lines = [axis.name for axis in layout.plan.axes.values() if axis.display == "x"]
     wishes: list[Mapping[str, Any]] = [{"kind": "lines", "x": name, "value": value} for name in lines]
@@ -61,6 +61,8 @@ def _draw(table: StudyTable, layout: Layout, wish: Mapping[str, Any]) -> Iterato
         return _layers(table, layout, wish)
     if kind == "curves":
         return _curves(table, layout, wish)
+    if kind in POSITIONS:
+        return _positions(table, layout, wish)
     raise NearfarError(f"plot: kind {kind!r}: take one of {', '.join(KINDS)}.")
 
 
@@ -194,6 +196,22 @@ def _spectrum(table: StudyTable, layout: Layout, wish: Mapping[str, Any]) -> Ite
         labels = ("singular value, from the largest", "size, relative to the largest")
         title = str(wish.get("title") or "Singular spectrum of the embeddings")
         yield Plot("spectrum", line_plot(shown, title=title, labels=labels, log=(True, True)))
+
+
+def _positions(table: StudyTable, layout: Layout, wish: Mapping[str, Any]) -> Iterator[Plot]:
+    """A panel for each line of the table: its pairs of texts, or its labelled texts, by t-SNE."""
+    kind = str(wish["kind"])
+    found = {
+        group_name(layout, group.row, group.coordinates): group.projection
+        for group in _groups(table, wish)
+        if group.projection is not None
+    }
+    shown = {name: one for name, one in found.items() if (one.labelled if kind == "labels" else one.similar)}
+    if shown:
+        figure = (labelled_texts if kind == "labels" else connected_pairs)(shown)
+        if title := wish.get("title"):
+            figure.suptitle(wrapped(str(title), 70), fontsize=10)
+        yield Plot(kind, figure)
 
 
 def _above(series: Series, lowest: float) -> Series:
