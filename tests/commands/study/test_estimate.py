@@ -41,6 +41,9 @@ def test_finetuning_counts_the_rows_of_the_task_and_the_validation_rows(tmp_path
     few = {**values, "sample_size": 20, "validation_rows": 8}
     expected = SECONDS_PER_START + 40 * SECONDS_PER_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
     assert seconds(tmp_path, "finetune", values=few) == pytest.approx(expected)
+    noisy = {**few, "noise": "word-dropout", "noise_mode": "add", "evaluate_every": 8}
+    expected = SECONDS_PER_START + 80 * SECONDS_PER_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
+    assert seconds(tmp_path, "finetune", values=noisy) == pytest.approx(expected)
 
 
 def test_finetuning_on_pairs_takes_longer_per_row_and_has_validation_rows_of_its_own(tmp_path: Path) -> None:

@@ -118,7 +118,10 @@ def _by_rate(verb: str, settings: Mapping[str, Any]) -> float | None:
         rows = get("sample_size") or (None if None in counts else sum(one or 0 for one in counts))
         if not rows:
             return None
-        steps = -(-min(int(rows), int(get("limit") or rows)) // batch) * epochs
+        rows = min(int(rows), int(get("limit") or rows))
+        if get("noise") not in (None, "none") and get("noise_mode") == "add":
+            rows *= 2  # each row and its noisy copy
+        steps = -(-rows // batch) * epochs
     trained = float(steps) * batch * _seconds_per_row(verb, get) * int(get("accumulate") or 1)
     evaluations = 1 + -(-int(steps) // int(get("evaluate_every") or steps))  # before training, and at the last step
     return SECONDS_PER_START + trained + evaluations * _dev_texts(verb, get) * SECONDS_PER_EVALUATED_TEXT
