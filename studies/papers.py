@@ -110,8 +110,9 @@ def page_of(paper: str) -> str:
         notes.append(findings.read_text(encoding="utf-8").strip())
     text = paper_page(PAPERS[paper], tables, "\n\n".join(notes), plots=plots)
     if missing:
+        start = "FOLDER is the initial encoder, here a masked language model of six layers."
         head = "| table | shows | cells | one worker, about | command |\n| --- | --- | --- | --- | --- |\n"
-        text = f"{text.rstrip()}\n\n## Not run\n\n{head}" + "\n".join(missing) + "\n"
+        text = f"{text.rstrip()}\n\n## Not run\n\n{start}\n\n{head}" + "\n".join(missing) + "\n"
     return text
 
 
@@ -119,7 +120,7 @@ def _not_run(name: str, found: dict[str, int | str | None]) -> str:
     seconds = found["seconds"]
     time = "data are missing" if seconds is None else f"{max(1, round(int(seconds) / 60))} min"
     title = str(found["title"]).partition(": ")[2]
-    command = f"`nearfar reproduce {name} --scale here --output reproduced`"
+    command = f"`nearfar reproduce {name} --scale here --start FOLDER`"
     return f"| {name} | {title} | {found['cells']} | {time} | {command} |"
 
 

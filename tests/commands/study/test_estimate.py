@@ -7,9 +7,12 @@ import pytest
 
 from nearfar.commands.study.estimate import (
     SECONDS_PER_EVALUATED_TEXT,
+    SECONDS_PER_HIDDEN_PROBE,
     SECONDS_PER_JOINED_PAIR,
+    SECONDS_PER_PROBE,
     SECONDS_PER_ROW,
     SECONDS_PER_START,
+    SECONDS_PER_STS_TASK,
     Estimator,
 )
 from nearfar.data.finetuning_splits import VALIDATION_ROWS
@@ -58,3 +61,13 @@ def test_training_counts_its_rows_and_the_dev_pairs(tmp_path: Path) -> None:
     expected = SECONDS_PER_START + 640 * SECONDS_PER_ROW + (1 + 3) * 100 * SECONDS_PER_EVALUATED_TEXT
     found = seconds(tmp_path, "train", method="info-nce", files={"file-1": file}, values=values)
     assert found == pytest.approx(expected)
+
+
+def test_probes_with_a_hidden_layer_take_longer_and_fewer_folds_less(tmp_path: Path) -> None:
+    def probes(**values: Any) -> float:
+        return seconds(tmp_path, "evaluate", values={"tasks": ["mr", "cr"], **values}) - SECONDS_PER_STS_TASK
+
+    assert probes() == probes(probe_preset="liao") == pytest.approx(2 * SECONDS_PER_PROBE)
+    assert probes(nhid=50) == probes(probe_preset="kim") == pytest.approx(2 * SECONDS_PER_HIDDEN_PROBE)
+    assert probes(probe_preset="kim", folds=5) == pytest.approx(2 * SECONDS_PER_HIDDEN_PROBE / 2**1.5)
+    assert probes(probe_preset="kim", nhid=0) == pytest.approx(2 * SECONDS_PER_PROBE)

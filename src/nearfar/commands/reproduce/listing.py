@@ -25,7 +25,7 @@ class ListedTable:
     missing: tuple[str, ...]
     """Data and models of the scale ``here`` that are missing, with how to get them."""
     seconds: float | None
-    """Estimate of the time that the scale ``here`` takes with one worker; None if data are missing or not on disk."""
+    """Estimate of the time that the scale ``here`` takes with one worker; None if the size of its data is not known."""
 
 
 def list_tables(config: ReproduceConfig) -> dict[str, list[ListedTable]]:
