@@ -110,7 +110,10 @@ def page_of(paper: str) -> str:
         notes.append(findings.read_text(encoding="utf-8").strip())
     text = paper_page(PAPERS[paper], tables, "\n\n".join(notes), plots=plots)
     if missing:
-        start = "FOLDER is the initial encoder, here a masked language model of six layers."
+        start = (
+            "FOLDER is the initial encoder, here a masked language model of six layers. The times are rough: on a busy "
+            "machine a table can take more than twice as long."
+        )
         head = "| table | shows | cells | one worker, about | command |\n| --- | --- | --- | --- | --- |\n"
         text = f"{text.rstrip()}\n\n## Not run\n\n{start}\n\n{head}" + "\n".join(missing) + "\n"
     return text

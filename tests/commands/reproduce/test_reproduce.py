@@ -111,8 +111,7 @@ def test_here_has_its_data(name: str, tmp_path: Path, nearfar_data: Path) -> Non
     planned = plan([name], scale="here", output=str(tmp_path / "reproduced"))[name]
     assert [one for row in planned.rows for one in row.missing] == []
     assert planned.unknown == 0
-    workers = 2
-    assert 0 < planned.seconds / workers < 2.5 * 3600
+    assert 0 < planned.seconds < 3 * 3600
 
 
 @pytest.mark.realdata

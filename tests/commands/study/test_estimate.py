@@ -9,7 +9,6 @@ from nearfar.commands.study.estimate import (
     SECONDS_PER_EVALUATED_TEXT,
     SECONDS_PER_HIDDEN_PROBE,
     SECONDS_PER_JOINED_PAIR,
-    SECONDS_PER_LABELLED_ROW,
     SECONDS_PER_PROBE,
     SECONDS_PER_ROW,
     SECONDS_PER_START,
@@ -40,15 +39,13 @@ def seconds(tmp_path: Path, verb: str, **settings: Any) -> float:
 
 def test_finetuning_counts_the_rows_of_the_task_and_the_validation_rows(tmp_path: Path) -> None:
     values = {"task": "sst2", "batch_size": 10, "epochs": 2, "evaluate_every": 50}
-    expected = (
-        SECONDS_PER_START + 2000 * SECONDS_PER_LABELLED_ROW + (1 + 4) * VALIDATION_ROWS * SECONDS_PER_EVALUATED_TEXT
-    )
+    expected = SECONDS_PER_START + 2000 * SECONDS_PER_ROW + (1 + 4) * VALIDATION_ROWS * SECONDS_PER_EVALUATED_TEXT
     assert seconds(tmp_path, "finetune", values=values) == pytest.approx(expected)
     few = {**values, "sample_size": 20, "validation_rows": 8}
-    expected = SECONDS_PER_START + 40 * SECONDS_PER_LABELLED_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
+    expected = SECONDS_PER_START + 40 * SECONDS_PER_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
     assert seconds(tmp_path, "finetune", values=few) == pytest.approx(expected)
     noisy = {**few, "noise": "word-dropout", "noise_mode": "add", "evaluate_every": 8}
-    expected = SECONDS_PER_START + 80 * SECONDS_PER_LABELLED_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
+    expected = SECONDS_PER_START + 80 * SECONDS_PER_ROW + (1 + 1) * 8 * SECONDS_PER_EVALUATED_TEXT
     assert seconds(tmp_path, "finetune", values=noisy) == pytest.approx(expected)
 
 
