@@ -3,6 +3,7 @@
 python -m tests.campaign                        every part, about two hours on two cores
 python -m tests.campaign --minutes 3            as many cases as fit, each part in turn
 python -m tests.campaign kills --case "train scl"   the cases whose group or name contains these words
+python -m tests.campaign --again                the recorded cases that failed, once more, then those that are missing
 python -m tests.campaign --state after          also writes tests/campaign/results/after.json and the page
 """
 
@@ -16,11 +17,13 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from nearfar.evaluation.results import provenance
 from tests.campaign import page, shim
 from tests.campaign.case import PARTS, Case, SkipPartError, cases_of
 from tests.campaign.server import Server
@@ -28,31 +31,41 @@ from tests.campaign.server import Server
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is recorded of a case. ``wrong`` is empty if all is well."""
+    """What is recorded of a case. ``wrong`` is empty if all is well; ``commit`` is that of the code that ran."""
 
     part: str
     group: str
     name: str
     wrong: str
     seconds: float
+    commit: str
 
 
 class Records:
-    """Outcomes in a file of JSON lines, one for each case that ended; a line that was cut off is ignored."""
+    """Outcomes in a file of JSON lines, one for each case that ended; a line that was cut off is ignored.
+
+    The last outcome of a case counts.
+    """
 
     def __init__(self, file: Path) -> None:
         self._file = file
         self._lock = threading.Lock()
-        self.outcomes: list[Outcome] = []
+        self._outcomes: dict[tuple[str, str], Outcome] = {}
         for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else ():
             try:
-                self.outcomes.append(Outcome(**json.loads(line)))
+                outcome = Outcome(**json.loads(line))
             except json.JSONDecodeError:
                 continue
+            self._outcomes[outcome.part, outcome.name] = outcome
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """The last outcome of each case."""
+        return list(self._outcomes.values())
 
     def add(self, outcome: Outcome) -> None:
         with self._lock:
-            self.outcomes.append(outcome)
+            self._outcomes[outcome.part, outcome.name] = outcome
             with self._file.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(asdict(outcome)) + "\n")
 
@@ -63,7 +76,7 @@ def main() -> None:
     console = Console()
     options.output.mkdir(parents=True, exist_ok=True)
     records = Records(options.output / "outcomes.jsonl")
-    finished = {(outcome.part, outcome.name) for outcome in records.outcomes}
+    finished = {(one.part, one.name) for one in records.outcomes if not (options.again and one.wrong)}
     waiting: dict[str, deque[Case]] = {}
     skipped: dict[str, str] = {}
     for part in options.parts:
@@ -102,6 +115,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, help="stop to start cases after this time")
     parser.add_argument("--cases", type=int, help="at most this number of cases of each part")
     parser.add_argument("--case", help="only cases whose group or name contains this")
+    parser.add_argument("--again", action="store_true", help="run the recorded cases that failed once more")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")
     parser.add_argument("--workers", type=int, default=2, help="cases in parallel")
     parser.add_argument("--list", action="store_true", help="print the names of the cases, and run none")
@@ -176,7 +190,12 @@ def run_case(part: str, case: Case, server: Server, shared: Path) -> Outcome:
         wrong = f"the check failed: {error!r} at {traceback.format_tb(error.__traceback__)[-1].strip()}"
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)
-    return Outcome(part, case.group, case.name, wrong, round(time.monotonic() - started, 3))
+    return Outcome(part, case.group, case.name, wrong, round(time.monotonic() - started, 3), _commit())
+
+
+@cache
+def _commit() -> str:
+    return provenance().commit or "unknown"
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ python -m tests.campaign.page    writes the page from tests/campaign/results onl
 
 import json
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -46,13 +46,13 @@ def table(outcomes: Sequence[Mapping[str, Any]], skipped: Mapping[str, str]) -> 
 
 
 def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Mapping[str, str], seed: int) -> None:
-    """Write the result file of a state: provenance, counts, each failure, and the time of all cases.
+    """Write the result file of a state: provenance, counts, cases of each commit, each failure, and the time of all.
 
     Raises:
-        SystemExit: the checkout has uncommitted changes, so that no commit gives these results.
+        SystemExit: the checkout has uncommitted changes, or had them when a case ran: no commit gives these results.
     """
     made = provenance().to_dict()
-    if str(made["commit"] or "-dirty").endswith("-dirty"):
+    if any(str(commit or "-dirty").endswith("-dirty") for commit in (made["commit"], *(o["commit"] for o in outcomes))):
         raise SystemExit("The checkout has uncommitted changes: no result file is written.")
     words = (Path(word).name if Path(word).is_absolute() else word for word in shlex.split(made["command"]))
     failures = [
@@ -63,6 +63,7 @@ def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Map
     content = {
         "provenance": {**made, "command": shlex.join(words)},
         "seed": seed,
+        "commits": dict(Counter(str(one["commit"]) for one in outcomes)),
         "case_seconds": round(sum(one["seconds"] for one in outcomes)),
         "counts": {
             part: {group: list(pair) for group, pair in groups.items()} for part, groups in counts(outcomes).items()
@@ -106,7 +107,7 @@ def _section(state: str, content: Mapping[str, Any]) -> list[str]:
         f"## {title}",
         "",
         f"{total:,} cases, {len(content['failures'])} failed; {content['case_seconds'] / 60:.0f} minutes of cases, "
-        f"seed {content['seed']}. Commit `{made['commit']}`, {made['date'][:10]}, {hardware['processor']} "
+        f"seed {content['seed']}. {_commits(content['commits'])}, {made['date'][:10]}, {hardware['processor']} "
         f"({hardware['instruction_sets']}), {hardware['cores']} cores.",
         "",
         "| part | commands | cases | failed |",
@@ -124,6 +125,13 @@ def _section(state: str, content: Mapping[str, Any]) -> list[str]:
             for one in content["failures"]
         ]
     return lines
+
+
+def _commits(cases: Mapping[str, int]) -> str:
+    """The commit, or each with the number of its cases: those that failed run again after the fault was mended."""
+    if len(cases) == 1:
+        return f"Commit `{next(iter(cases))}`"
+    return "Commits " + ", ".join(f"`{commit}` ({count:,} cases)" for commit, count in cases.items())
 
 
 if __name__ == "__main__":

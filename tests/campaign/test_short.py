@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from tests.campaign import shim
-from tests.campaign.__main__ import Records, run_case
+from nearfar.evaluation.results import provenance
+from tests.campaign import page, shim
+from tests.campaign.__main__ import Outcome, Records, run_case
 from tests.campaign.case import PARTS, Case, SkipPartError, cases_of
 from tests.campaign.server import Server
 
@@ -51,6 +53,33 @@ def test_a_case_that_fails_or_raises_is_recorded(tmp_path: Path, server: Server)
     with (tmp_path / "outcomes.jsonl").open("a") as stream:
         stream.write('{"part": "ki')
     assert Records(tmp_path / "outcomes.jsonl").outcomes == [wrong]
+
+
+def test_the_last_outcome_of_a_case_counts(tmp_path: Path) -> None:
+    records = Records(tmp_path / "outcomes.jsonl")
+    failed = Outcome("kills", "encode", "encode 1", "no vectors", 1.0, "aaa")
+    mended = replace(failed, wrong="", commit="bbb")
+    for outcome in (failed, mended):
+        records.add(outcome)
+    assert records.outcomes == Records(tmp_path / "outcomes.jsonl").outcomes == [mended]
+
+
+def test_the_page_counts_the_cases_of_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "reliability.md")
+    monkeypatch.setattr(page, "provenance", lambda: replace(provenance(), commit="bbb"))
+    outcomes = [
+        asdict(Outcome("kills", "encode", f"encode {number}", wrong, 30.0, commit))
+        for number, (wrong, commit) in enumerate([("", "aaa"), ("a | b", "aaa"), ("", "bbb")])
+    ]
+    page.write_result("after", outcomes, {}, seed=3)
+    page.write_page()
+    text = (tmp_path / "reliability.md").read_text(encoding="utf-8")
+    assert "3 cases, 1 failed; 2 minutes of cases, seed 3. Commits `aaa` (2 cases), `bbb` (1 cases)" in text
+    assert "| kills | encode | 3 | 1 |" in text
+    assert "a \\| b" in text
+    with pytest.raises(SystemExit, match="uncommitted"):
+        page.write_result("after", [{**outcomes[0], "commit": "aaa-dirty"}], {}, seed=3)
 
 
 def test_a_server_reports_how_a_fork_ended(server: Server, tmp_path: Path) -> None:
