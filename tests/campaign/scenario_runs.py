@@ -39,6 +39,7 @@ _CLOCKS = (
     "commit"
 )
 _VARYING = (
+    (re.compile(rb',\s*"size": \d+,\s*"mtime_ns": \d+,\s*"inode": \d+'), b""),
     (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+|null)'.encode()), rb'"\1": VARIES'),
     (re.compile(rb"(?m)^(\| (?:nearfar|onnx|openvino) .*\|) [\d,]+ \|$"), rb"\1 SPEED |"),
     (re.compile(rb", commit (None|[0-9a-f]{40}(-dirty)?)"), b""),
@@ -47,11 +48,12 @@ _VARYING = (
     (re.compile(rb"\b[\d.]+ updates per second|training took [\d.,]+ seconds"), b"SPEED"),
     (re.compile(rb'"/[^"]*/(?=out/cells/|parts/|table\.tsv")'), b'"FOLDER/'),
     (re.compile(rb'(?m)^  "resume": (true|false)'), b'  "resume": VARIES'),
-    (re.compile(rb'"used": ?\[[^]]*\]'), b'"used": VARIES'),
+    (re.compile(rb'"kernels": ?\{[^}]*\}'), b'"kernels": VARIES'),
 )
-"""What differs between two runs: clocks, absolute paths, an input's inode, an index's random name, ``--resume``; the
-commit, which is not known if git cannot be started; and the kernels that the process used, since a process that only
-finishes a run needs fewer."""
+"""What differs between two runs: clocks; absolute paths; the size, time and inode of an index's input, which are not
+recorded of a file that was changed in the last seconds; an index's random name; ``--resume``; the commit, which is not
+known if git cannot be started; and the kernels that the process used, since a process that only finishes a run needs
+fewer."""
 
 
 def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:

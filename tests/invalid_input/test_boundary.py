@@ -15,6 +15,7 @@ import torch
 
 import nearfar
 from nearfar.cli import encode, main
+from nearfar.cli.errors import torch_file_error
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import BUG_MESSAGE, CliResult, run_cli
 
@@ -148,6 +149,7 @@ def test_debugging_shows_the_traceback(raise_in_command: Raise, folder: Path, mo
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
         RuntimeError("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
+        RuntimeError("unable to mmap 82928 bytes from file <x.safetensors>: Cannot allocate memory (12)"),
     ],
 )
 def test_too_little_memory_is_not_a_bug(raise_in_command: Raise, folder: Path, error: Exception) -> None:
@@ -157,6 +159,17 @@ def test_too_little_memory_is_not_a_bug(raise_in_command: Raise, folder: Path, e
     assert "out of memory; choose a smaller --max-length, or fewer --processes." in result.err
     assert BUG_MESSAGE not in result.err
     assert not list(folder.iterdir())
+
+
+def test_the_errors_of_torch_name_the_file_and_the_reason(tmp_path: Path) -> None:
+    file = tmp_path / "none <here>: (5)"
+    with pytest.raises(RuntimeError) as caught:
+        torch.UntypedStorage.from_file(str(file), shared=False, nbytes=8)
+    found = torch_file_error(caught.value)
+    assert found is not None
+    assert (found.errno, found.strerror, found.filename) == (errno.ENOENT, os.strerror(errno.ENOENT), str(file))
+    assert torch_file_error(RuntimeError("a number (5)")) is None
+    assert torch_file_error(ValueError(str(caught.value))) is None
 
 
 @pytest.mark.parametrize("verb", ["train", "finetune"])
@@ -193,6 +206,10 @@ def test_a_full_disk_is_not_a_bug(raise_in_command: Raise, folder: Path, number:
         (
             OSError(errno.EROFS, "Read-only file system"),
             "a file: cannot be used (Read-only file system); check the disk",
+        ),
+        (
+            RuntimeError("unable to mmap 82928 bytes from file <x.safetensors>: Permission denied (13)"),
+            "x.safetensors: cannot be used (Permission denied); check the disk",
         ),
         (OSError(errno.EMFILE, "Too many open files"), "too many open files; raise the limit, as by ulimit -n 4096"),
     ],

@@ -3,6 +3,7 @@
 import errno
 import os
 import platform
+import re
 import shlex
 import sys
 import tempfile
@@ -14,6 +15,11 @@ from nearfar.runtime.versions import package_version
 EXIT_FAULT, EXIT_PIPE_CLOSED = 70, 141
 _DISK_ERRORS = (errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS, errno.ESTALE, errno.ENODEV, errno.ENXIO)
 """What a disk or a network file system can answer at any time."""
+_TORCH_FILE_ERROR = re.compile(
+    r"unable to (?:mmap|open)\b.* file <(?P<file>.*)>.*: (?P<reason>[^:]+) \((?P<errno>\d+)\)"
+)
+"""How a RuntimeError of torch says that a file could not be opened or mapped."""
+_OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory")
 MAX_MESSAGE_CHARS = 300
 PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy", "tyro")
 
@@ -26,6 +32,7 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     """
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         return EXIT_PIPE_CLOSED, ""
+    error = torch_file_error(error) or error
     command = _truncate(shlex.join(["nearfar", *argv]))
     about = _file_of(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -43,6 +50,12 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     reason = " ".join(str(error).split())
     what = f"{about}{type(error).__name__}{f' ({_truncate(reason)})' if reason else ''}"
     return EXIT_FAULT, f"{command}: {what}: this is a bug in nearfar: {_write_fault_log(error, argv)}"
+
+
+def torch_file_error(error: Exception) -> OSError | None:
+    """The OSError for which torch raised a RuntimeError, or None."""
+    found = _TORCH_FILE_ERROR.search(str(error)) if isinstance(error, RuntimeError) else None
+    return OSError(int(found["errno"]), found["reason"], found["file"]) if found else None
 
 
 def _is_output_closed() -> bool:
@@ -88,7 +101,8 @@ def _is_out_of_memory(error: Exception) -> bool:
         return True
     if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
         return True
-    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, of this machine
+    # of this machine's memory, as torch and OpenVINO say it
+    return isinstance(error, RuntimeError) and any(said in str(error) for said in _OUT_OF_MEMORY)
 
 
 def _memory_advice(argv: Sequence[str]) -> str:

@@ -1,15 +1,17 @@
 """Read rows by column name from a Parquet file, with the class names that ``datasets`` declares."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from nearfar.data.locations import MAX_LINE_BYTES, Location, Rows, column_indices
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     import pyarrow
+    import pyarrow.parquet
 
 MAX_RATIO, RATIO_FROM = 200, 2**28
 """A column in a row group of a Parquet file that unpacks to over RATIO_FROM bytes may unpack to MAX_RATIO times its
@@ -23,14 +25,26 @@ def parquet_error(path: Path | str, error: Exception) -> NearfarError:
     return NearfarError(f"{path} cannot be read as Parquet: {why or 'it is damaged'}.")
 
 
+@contextmanager
+def opened_parquet(source: "Path | str | BinaryIO", **options: Any) -> Iterator["pyarrow.parquet.ParquetFile"]:
+    """A Parquet file to read. What was read is right if closing the file fails, so that this is no error."""
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(source, **options)
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
 def read_parquet(path: Path, columns: Sequence[str]) -> Rows:
     """Yield the columns of each row; for errors see :func:`nearfar.data.files.read_file`."""
     import pyarrow
-    import pyarrow.parquet
 
     number = 0
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
+        with opened_parquet(path) as file:
             column_indices(file.schema_arrow.names, columns, path)
             _check_unpacked_size(path, file.metadata, columns)
             class_names = _class_names(path, file.schema_arrow, columns)

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from nearfar.disk import SEEN_FILE
+from nearfar.disk import SEEN_FILE, read_errors
 from nearfar.types import NearfarError
 
 
@@ -45,9 +45,12 @@ def fingerprint_model(model: str | Path) -> str:
 
 def _module_folders(folder: Path) -> list[Path]:
     """The model folder and its modules' folders, without other subfolders such as a run's output."""
+    file = folder / "modules.json"
     try:
-        listed = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        with read_errors(file):
+            text = file.read_text(encoding="utf-8") if file.exists() else "[]"
+        listed = json.loads(text)
         names = [entry["path"] for entry in listed if entry["path"]]
         return [folder, *(folder / name for name in names if (folder / name).is_dir())]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return [folder]  # no modules.json; if it is damaged, loading the model reports it
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return [folder]  # it is damaged: loading the model reports it

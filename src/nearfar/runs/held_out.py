@@ -14,7 +14,7 @@ from typing import Any
 
 from nearfar.data.files import read_file
 from nearfar.data.held_out import COLUMNS, DEV, TEST, HeldOut, Part
-from nearfar.disk import path_errors, read_json
+from nearfar.disk import path_errors, read_errors, read_json
 from nearfar.runs.records import HELD_OUT as FOLDER
 from nearfar.runs.records import HELD_OUT_ROWS as ROWS
 from nearfar.runs.records import HELD_OUT_SUMMARY as SUMMARY
@@ -94,7 +94,9 @@ def load_held_out(run: str | Path) -> HeldOut:
         if held_out.digest != summary["digest"]:
             raise ValueError(f"{ROWS} does not have the digest of {SUMMARY}")
         for name, digest in summary.get("sha256", {}).items():
-            if _sha256((folder / name).read_bytes()) != digest:
+            with read_errors(folder / name):
+                content = (folder / name).read_bytes()
+            if _sha256(content) != digest:
                 raise ValueError(f"{name} is not what was written")
     except KeyError as error:
         raise NearfarError(f"{folder / SUMMARY}: is damaged ({error} is missing or unknown). {again}") from error

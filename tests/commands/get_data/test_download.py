@@ -160,6 +160,9 @@ def test_sets_are_downloaded_converted_and_recorded(
     assert (entry["source"], entry["licence"]) == (f"{server.address}/senteval.tar", "a licence")
     assert main(["get-data", "cr"]) == 0  # from the same download
     assert len(server.requests) == 1
+    files = list(json.loads((data / "sources.json").read_text())["files"])
+    assert "senteval/CR.tsv" in files
+    assert files == sorted(files)
     assert main(["get-data", "mr", "trec", "cr"]) == 0
     assert "4 files exist already" in capsys.readouterr().out
     server.answers["/senteval.tar"].body = tar_of({"other": "x"}, "w")

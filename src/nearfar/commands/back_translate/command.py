@@ -27,7 +27,15 @@ from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path
 from nearfar.data.sources import read_columns, text_field
-from nearfar.disk import disk_errors, path_errors, read_json, refuse_overwriting_inputs, write_text
+from nearfar.disk import (
+    disk_errors,
+    path_errors,
+    read_errors,
+    read_json,
+    read_text,
+    refuse_overwriting_inputs,
+    write_text,
+)
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
@@ -185,7 +193,8 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
 
 def _truncate_to_complete_blocks(file: Path, texts: list[str], block: int) -> int:
     """Truncate the file after the last block known to be complete; returns the number of sentences done."""
-    lines = file.read_bytes().splitlines(keepends=True)  # on bytes, splits only at \n, \r and \r\n
+    with read_errors(file):
+        lines = file.read_bytes().splitlines(keepends=True)  # on bytes, splits only at \n, \r and \r\n
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
     place_of = {text.encode(): place for place, text in enumerate(texts)}
@@ -261,7 +270,7 @@ def _round_trip(
 
 
 def _counts(file: Path, sentences: int) -> dict[str, int]:
-    rows = [line.split("\t") for line in file.read_text(encoding="utf-8").split("\n")[1:-1]]
+    rows = [line.split("\t") for line in read_text(file).split("\n")[1:-1]]
     unchanged = sum(sentence == translation for sentence, translation, _ in rows)
     return {
         "rows": len(rows),

@@ -7,6 +7,7 @@ does not widen it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.disk import disk_errors
+from nearfar.types import NearfarError
 
 LEVELS, WEIGHT_LIMIT = 256, 127
 """Number of values of int8 activations, and the largest int8 weight."""
 Range = tuple[float, float]
+
+
+@contextmanager
+def openvino_errors(file: Path) -> Iterator[None]:
+    """Turn OpenVINO's error for a file that it cannot read into a :class:`NearfarError` that names ``file``."""
+    try:
+        yield
+    except RuntimeError as error:  # its message has lines of its own source code first
+        reason = str(error).strip().splitlines()[-1].strip()
+        raise NearfarError(f"{file}: OpenVINO cannot read it ({reason}).") from error
 
 
 def write_openvino(source: Path, file: Path, *, feeds: Sequence[Mapping[str, NDArray[np.int64]]] | None = None) -> None:
@@ -30,7 +42,8 @@ def write_openvino(source: Path, file: Path, *, feeds: Sequence[Mapping[str, NDA
     """
     import openvino
 
-    model = openvino.Core().read_model(source)
+    with openvino_errors(source):
+        model = openvino.Core().read_model(source)
     if feeds is not None:
         quantize(model, activation_ranges(source, feeds))
     with disk_errors(file):
@@ -44,7 +57,8 @@ def activation_ranges(source: Path, feeds: Sequence[Mapping[str, NDArray[np.int6
     """The range of the activations of each quantized matrix product of an ONNX file, in order."""
     import openvino
 
-    model = openvino.Core().read_model(source)
+    with openvino_errors(source):
+        model = openvino.Core().read_model(source)
     inputs = [product.input_value(0) for product, _ in _products(model)]
     names = [_name(one) for one in inputs]
     distinct = dict(zip(names, inputs, strict=True))  # queries, keys and values have the same input

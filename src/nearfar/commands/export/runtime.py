@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from nearfar.commands.export.openvino_graph import openvino_errors
 from nearfar.commands.export.source import IDS, MASK, TYPES, Outputs, Source
 from nearfar.encoder.classifier import Item
 
@@ -90,6 +91,7 @@ def _open(
     settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     if not native:
         settings["INFERENCE_PRECISION_HINT"] = "f32"
-    request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
+    with openvino_errors(file):
+        request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
     names = [one.get_any_name() for one in request.model_inputs]
     return lambda feeds: request.infer(dict(feeds))[0].copy(), names

@@ -15,7 +15,7 @@ _FIX = "Move it away; it is written again, without the checksums of earlier down
 
 
 class Record:
-    """The content of ``sources.json``; it is written after each change."""
+    """The content of ``sources.json``; it is written after each change, sorted by name."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / NAME
@@ -48,5 +48,5 @@ class Record:
         self._write()
 
     def _write(self) -> None:
-        content = {"downloads": self._downloads, "files": self._files}
+        content = {"downloads": dict(sorted(self._downloads.items())), "files": dict(sorted(self._files.items()))}
         write_text(self._file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -16,7 +16,7 @@ from nearfar.commands.push.run_records import RunRecords, read_run_records
 from nearfar.commands.soup.result import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.data.public_sources import SOURCES
-from nearfar.disk import CARD_MARK, path_errors, read_json, write_text
+from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.widths import describe_widths, read_widths
 from nearfar.evaluation.escaping import code_span, markdown_text
 from nearfar.evaluation.results import EvaluationResult
@@ -48,7 +48,8 @@ def write_card(run: Path) -> None:
 
 def is_own_card(file: Path) -> bool:
     """Whether nearfar wrote this README.md, or there is none."""
-    text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else CARD_MARK
+    with read_errors(file):
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else CARD_MARK
     return CARD_MARK in text or _EARLIER_MARK in text
 
 

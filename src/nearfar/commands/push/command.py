@@ -9,7 +9,7 @@ from nearfar.commands.push.card import CARD, is_own_card, model_card
 from nearfar.commands.soup.result import SOUP_FILE
 from nearfar.config.calls import accepts_settings
 from nearfar.config.push import PushConfig
-from nearfar.disk import model_of_run, path_errors
+from nearfar.disk import model_of_run, path_errors, read_text
 from nearfar.evaluation.results import EvaluationResult, load_result
 from nearfar.types import NearfarError
 
@@ -54,7 +54,7 @@ def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
     _check_name(name)
     results = [_load(file) for file in config.results]
     own = is_own_card(folder / CARD)
-    card = model_card(folder, name=name, results=results) if own else (folder / CARD).read_text(encoding="utf-8")
+    card = model_card(folder, name=name, results=results) if own else read_text(folder / CARD)
     if not own and results:
         raise NearfarError(
             f"{folder / CARD}: is not nearfar's, so --results cannot be added to it. Remove one of them."

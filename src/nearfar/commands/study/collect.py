@@ -7,7 +7,7 @@ from typing import Any
 
 from nearfar.commands.study.expand import Cell
 from nearfar.commands.study.work import NUMBERS, RESULT, RUN
-from nearfar.disk import read_json
+from nearfar.disk import read_errors, read_json, read_text
 from nearfar.evaluation.results import EvaluationResult, GeometryResult, load_result
 from nearfar.evaluation.study_table import FinishedCell
 from nearfar.jobs import Job, JobStore
@@ -77,7 +77,8 @@ def failure(job: Job, store: JobStore) -> str | None:
     file = store.part(job) / ERROR_FILE
     if not file.is_file():
         return None
-    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    with read_errors(file):
+        lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
     last = lines[-1] if lines else "unknown error"
     return last.removeprefix("nearfar.types.NearfarError: ")
 
@@ -111,7 +112,7 @@ def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
     """Measure -> ``(step, value)`` of each evaluation during training."""
     curves: dict[str, list[tuple[float, float]]] = {}
     file = run / "metrics.jsonl"
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+    for line in read_text(file).splitlines() if file.is_file() else ():
         point = json.loads(line)
         if "best" in point:
             score = point.get(point.get("metric") or "spearman")

@@ -78,11 +78,26 @@ def test_what_is_missing_or_wrong_is_written_again(corpus: Path, damage: str, mo
 
 def test_what_a_killed_worker_left_goes_with_its_part(corpus: Path) -> None:
     encoded()
-    left = Path("out/_nearfar/writing/part-00003.parquet.ab")
-    left.write_text("x")
+    for name in ("part-00003.parquet.ab", "part-00003.json.ab"):
+        Path("out/_nearfar/writing", name).write_text("x")
     Path("out/part-00003.parquet").unlink()
     encoded(resume=True)
-    assert not left.exists()
+    assert not list(Path("out/_nearfar/writing").iterdir())
+
+
+def test_a_record_that_cannot_be_renamed_leaves_no_file(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replace = Path.replace
+
+    def fail(self: Path, target: Path) -> Path:
+        if target.name == "part-00003.json":
+            raise OSError(errno.EROFS, "Read-only file system")
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", fail)
+        with pytest.raises(NearfarError, match=r"part-00003\.json: cannot be written \(Read-only file system\)"):
+            encoded()
+    assert not list(Path("out/_nearfar/writing").iterdir())
 
 
 def test_a_complete_run_opens_no_encoder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,9 +144,14 @@ class LocalFolder:
     def write(self, name: str, content: bytes) -> None:
         """See :class:`OutputFolder`."""
         aside = self.writing(name, self._path)
-        with disk_errors(self._path / name):
-            aside.write_bytes(content)
-        self.publish(aside, name)
+        try:
+            with disk_errors(self._path / name):
+                aside.write_bytes(content)
+            self.publish(aside, name)
+        except BaseException:
+            with suppress(OSError):
+                aside.unlink(missing_ok=True)
+            raise
 
     def remove(self, name: str) -> None:
         """See :class:`OutputFolder`."""

@@ -55,12 +55,13 @@ def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: 
     loaded = _open_encoder(settings["model"], settings["device"], plan.digest, settings["output"])
     try:
         record = _encode(plan, part, loaded, output, folder)
+        output.write(record_name(part), record.to_json())
     except NearfarError:
         if _is_done(output, plan, part):  # another process was faster, and removed the file written aside
             return
         raise
-    output.write(record_name(part), record.to_json())
-    output.clean(part_name(part))
+    for name in (part_name(part), record_name(part)):
+        output.clean(name)
 
 
 def forget_encoder() -> None:
