@@ -19,9 +19,7 @@ from tests.campaign.undisturbed import continue_and_compare, damaged_results, un
 
 TOTALS = {"train": 200, "encode": 200}
 """First word of the scenarios -> cases, shared by all of them."""
-EACH = dict.fromkeys(
-    ("finetune", "study", "mine", "search", "back-translate", "dedup", "export onnx", "export openvino"), 50
-)
+EACH = dict.fromkeys(("finetune", "study", "mine", "search", "back-translate", "dedup"), 50)
 """Scenario -> cases."""
 OTHERS = 10
 

@@ -62,7 +62,7 @@ class Server:
 
     def __init__(self, *, preload: Path | None = None, measure: bool = True) -> None:
         self._measure = measure
-        extra = {"HF_HUB_OFFLINE": "1", "COLUMNS": "400"}
+        extra = {"HF_HUB_OFFLINE": "1", "COLUMNS": "400", "NEARFAR_PRECISION": "fp32"}  # the same on every machine
         if preload is not None:
             extra["LD_PRELOAD"] = str(preload)
         self._scratch = tempfile.TemporaryDirectory(prefix="campaign-server-")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import new_folder, write_bytes
+from nearfar.disk import check_new_folder, new_folder, write_bytes
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -39,6 +39,15 @@ def test_a_new_folder_replaces_what_a_killed_process_left(tmp_path: Path) -> Non
         fresh.mkdir()
         (fresh / "whole").write_text("")
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["x", "x/whole"]
+
+
+def test_a_finished_folder_is_refused_without_what_a_killed_process_left(tmp_path: Path) -> None:
+    (tmp_path / ".x.new").mkdir()
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "whole").write_text("")
+    with pytest.raises(NearfarError, match="already exists"):
+        check_new_folder(tmp_path / "x")
+    assert os.listdir(tmp_path) == ["x"]
 
 
 def test_a_new_folder_of_two_processes_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nearfar.disk.checks import check_writable_folder, path_errors
@@ -21,6 +21,8 @@ def check_new_folder(output: Path, *, flag: str = "--output") -> None:
         NearfarError: it exists and is no empty folder, has no name, or is in a file or an unwritable folder.
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        with suppress(OSError):  # empty: its folder has become output, and then the process was killed
+            _temporary(output).rmdir()
         raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
     if not output.name or output.name == "..":
         raise NearfarError(f"{flag} {output}: name a new folder.")
@@ -36,7 +38,7 @@ def new_folder(output: Path) -> Iterator[Path]:
     """
     with disk_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        temporary = output.with_name(f".{output.name}.new")  # the next call removes what a killed one left
+        temporary = _temporary(output)  # the next call removes what a killed one left
         fresh = temporary / "folder"
         with folder_lock(temporary, what=output, remove_if_empty=True):
             shutil.rmtree(fresh, ignore_errors=True)
@@ -50,3 +52,7 @@ def new_folder(output: Path) -> Iterator[Path]:
                 flush_entries(output.parent)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _temporary(output: Path) -> Path:
+    return output.with_name(f".{output.name}.new")

@@ -2,6 +2,7 @@
 
 import errno
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,33 @@ def test_what_a_killed_worker_left_goes_with_its_part(corpus: Path) -> None:
     Path("out/part-00003.parquet").unlink()
     encoded(resume=True)
     assert not list(Path("out/_nearfar/writing").iterdir())
+
+
+@pytest.mark.parametrize("name", ["plan.json", "_manifest.json"])
+def test_what_was_left_of_a_file_of_the_run_goes_with_it(corpus: Path, name: str) -> None:
+    if name == "_manifest.json":
+        encoded()
+        Path("out/_manifest.json").unlink()
+    Path("out/_nearfar/writing").mkdir(parents=True, exist_ok=True)
+    Path("out/_nearfar/writing", f"{name}.ab").write_text("half")
+    encoded(resume=name == "_manifest.json")
+    assert Path("out/_manifest.json").exists()
+    assert not list(Path("out/_nearfar/writing").iterdir())
+
+
+def test_another_process_that_writes_the_manifest_first(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = LocalFolder.publish
+
+    def removed(self: LocalFolder, written: Path, name: str) -> None:
+        if name == "_manifest.json":
+            publish(self, Path(shutil.copy(written, f"{written}.other")), name)
+            self.clean(name)
+        publish(self, written, name)
+
+    encoded("expected")
+    monkeypatch.setattr(LocalFolder, "publish", removed)
+    encoded()
+    assert contents() == contents("expected")
 
 
 def test_a_record_that_cannot_be_renamed_leaves_no_file(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:

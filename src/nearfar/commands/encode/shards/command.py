@@ -91,7 +91,12 @@ def encode_shards(model: str | Path, config: EncodeConfig, *, block: int, progre
     records = read_records(folder, plan) if recorded_parts(folder) >= set(range(plan.parts)) else {}
     complete = len(records) == plan.parts
     if complete:
-        write_manifest(folder, plan, records)
+        try:
+            write_manifest(folder, plan, records)
+        except NearfarError:
+            if MANIFEST not in folder.names():  # else another process was faster, and removed what was written aside
+                raise
+        folder.clean(MANIFEST)
         _warn_of_truncated(records.values(), plan)
     rows = sum(stop - start for start, stop in map(plan.row_range, parts))
     return ShardedResult(rows, plan.dim, len(parts), complete)

@@ -201,6 +201,8 @@ def agree(
                     continue
                 before = read_plan(folder)
                 if before is None:
+                    for name in (PLAN, RANGES) if folder.shared is not None else ():
+                        folder.clean(name)
                     write(make())
                     continue
         plan = check(before)
