@@ -128,6 +128,20 @@ def test_parquet_rows_are_counted_across_batches(tmp_path):
     ]
 
 
+def test_rows_of_parquet_are_right_if_the_file_cannot_be_closed(tmp_path, monkeypatch):
+    rows = [("a", "b", "c")] * 3
+    file = write_parquet(tmp_path / "rows.parquet", rows)
+
+    def close(self, force=False):
+        raise OSError("error closing file")
+
+    monkeypatch.setattr(pq.ParquetFile, "close", close)
+    assert values(file, HEADER) == rows
+    read = read_file(file, HEADER)
+    next(iter(read))
+    read.close()
+
+
 def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_bytes(b"\xef\xbb\xbflabel\thypothesis\n\n1\tx\n\r\n2\ty")

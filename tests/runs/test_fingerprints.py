@@ -7,6 +7,7 @@ import pytest
 
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.types import NearfarError
+from tests.failing_reads import fail_reads
 from tests.tiny import save_tiny
 
 ROWS = [("a dog", "a cat", 1), ("the sea", "the hill", 0)]
@@ -54,3 +55,13 @@ def test_the_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None
 def test_a_model_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="there is no such model folder"):
         fingerprint_model(tmp_path / "nowhere")
+
+
+def test_a_list_of_modules_that_cannot_be_read_gives_no_other_fingerprint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = save_tiny(tmp_path / "tiny")
+    (model / "modules.json").write_text("[]")
+    fail_reads(monkeypatch, "modules.json")
+    with pytest.raises(NearfarError, match=r"modules\.json: cannot be read \(Input/output error\)"):
+        fingerprint_model(model)

@@ -15,6 +15,7 @@ from nearfar.commands.back_translate.command import BLOCK, HEADER
 from nearfar.commands.back_translate.translator import load_translator
 from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
+from tests.failing_reads import fail_reads
 from tests.tiny import sentences
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
@@ -184,6 +185,17 @@ def test_a_file_truncated_anywhere(fake, tmp_path):
             assert without_dates(tmp_path / "bt.tsv.json") == finished
 
 
+def test_a_file_that_cannot_be_read_again_is_named(fake, tmp_path, monkeypatch):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    whole = file.read_bytes()
+    (tmp_path / "bt.tsv.json").write_text(json.dumps(metadata_of(file) | {"finished": None}))
+    with monkeypatch.context() as patch:
+        fail_reads(patch, "bt.tsv")
+        with pytest.raises(NearfarError, match=r"bt\.tsv: cannot be read \(Input/output error\)"):
+            back_translate(TEXTS, file, **fake)
+    assert back_translate(TEXTS, file, **fake).read_bytes() == whole
+
+
 def test_killed_while_it_translates(fake, tmp_path):
     whole = back_translate(TEXTS, tmp_path / "whole.tsv", **fake).read_bytes()
     for batches in range(0, 2 * len(TEXTS), 3):
@@ -268,6 +280,15 @@ def test_files_of_other_programs(fake, tmp_path):
     with pytest.raises(NearfarError, match="is not a complete JSON file"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     assert other_file.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("finished", [{}, {"finished": []}, {"finished": {"bytes": 1}}, {"finished": {"bytes": "1"}}])
+def test_metadata_without_its_counts_is_damaged(fake, tmp_path, finished):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    metadata = {name: value for name, value in metadata_of(file).items() if name != "finished"}
+    (tmp_path / "bt.tsv.json").write_text(json.dumps(metadata | finished))
+    with pytest.raises(NearfarError, match=r"bt\.tsv\.json: is damaged\. Remove it and bt\.tsv to start again"):
+        back_translate(TEXTS, file, **fake)
 
 
 @pytest.mark.parametrize("line", [0, 1, 3, -1])

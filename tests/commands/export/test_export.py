@@ -10,8 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from nearfar import Encoder, NearfarError, export
+from nearfar.commands.export.openvino_graph import write_openvino
+from nearfar.commands.export.runtime import ExportedModel
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli
@@ -87,6 +90,16 @@ def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
     assert completed.returncode == 0, completed.stderr
     assert completed.stdout == "(2, 32)\n"
     assert '"the dog: A man' in example
+
+
+def test_a_graph_that_openvino_cannot_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "tokenizer.json").write_text(Tokenizer(WordLevel({"a": 0}, "a")).to_str())
+    (tmp_path / "openvino_model.xml").write_text("<net")
+    with pytest.raises(NearfarError, match=r"openvino_model\.xml: OpenVINO cannot read it \(.+\)\.$"):
+        ExportedModel(tmp_path, "openvino", threads=1)
+    (tmp_path / "model.onnx").write_text("x")
+    with pytest.raises(NearfarError, match=r"model\.onnx: OpenVINO cannot read it \(.+\)\.$"):
+        write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml")
 
 
 def test_what_sentence_transformers_reads(exported: Path) -> None:

@@ -169,7 +169,10 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
         metadata = read_json(place, otherwise=f"Remove it and {file.name} to start again.")
         if not isinstance(metadata, dict) or metadata.get("kind") != "back-translation":
             raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
-        if not isinstance(metadata.get("settings"), dict) or not isinstance(metadata.get("finished") or {}, dict):
+        finished = metadata.get("finished", {})
+        counts = [finished.get(name) for name in ("rows", "bytes")] if isinstance(finished, dict) else [finished]
+        is_valid = finished is None or all(type(count) is int for count in counts)
+        if not isinstance(metadata.get("settings"), dict) or not is_valid:
             raise NearfarError(f"{place}: is damaged. Remove it and {file.name} to start again.")
     if not file.exists() or file.stat().st_size == 0:
         return None
