@@ -1,6 +1,7 @@
 """What is written survives a power loss: files are flushed before they get their name, and the name after that."""
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,9 @@ def test_a_new_folder_replaces_what_a_killed_process_left(tmp_path: Path) -> Non
 
 
 def test_a_finished_folder_is_refused_without_what_a_killed_process_left(tmp_path: Path) -> None:
-    (tmp_path / ".x.new").mkdir()
-    (tmp_path / "x").mkdir()
-    (tmp_path / "x" / "whole").write_text("")
+    (tmp_path / ".x.new" / "folder").mkdir(parents=True)
+    (tmp_path / ".x.new" / "folder" / "whole").write_text("")
+    shutil.copytree(tmp_path / ".x.new" / "folder", tmp_path / "x")
     with pytest.raises(NearfarError, match="already exists"):
         check_new_folder(tmp_path / "x")
     assert os.listdir(tmp_path) == ["x"]

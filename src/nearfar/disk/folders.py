@@ -21,8 +21,7 @@ def check_new_folder(output: Path, *, flag: str = "--output") -> None:
         NearfarError: it exists and is no empty folder, has no name, or is in a file or an unwritable folder.
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        with suppress(OSError):  # empty: its folder has become output, and then the process was killed
-            _temporary(output).rmdir()
+        _remove_leftover(output)
         raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
     if not output.name or output.name == "..":
         raise NearfarError(f"{flag} {output}: name a new folder.")
@@ -49,9 +48,18 @@ def new_folder(output: Path) -> Iterator[Path]:
                 if output.is_dir():
                     output.rmdir()
                 fresh.rename(output)
+                flush_entries(temporary)
                 flush_entries(output.parent)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _remove_leftover(output: Path) -> None:
+    """Remove what a process that was killed, or lost its power, left when its folder had become ``output``."""
+    temporary = _temporary(output)
+    if temporary.is_dir():
+        with suppress(OSError, NearfarError), folder_lock(temporary, remove_if_empty=True):
+            shutil.rmtree(temporary / "folder", ignore_errors=True)
 
 
 def _temporary(output: Path) -> Path:
