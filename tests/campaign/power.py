@@ -2,7 +2,8 @@
 
 A case replays the first calls of an undisturbed run on a disk that forgets what was not flushed (see ``replay.py``),
 writes what is left to a folder, and continues the command there: results and list of files must be those of the
-undisturbed run. Every fifth case loses power after the command ended: all results must be there.
+undisturbed run. Every fifth case loses power after the command ended: all results must be there. One case of each
+scenario asks the disk what is not flushed then: nothing.
 """
 
 import random
@@ -28,6 +29,7 @@ def cases(seed: int) -> Iterator[Case]:
     if shim.library() is None:
         raise SkipPartError("needs Linux and a C compiler")
     for scenario in sorted(SCENARIOS.values(), key=lambda one: random.Random(one.name).random()):  # a sample first
+        yield Case(scenario.name, f"{scenario.name}, what is not flushed at the end", partial(check_end, scenario))
         for number in range(1, EACH.get(scenario.name.split()[0], OTHERS) + 1):
             name = f"{scenario.name} {number}, {'ordered' if number % 2 else 'unordered'}"
             if number % 5 == 0:
@@ -37,6 +39,16 @@ def cases(seed: int) -> Iterator[Case]:
                 name,
                 partial(check_loss, scenario, f"{seed} {name}", bool(number % 2), ended=number % 5 == 0),
             )
+
+
+def check_end(scenario: Scenario, server: Server, shared: Path, folder: Path) -> str:
+    """Nothing waits for a flush when the command has ended."""
+    whole = undisturbed_run(scenario, server, shared)
+    disk = Disk(whole.start, ordered=False)
+    for one in whole.calls:
+        disk.apply(one, whole.content)
+    waiting = disk.not_flushed()
+    return f"not flushed at the end: {', '.join(waiting[:9])}" if waiting else ""
 
 
 def check_loss(

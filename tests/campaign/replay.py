@@ -181,6 +181,19 @@ class Disk:
         new.root = root
         return new
 
+    def not_flushed(self) -> list[str]:
+        """Paths of the files whose content, and of the entries, new (+) or removed (-), that are not durable yet."""
+        names = {id(self.root): ""}
+        names |= {id(node): f"{path}/" for path, node in self._walk(self.root, "") if isinstance(node, Folder)}
+        entries = [
+            f"{'-' if node is None else '+'}{names[id(folder)]}{name}"
+            for change in self._changes
+            for folder, name, node in change.entries
+            if id(folder) in names and id(folder) not in change.durable
+        ]
+        files = [path for path, node in self._walk(self.root, "") if isinstance(node, File) and node.changes]
+        return [*files, *entries]
+
     def file_at(self, path: str) -> File | None:
         """The file of this path now, or None if there is none."""
         node: Node | None = self.root

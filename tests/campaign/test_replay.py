@@ -121,3 +121,16 @@ def test_the_rename_of_safetensors_is_inferred(tmp_path: Path) -> None:
     assert "rename" not in [call.kind for call in read_log(tmp_path / "log")]
     disk.write_to(tmp_path / "complete")
     assert tree(tmp_path / "complete") == tree(work)
+
+
+def test_what_is_not_flushed_is_listed(tmp_path: Path) -> None:
+    program = """
+    os.mkdir('made')
+    write('made/new', 'abc')
+    flush('made')
+    write('other', 'x')
+    flush('.')
+    os.remove('old')
+    """
+    disk, _ = disks(program, tmp_path, ordered=False)
+    assert disk.not_flushed() == ["made/new", "other", "-old"]

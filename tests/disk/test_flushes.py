@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import check_new_folder, new_folder, write_bytes
+from nearfar.disk import check_new_folder, create_folder, folder_lock, new_folder, write_bytes
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -57,3 +57,21 @@ def test_a_new_folder_of_two_processes_is_refused(tmp_path: Path) -> None:
         with pytest.raises(NearfarError, match="another process"), new_folder(tmp_path / "x"):
             pass
     assert os.listdir(tmp_path) == ["x"]
+
+
+def test_the_entries_of_new_folders_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = record_flushes(monkeypatch)
+    create_folder(Path("x/deep/deeper"))
+    assert {("flush", "."), ("flush", "x"), ("flush", "x/deep")} <= set(events)
+    events.clear()
+    create_folder(Path("x/deep/deeper"))
+    assert events == []
+
+
+def test_a_lock_folder_that_goes_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with folder_lock(Path("x/lock"), remove_if_empty=True):
+        events = record_flushes(monkeypatch)
+    assert {("flush", "x"), ("flush", ".")} <= set(events)
+    assert os.listdir() == []

@@ -15,6 +15,7 @@ from nearfar.disk.reading import read_errors, read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.disk.writing import (
     apply_umask,
+    create_folder,
     disk_errors,
     flush,
     flush_entries,
@@ -34,6 +35,7 @@ __all__ = [
     "check_new_folder",
     "check_output_path",
     "check_writable_folder",
+    "create_folder",
     "disk_errors",
     "exclusive_file",
     "flush",

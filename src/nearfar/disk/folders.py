@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nearfar.disk.checks import check_writable_folder, path_errors
 from nearfar.disk.locking import folder_lock
-from nearfar.disk.writing import apply_umask, disk_errors, flush_entries, flush_tree
+from nearfar.disk.writing import apply_umask, create_folder, disk_errors, flush_entries, flush_tree
 from nearfar.types import NearfarError
 
 
@@ -36,7 +36,7 @@ def new_folder(output: Path) -> Iterator[Path]:
         NearfarError: the disk is full or cannot be written; ``output`` is no longer free, or another process makes it.
     """
     with disk_errors(output):
-        output.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(output.parent)
         temporary = _temporary(output)  # the next call removes what a killed one left
         fresh = temporary / "folder"
         with folder_lock(temporary, what=output, remove_if_empty=True):

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.disk.private import refuse_planted
-from nearfar.disk.writing import disk_errors
+from nearfar.disk.writing import create_folder, disk_errors, flush_entries
 from nearfar.types import NearfarError
 
 LOCK = ".lock"
@@ -60,6 +60,7 @@ def folder_lock(
             for path in dict.fromkeys([*([folder] if remove_if_empty else []), *created]):
                 with suppress(OSError):
                     path.rmdir()
+                    flush_entries(path.parent)
         finally:
             if _fcntl is not None and descriptor is not None:  # held until the folder is removed
                 os.close(descriptor)
@@ -69,7 +70,7 @@ def _lock(folder: Path, what: object, flag: str) -> tuple[int | None, list[Path]
     """Return the file descriptor that holds the lock, and the folders created for it, innermost first."""
     while True:
         created = [path for path in (folder, *folder.parents) if not path.exists()]
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder)
         refuse_planted(folder, flag=flag)
         if _fcntl is None and _msvcrt is None:
             return None, created

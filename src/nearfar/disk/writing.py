@@ -71,6 +71,15 @@ def _replacement(file: Path) -> Iterator[Path]:
             raise
 
 
+def create_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and wait until their entries are on the disk."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        with suppress(FileNotFoundError):  # another process removed the empty folder
+            flush_entries(path.parent)
+
+
 def remove(path: Path) -> None:
     """Delete a file, or a folder with everything in it, if it exists.
 

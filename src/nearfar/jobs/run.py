@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
 
-from nearfar.disk import disk_errors, flush_entries
+from nearfar.disk import create_folder, disk_errors, flush_entries
 from nearfar.jobs.engine import Engine, Outcome, Task
 from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
 from nearfar.jobs.graph import shard_of, unfinished
@@ -65,7 +65,7 @@ def run_jobs(
     if todo:
         if store.root is not None:
             with disk_errors(store.root):
-                store.root.mkdir(parents=True, exist_ok=True)
+                create_folder(store.root)
         with _stopped_by_sigterm():
             opened = engine if not isinstance(engine, str) else _open(engine, store, workers, threads, ray_address)
             try:

@@ -8,14 +8,14 @@ moment: the folder then holds either no run (:data:`LEFTOVERS` at most) or a run
 import json
 import warnings
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nearfar.config import RunConfig, build, flag, load_toml
-from nearfar.disk import LOCK, disk_errors, folder_lock, remove, write_text
+from nearfar.disk import LOCK, create_folder, disk_errors, flush_entries, folder_lock, remove, write_text
 from nearfar.runs.records import (
     CONFIG,
     HELD_OUT,
@@ -129,9 +129,9 @@ class RunFolder(ExitStack):
             self._lock()
             self._check(resume=False)
         with disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            create_folder(self.path)
             for name in settings:
-                (self.path / name).parent.mkdir(exist_ok=True)
+                create_folder((self.path / name).parent)
         write_text(self.path / INPUTS, json.dumps(self.inputs, indent=1, ensure_ascii=False) + "\n")
         for name in sorted(settings, key=lambda name: name == CONFIG):
             write_text(self.path / name, settings[name])
@@ -143,6 +143,8 @@ class RunFolder(ExitStack):
             NearfarError: it cannot be deleted.
         """
         remove(self.path / INPUTS)
+        with suppress(OSError):
+            flush_entries(self.path)  # the files that only an unfinished run needs are gone for good
 
     def _check(self, *, resume: bool) -> State:
         return check_folder(self._config, resume=resume, find_differences=self._find_differences)

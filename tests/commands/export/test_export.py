@@ -1,6 +1,7 @@
 """Models as ONNX and OpenVINO graphs: equal outputs, the files beside them, the comparison, and errors."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from nearfar.commands.export.openvino_graph import write_openvino
 from nearfar.commands.export.runtime import ExportedModel
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.results import ExportResult, load_result
+from tests.flushes import assert_flushed_before, record_flushes
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
 
@@ -281,3 +283,15 @@ def test_a_pooling_without_prompt_tokens_is_refused(models: Path, tmp_path: Path
     file.write_text(json.dumps({**json.loads(file.read_text()), "include_prompt": False}))
     with pytest.raises(NearfarError, match="include_prompt false"):
         export(tmp_path / "model", output=tmp_path / "out")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
+def test_a_graph_is_flushed_before_its_name_and_both_folders_after(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = record_flushes(monkeypatch)
+    export(models / "plain", format="onnx", output="graph")
+    renamed = next(event for event in events if event[0] == "rename" and event[2] == "graph")
+    assert_flushed_before(events, Path("graph"), (renamed[1], "graph"))
+    assert ("flush", str(Path(renamed[1]).parent)) in events[events.index(renamed) :]

@@ -244,6 +244,14 @@ def test_changed_rows_are_found_on_resume_and_a_lost_table_is_made_again(run: Pa
         train(resume=True, hold_out=20, **given)
 
 
+def test_a_table_that_a_killed_run_did_not_write_is_written_on_resume(run: Path, folder: Path) -> None:
+    file = run / "held_out" / "before-after.md"
+    table = file.read_text()
+    file.unlink()
+    train(resume=True, data=folder / "pairs.tsv", model=folder / "tiny", output=run, **SETTINGS)
+    assert file.read_text() == table
+
+
 def test_a_dry_run_writes_nothing(folder: Path, tmp_path: Path) -> None:
     planned = plan(InfoNceConfig(**given(folder, tmp_path)))
     assert planned.dev == "dev set: the held-out dev rows: MRR@10 among 72 documents"

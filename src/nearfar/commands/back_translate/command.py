@@ -28,6 +28,7 @@ from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path
 from nearfar.data.sources import read_columns, text_field
 from nearfar.disk import (
+    create_folder,
     disk_errors,
     path_errors,
     read_errors,
@@ -132,7 +133,7 @@ def _prepare_output(output: str) -> Path:
     if file.suffix != ".tsv" or file.is_dir():
         raise NearfarError(f"--output {output}: must be a file that ends in .tsv.")
     with disk_errors(file.parent):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(file.parent)
     return file
 
 

@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.export import ExportConfig
-from nearfar.disk import apply_umask, check_output_path, disk_errors, flush_tree, folder_lock, path_errors
+from nearfar.disk import (
+    apply_umask,
+    check_output_path,
+    disk_errors,
+    flush_entries,
+    flush_tree,
+    folder_lock,
+    path_errors,
+)
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -123,6 +131,8 @@ def _replacement(output: Path) -> Iterator[Path]:
                 if output.exists():
                     output.replace(old)
                 folder.replace(output)
+                flush_entries(partial_folder)
+                flush_entries(output.parent)
         finally:
             for left in (folder, old):
                 shutil.rmtree(left, ignore_errors=True)

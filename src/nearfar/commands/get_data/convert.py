@@ -10,7 +10,7 @@ from nearfar.commands.get_data.recipes import Recipe, recipes_for
 from nearfar.commands.get_data.tree import SourceFile
 from nearfar.data.published_rows import PUBLISHED_ROWS
 from nearfar.data.sources import normalize_whitespace
-from nearfar.disk import disk_errors, flush, flush_entries, fresh_file
+from nearfar.disk import create_folder, disk_errors, flush, flush_entries, fresh_file
 from nearfar.types import NearfarError
 
 _OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
@@ -84,7 +84,7 @@ def convert(
     dropped: Counter[str] = Counter()
     rows, lower_case = 0, True
     with disk_errors(file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(file.parent)
         try:
             fresh_file(temporary)
             with temporary.open("w", encoding="utf-8", newline="\n") as stream:

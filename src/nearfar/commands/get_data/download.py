@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nearfar.data.public_sources import Download
-from nearfar.disk import disk_errors, flush, read_json, write_text
+from nearfar.disk import create_folder, disk_errors, flush, read_json, write_text
 from nearfar.types import NearfarError
 
 TIMEOUT = 30.0
@@ -51,7 +51,7 @@ def download(
     file = folder / file_name(wanted.address)
     expected = wanted.sha256 or recorded
     with disk_errors(file):
-        folder.mkdir(parents=True, exist_ok=True)
+        create_folder(folder)
         if file.is_file():
             found = sha256_of(file)
             if expected in (None, found):

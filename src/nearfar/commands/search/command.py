@@ -23,6 +23,7 @@ from nearfar.disk import (
     disk_errors,
     exclusive_file,
     flush,
+    flush_entries,
     folder_lock,
     path_errors,
     refuse_existing,
@@ -214,6 +215,7 @@ def _hits_file(config: SearchConfig, columns: Sequence[str]) -> Iterator[Callabl
                 yield lambda text, hits: stream.writelines(format_hits(text, hits, columns, json_lines=json_lines))
             flush(new)
             new.replace(output)
+            flush_entries(output.parent)
         finally:
             with suppress(OSError):
                 new.unlink(missing_ok=True)

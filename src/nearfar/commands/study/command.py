@@ -11,7 +11,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.files import unknown_name_message
 from nearfar.config.study import Study, load_study
 from nearfar.config.study.run import StudyConfig
-from nearfar.disk import path_errors
+from nearfar.disk import create_folder, path_errors
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def study(
         seed=config.seed,
         progress=console.is_terminal,
     )
-    Path(config.output).mkdir(parents=True, exist_ok=True)
+    create_folder(Path(config.output))
     write_outputs(table, Path(config.output))
     write_models(Path(config.output), cells, store)
     if failed is not None:

@@ -33,9 +33,12 @@ def compare_with_start(
     file = run / HELD_OUT / COMPARISON
     if file.is_file():
         try:
-            return ComparisonResult.load(file)
+            result = ComparisonResult.load(file)
         except NearfarError as error:
             raise NearfarError(f"{error} Remove {file}; then --resume makes it again.") from error
+        if not file.with_suffix(".md").is_file():  # the process was killed between the two
+            save_with_tables(result, file)
+        return result
 
     from nearfar.commands.evaluate.command import evaluate
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from nearfar.disk import (
     check_output_path,
+    create_folder,
     path_errors,
     read_json,
     refuse_existing,
@@ -111,7 +112,7 @@ def make_folder(file: Path) -> None:
         NearfarError: it cannot be made.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
+        create_folder(file.parent)
     except OSError as error:
         raise NearfarError(f"--output {file}: its folder {file.parent}: cannot be made ({error.strerror}).") from error
 

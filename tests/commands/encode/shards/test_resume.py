@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from nearfar.commands.encode.shards.folders import LocalFolder
 from nearfar.encoder.encoder import Encoder
 from tests.corpora import TEXTS, contents, encoded, make_corpus, part_files
 from tests.damaged_arrays import DAMAGED_HEADERS
+from tests.flushes import record_flushes
 from tests.tiny import save_tiny
 
 RECORD = "out/_nearfar/parts/part-00003.json"
@@ -308,3 +310,18 @@ def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.Mo
     encoded(resume=True)
     assert contents() == contents("expected")
     assert not command.is_unfinished_folder("out")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
+def test_a_part_is_flushed_before_its_name_and_both_folders_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    events = record_flushes(monkeypatch)
+    folder = LocalFolder("out")
+    written = folder.writing("part", tmp_path)
+    written.write_bytes(b"content")
+    folder.publish(written, "part")
+    at = next(number for number, event in enumerate(events) if event[0] == "rename")
+    assert ("flush", events[at][1]) in events[:at]
+    assert {("flush", "out"), ("flush", os.path.relpath(written.parent))} <= set(events[at:])

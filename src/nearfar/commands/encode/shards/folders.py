@@ -25,8 +25,10 @@ from nearfar.commands.encode.shards.addresses import (
 from nearfar.disk import (
     FolderBusyError,
     check_writable_folder,
+    create_folder,
     disk_errors,
     flush,
+    flush_entries,
     folder_lock,
     path_errors,
     read_errors,
@@ -123,17 +125,18 @@ class LocalFolder:
         """See :class:`OutputFolder`."""
         folder = self._path / WRITING
         with disk_errors(self._path / name):
-            folder.mkdir(parents=True, exist_ok=True)
+            create_folder(folder)
         return folder / f"{Path(name).name}.{secrets.token_hex(4)}"
 
     def publish(self, written: Path, name: str) -> None:
         """See :class:`OutputFolder`."""
         target = self._path / name
         with disk_errors(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
+            create_folder(target.parent)
             flush(written)
             written.replace(target)
             flush(target)
+            flush_entries(written.parent)
 
     def clean(self, name: str) -> None:
         """See :class:`OutputFolder`."""
