@@ -40,6 +40,7 @@ def build(folder: Path) -> None:
     """Write all valid files to ``folder``; runs in a fork."""
     from nearfar.cli import main
     from nearfar.training.display import MetricsFile
+    from tests.campaign import input_unfinished
     from tests.evaluation.report.cases import geometry
     from tests.invalid_input.model_folders import save_model_variants
     from tests.tiny import make_workspace, sentences, write_colours
@@ -82,6 +83,9 @@ def build(folder: Path) -> None:
         with contextlib.suppress(_StoppedError):
             main(words)
         MetricsFile.on_step = on_step  # type: ignore[method-assign]
+    (folder / input_unfinished.FOLDER).mkdir()
+    os.chdir(folder / input_unfinished.FOLDER)
+    input_unfinished.build(folder / input_unfinished.FOLDER)
 
 
 class _StoppedError(BaseException):

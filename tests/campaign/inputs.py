@@ -7,7 +7,15 @@ refused is refused in a sentence that names the file or flag; what is read is wh
 import os
 from collections.abc import Iterator
 
-from tests.campaign import input_commands, input_files, input_flags, input_models, input_parquet, input_records
+from tests.campaign import (
+    input_commands,
+    input_files,
+    input_flags,
+    input_models,
+    input_parquet,
+    input_records,
+    input_unfinished,
+)
 from tests.campaign.case import Case, SkipPartError
 
 
@@ -15,5 +23,13 @@ def cases(seed: int) -> Iterator[Case]:
     """All cases."""
     if not hasattr(os, "fork"):
         raise SkipPartError("needs os.fork")
-    for module in (input_files, input_parquet, input_records, input_models, input_flags, input_commands):
+    for module in (
+        input_files,
+        input_parquet,
+        input_records,
+        input_unfinished,
+        input_models,
+        input_flags,
+        input_commands,
+    ):
         yield from module.cases(seed)

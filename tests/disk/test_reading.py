@@ -1,6 +1,7 @@
 """A failed read names the file, and so does a file that somebody changed."""
 
 import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from nearfar import NearfarError
 from nearfar.commands.encode.output import PartialOutput, output_lock
 from nearfar.commands.encode.shards.folders import LocalFolder
-from nearfar.disk import read_errors
+from nearfar.disk import read_bytes, read_errors
 from nearfar.disk.reading import read_json
+from nearfar.quantization import read_ranges
 
 
 def test_a_failed_read_names_the_file() -> None:
@@ -56,3 +58,21 @@ def test_half_a_surrogate_pair_is_an_error(text: str, tmp_path: Path) -> None:
 def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('["\\ud83d\\ude00", "\\\\ud800"]')
     assert read_json(tmp_path / "a.json") == ["\U0001f600", "\\ud800"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    folder = LocalFolder(str(tmp_path))
+    for name, kind in (("pipe", "a pipe"), ("zero", "a device")):
+        file = tmp_path / name
+        for read in (
+            lambda file=file: read_bytes(file),
+            lambda file=file: read_json(file),
+            lambda file=file: read_ranges(file, 3, flag="--calibrate"),
+            lambda name=name: folder.read(name),
+            lambda name=name: folder.digest(name),
+        ):
+            with pytest.raises(NearfarError, match=f"{name}: is {kind}, not a regular file"):
+                read()

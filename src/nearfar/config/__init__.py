@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig
-    from nearfar.config.values import Settings, flag, format_value
+    from nearfar.config.values import Settings, flag, format_value, join_changes
     from nearfar.config.verbs import (
         BackTranslateConfig,
         CompareConfig,
@@ -68,7 +68,7 @@ _EXPORTS_BY_MODULE = {
     "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig",
-    "config.values": "Settings flag format_value",
+    "config.values": "Settings flag format_value join_changes",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE METHODS",
 }
@@ -125,6 +125,7 @@ __all__ = [
     "dump_toml",
     "flag",
     "format_value",
+    "join_changes",
     "load_toml",
     "method_of",
     "unknown_name_message",

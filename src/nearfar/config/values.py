@@ -6,6 +6,7 @@ Types are strict: a boolean or a text is not a number, and 3.0 is not an integer
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from types import NoneType, UnionType
@@ -15,6 +16,7 @@ from nearfar.config.bounds import Bounds, MaxNameLength, MayBeEmpty, NamesModel
 from nearfar.types import NearfarError
 
 MAX_PATH_BYTES, MAX_SHOWN_CHARS = 4095, 80
+MAX_CHANGES, MAX_CHANGE_CHARS = 5, 200
 TYPE_NAMES: dict[type, tuple[str, str]] = {
     bool: ("true or false", "BOOL"),
     int: ("a whole number", "INT"),
@@ -235,6 +237,24 @@ def format_text(text: str) -> str:
     """A text for an error message: as typed if it is printable, else quoted."""
     plain = text.isprintable() and text.strip() == text != ""
     return text if plain and len(text) <= MAX_SHOWN_CHARS else format_value(text)
+
+
+def join_changes(changes: Sequence[str]) -> str:
+    """What changed, for an error message: at most five changes, with at most 200 printable characters each.
+
+    >>> join_changes(["--seed was 1, is 2", "the input\nchanged"])
+    '--seed was 1, is 2; the input\\nchanged'
+    >>> join_changes(["x" * 1000] * 7) == "; ".join(["x" * 196 + " ..."] * 5) + "; and 2 more"
+    True
+    """
+    lines = (
+        "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in change)
+        for change in changes[:MAX_CHANGES]
+    )
+    shown = [line if len(line) <= MAX_CHANGE_CHARS else f"{line[: MAX_CHANGE_CHARS - 4]} ..." for line in lines]
+    if (more := len(changes) - MAX_CHANGES) > 0:
+        shown.append(f"and {more:,} more")
+    return "; ".join(shown)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import CARD_MARK, model_of_run
 from nearfar.disk.private import exclusive_file, fresh_file, is_private, private_temporary_folder, refuse_planted
-from nearfar.disk.reading import read_errors, read_json, read_text
+from nearfar.disk.reading import check_regular, read_bytes, read_errors, read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.disk.writing import (
     apply_umask,
@@ -34,6 +34,7 @@ __all__ = [
     "apply_umask",
     "check_new_folder",
     "check_output_path",
+    "check_regular",
     "check_writable_folder",
     "create_folder",
     "disk_errors",
@@ -48,6 +49,7 @@ __all__ = [
     "new_folder",
     "path_errors",
     "private_temporary_folder",
+    "read_bytes",
     "read_errors",
     "read_json",
     "read_seen",

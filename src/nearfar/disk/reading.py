@@ -27,6 +27,30 @@ def read_errors(path: object) -> Iterator[None]:
         raise NearfarError(f"{path}: cannot be read ({error.strerror or error}).") from error
 
 
+def check_regular(file: Path) -> None:
+    """Refuse a pipe, a socket or a device, whose content may never end.
+
+    Raises:
+        NearfarError: the file is one of these.
+        OSError: there is no file, or its mode cannot be read.
+    """
+    mode = file.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise NearfarError(f"{file}: is {kind}, not a regular file.")
+
+
+def read_bytes(file: Path) -> bytes:
+    """Return the content of a file that nearfar wrote.
+
+    Raises:
+        NearfarError: it is missing, is not a regular file, or cannot be read.
+    """
+    with read_errors(file):
+        check_regular(file)
+        return file.read_bytes()
+
+
 def read_text(file: Path, *, otherwise: str = "") -> str:
     """Return the text of a file that nearfar wrote.
 
@@ -36,10 +60,7 @@ def read_text(file: Path, *, otherwise: str = "") -> str:
         NearfarError: it is missing, is not a regular file, cannot be read, or is not UTF-8.
     """
     try:
-        mode = file.stat().st_mode
-        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
-            raise NearfarError(f"{file}: is {kind}, not a regular file.")
+        check_regular(file)
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error

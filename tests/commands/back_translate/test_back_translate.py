@@ -349,3 +349,10 @@ def test_an_output_that_cannot_be_written(fake, tmp_path):
     (tmp_path / "blocked").write_text("a file")
     with pytest.raises(NearfarError, match="cannot be written"):
         back_translate(TEXTS, tmp_path / "blocked" / "bt.tsv", **fake)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_as_output_is_refused_and_not_waited_for(fake, tmp_path):
+    os.mkfifo(tmp_path / "back.tsv")
+    with pytest.raises(NearfarError, match=r"back\.tsv: is a pipe, not a regular file"):
+        back_translate(["a"], tmp_path / "back.tsv")

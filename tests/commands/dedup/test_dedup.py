@@ -368,3 +368,21 @@ def test_vectors_with_a_damaged_header_are_refused(workspace: Path) -> None:
         file.write_bytes(damage(content))
         with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
             deduped(threshold=0.9, resume=True)
+
+
+def test_vectors_that_are_not_finite_are_refused(workspace: Path) -> None:
+    deduped()
+    vectors = np.load("y.txt.partial/texts.npy")
+    vectors[3, 2] = np.nan
+    np.save("y.txt.partial/texts.npy", vectors)
+    with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
+        deduped(threshold=0.9, resume=True)
+
+
+def test_the_mark_of_a_finished_run_goes(workspace: Path) -> None:
+    deduped(threshold=0.9)
+    Path("y.txt.partial").mkdir()
+    Path("y.txt.partial/finishing").touch()  # killed before it was deleted
+    with pytest.raises(NearfarError, match=r"y\.txt: is finished"):
+        deduped(threshold=0.9, resume=True)
+    assert not Path("y.txt.partial").exists()

@@ -131,6 +131,52 @@ def test_a_damaged_folder_is_refused(workspace: Path) -> None:
     encoded(resume=True)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+@pytest.mark.parametrize("name", ["blocks.jsonl", "settings.json"])
+def test_a_pipe_in_the_folder_is_refused_and_not_waited_for(name: str, workspace: Path) -> None:
+    stopped()
+    file = Path("x.npy.partial", name)
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.raises(NearfarError, match=f"{name}: is a pipe, not a regular file"):
+        encoded(resume=True)
+
+
+def test_many_changed_settings_are_listed_in_part(workspace: Path) -> None:
+    stopped()
+    file = Path("x.npy.partial/settings.json")
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps({**settings, **{f"{number}\n": "x" * 10_000 for number in range(10)}}))
+    with pytest.raises(
+        NearfarError, match=r"different inputs or settings: --0\\n was x+ \.\.\.;.*; and 5 more\."
+    ) as error:
+        encoded(resume=True)
+    assert len(str(error.value)) < 1500
+
+
+def test_both_names_of_the_moved_file_are_continued(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that loses its power may keep the old name of a file that was renamed."""
+    expected = encoded("y.npy")
+    replace = Path.replace
+
+    def kept(self: Path, target: Path) -> Path:
+        if self.name == "vectors.npy":
+            shutil.copy(self, f"{self}.kept")
+            replace(self, target)
+            replace(self.with_name("vectors.npy.kept"), self)
+            raise Killed
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", kept)
+        with pytest.raises(Killed):
+            encoded()
+    assert Path("x.npy").exists()
+    assert Path("x.npy.partial/vectors.npy").exists()
+    assert encoded(resume=True) == expected
+    assert not Path("x.npy.partial").exists()
+
+
 def test_a_full_disk_is_reported_before_and_during_the_run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
     usage = namedtuple("usage", "total used free")

@@ -215,6 +215,10 @@ def test_the_verb_prints_a_table(models: Path, tmp_path: Path) -> None:
     assert (result.opset, result.max_length) == (18, 20)
     assert len(Tokenizer.from_file(str(out / "tokenizer.json")).encode("a dog " * 60).ids) == 20
     assert_refused(argv, f"--output {out}: exists; replace it by --overwrite")
+    left = out.with_name(f"{out.name}.partial")
+    (left / "graph").mkdir(parents=True)  # of a process that was killed after the rename
+    assert_refused(argv, f"--output {out}: exists; replace it by --overwrite")
+    assert not left.exists()
     assert run_cli([*argv, "--overwrite"]).status == 0
     assert not list(tmp_path.glob("*.partial"))
 

@@ -22,16 +22,17 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.values import flag
+from nearfar.config.values import flag, join_changes
 from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path
 from nearfar.data.sources import read_columns, text_field
 from nearfar.disk import (
+    check_regular,
     create_folder,
     disk_errors,
     path_errors,
-    read_errors,
+    read_bytes,
     read_json,
     read_text,
     refuse_overwriting_inputs,
@@ -132,6 +133,8 @@ def _prepare_output(output: str) -> Path:
     file = Path(output)
     if file.suffix != ".tsv" or file.is_dir():
         raise NearfarError(f"--output {output}: must be a file that ends in .tsv.")
+    if file.exists():
+        check_regular(file)
     with disk_errors(file.parent):
         create_folder(file.parent)
     return file
@@ -189,7 +192,7 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
     ]
     if other:
         raise NearfarError(
-            f"{file}: was written with different settings: {'; '.join(other)}. Give the same ones, or choose "
+            f"{file}: was written with different settings: {join_changes(other)}. Give the same ones, or choose "
             "another --output."
         )
     return metadata
@@ -197,8 +200,7 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
 
 def _truncate_to_complete_blocks(file: Path, texts: list[str], block: int) -> int:
     """Truncate the file after the last block known to be complete; returns the number of sentences done."""
-    with read_errors(file):
-        lines = file.read_bytes().splitlines(keepends=True)  # on bytes, splits only at \n, \r and \r\n
+    lines = read_bytes(file).splitlines(keepends=True)  # on bytes, splits only at \n, \r and \r\n
     if lines and not lines[-1].endswith(b"\n"):
         lines.pop()
     place_of = {text.encode(): place for place, text in enumerate(texts)}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.commands.encode.output import (
     PartialOutput,
+    is_finishing,
     is_renamed,
     is_unfinished,
     output_lock,
@@ -196,7 +197,8 @@ def _check_output(config: EncodeConfig) -> Path:
             )
         unfinished = config.resume and is_unfinished(output)  # then the ranges may be its own
         ranges = [ranges_file(output)] if config.quantize == "int8" and not unfinished else []
-        refuse_existing([output, *ranges], overwrite=config.overwrite)
+        if not (config.resume and is_finishing(output)):
+            refuse_existing([output, *ranges], overwrite=config.overwrite)
     if config.with_texts and output.suffix != ".parquet":
         raise NearfarError(f"--with-texts: --output {output} can only hold embeddings; choose a .parquet file.")
     return output

@@ -1,8 +1,8 @@
 """The output of ``nearfar encode``: finished blocks in ``OUTPUT.partial``, and at the end the complete file.
 
 The folder holds ``vectors.npy``, allocated at its full size; ``blocks.jsonl``, one line for each block whose vectors
-are on the disk; ``ranges.npy``, once the ranges of int8 embeddings are known; and ``settings.json``, which exists while
-there is something to resume.
+are on the disk; ``ranges.npy``, once the ranges of int8 embeddings are known; ``finishing``, once files are moved to
+their final places; and ``settings.json``, which exists while there is something to resume.
 """
 
 import json
@@ -18,13 +18,25 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.array_file import format_bytes, npy_header, sync
 from nearfar.commands.encode.parquet import write_parquet
-from nearfar.config import flag
-from nearfar.disk import FolderBusyError, disk_errors, flush, folder_lock, read_errors, read_json, write_text
+from nearfar.config import flag, join_changes
+from nearfar.disk import (
+    FolderBusyError,
+    disk_errors,
+    flush,
+    flush_entries,
+    folder_lock,
+    read_bytes,
+    read_errors,
+    read_json,
+    write_text,
+)
 from nearfar.encoder.precision import RECORDED_PRECISIONS
 from nearfar.types import NearfarError
 
 ROW_GROUP = 2**14
 """Number of rows in a row group of a parquet file."""
+FINISHING = "finishing"
+"""The file that marks a folder whose files are being moved to their final places."""
 
 
 @contextmanager
@@ -71,7 +83,7 @@ class PartialOutput:
         self.folder = partial_folder(output)
         self._vectors, self._log = self.folder / "vectors.npy", self.folder / "blocks.jsonl"
         self._settings, self._table = self.folder / "settings.json", self.folder / "table.parquet"
-        self._converted = self.folder / "converted.npy"
+        self._converted, self._finishing = self.folder / "converted.npy", self.folder / FINISHING
         self.ranges = self.folder / "ranges.npy"
         """A file that :meth:`finish` moves to :func:`ranges_file`, if it exists."""
         self.blocks: dict[int, dict[str, int]] = {}
@@ -158,8 +170,15 @@ class PartialOutput:
         self.dtype, self._header = self._final, header
 
     def finish(self, texts: Iterator[str] | None = None) -> None:
-        """Move the complete file to ``output``, as parquet with ``texts`` if given, and remove all other files."""
+        """Move the complete file to ``output``, as parquet with ``texts`` if given, and remove all other files.
+
+        From the first move on, the folder is marked, so that a resumed run may replace ``output``: a disk that loses
+        its power may keep both names of a file that was moved.
+        """
         with disk_errors(self.output):
+            if not self.renamed:
+                self._finishing.touch()
+                flush(self._finishing)
             if not self.renamed and self.output.suffix == ".parquet":
                 if self._vectors.exists():
                     write_parquet(self._table, self.stored(ROW_GROUP), self.shape[1], self.dtype, texts)
@@ -170,9 +189,13 @@ class PartialOutput:
             elif not self.renamed:
                 self._move_ranges()
                 self._vectors.replace(self.output)
-            self._log.unlink(missing_ok=True)
-            self._settings.unlink()
             flush(self.output)
+            flush_entries(self.folder)
+            for file in (self._log, self._finishing):
+                file.unlink(missing_ok=True)
+            flush_entries(self.folder)
+            self._settings.unlink()  # last: without it, nothing continues or removes what is left
+            flush_entries(self.folder)
 
     def _move_ranges(self) -> None:
         if self.ranges.exists():
@@ -187,7 +210,7 @@ class PartialOutput:
         try:
             before = read_json(self._settings, otherwise=f"Remove {self.folder} to start again.")
             total = int(before["texts"])
-            recorded = self._log.read_bytes() if self._log.exists() else b""
+            recorded = read_bytes(self._log) if self._log.exists() else b""
             whole = recorded[: recorded.rfind(b"\n") + 1]  # a kill may have cut the last line short
             blocks = [json.loads(line) for line in whole.splitlines()]
             if not all(type(block[key]) is int for block in blocks for key in ("start", "texts", "distinct", "cut")):
@@ -232,7 +255,7 @@ class PartialOutput:
             if (old := before.get(key)) != (new := settings.get(key))
         ]
         raise NearfarError(
-            f"{self.folder}: was started with different inputs or settings: {'; '.join(changed)}. Give the same "
+            f"{self.folder}: was started with different inputs or settings: {join_changes(changed)}. Give the same "
             "ones, or remove the folder to start again."
         )
 
@@ -255,7 +278,7 @@ class PartialOutput:
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
         """Start a new run in the folder. settings.json is written last: without it the folder counts as empty."""
-        for old in (self._log, self.ranges, self._converted):
+        for old in (self._log, self.ranges, self._converted, self._finishing):
             old.unlink(missing_ok=True)
         with self._vectors.open("wb") as stream:
             stream.write(self._header)
@@ -276,9 +299,11 @@ def ranges_file(output: Path) -> Path:
 
 def remove_empty_partial(output: Path) -> None:
     """Remove ``OUTPUT.partial`` if it is empty and not in use: what a run left that was killed just before its end."""
-    if partial_folder(output).is_dir():
+    folder = partial_folder(output)
+    if folder.is_dir():
         with suppress(FolderBusyError), output_lock(output):
-            pass
+            if not is_unfinished(output):
+                (folder / FINISHING).unlink(missing_ok=True)
 
 
 def is_unfinished(output: str | Path) -> bool:
@@ -289,10 +314,15 @@ def is_unfinished(output: str | Path) -> bool:
 def recorded_precision(output: str | Path) -> str | None:
     """The recorded precision of an interrupted run; None if there is no readable record."""
     try:
-        recorded = json.loads((partial_folder(Path(output)) / "settings.json").read_text(encoding="utf-8"))["precision"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        recorded = read_json(partial_folder(Path(output)) / "settings.json")["precision"]
+    except (NearfarError, KeyError, TypeError, IndexError):
         return None  # no run, or a damaged file, which PartialOutput reports
     return recorded if recorded in RECORDED_PRECISIONS else None
+
+
+def is_finishing(output: str | Path) -> bool:
+    """Whether a run was interrupted while it moved its complete files to their final places."""
+    return is_unfinished(output) and (partial_folder(Path(output)) / FINISHING).exists()
 
 
 def is_renamed(output: str | Path) -> bool:

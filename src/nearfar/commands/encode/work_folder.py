@@ -16,22 +16,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.output import (
+    FINISHING,
     PartialOutput,
+    is_finishing,
     is_unfinished,
     output_lock,
     partial_folder,
     remove_empty_partial,
 )
-from nearfar.config import flag
-from nearfar.disk import LOCK, disk_errors, flush, fresh_file, read_errors, read_json, write_text
+from nearfar.config import flag, join_changes
+from nearfar.disk import (
+    LOCK,
+    check_regular,
+    disk_errors,
+    flush,
+    flush_entries,
+    fresh_file,
+    read_errors,
+    read_json,
+    write_text,
+)
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.types import ARRAY_ERRORS, ARRAY_HEADER_ERRORS, Encode, NearfarError
 
 BLOCK = 2**11
 """Number of texts that are encoded and saved together."""
-_FINISHING = "finishing"
-"""The file that marks a folder whose files are being moved to their final places."""
 _TRUNCATED = re.compile(r"(\d+) of (\d+) distinct texts are longer than (\d+) tokens and were truncated\.")
 
 
@@ -78,7 +88,7 @@ class WorkFolder:
         ]
         if changed:
             raise NearfarError(
-                f"{self.path}: was started with different inputs or settings: {'; '.join(changed)}. Give the same "
+                f"{self.path}: was started with different inputs or settings: {join_changes(changed)}. Give the same "
                 "ones, or remove the folder to start again."
             )
 
@@ -98,7 +108,8 @@ class WorkFolder:
             NearfarError: the file is damaged, or cannot be written or read, or a vector is not finite.
         """
         file = self.path / f"{name}.npy"
-        if not file.exists():
+        is_new = not file.exists()
+        if is_new:
             with output_lock(file):
                 partial = PartialOutput(file, (len(texts), dim), "float32", {"texts": len(texts)}, resume=True)
                 advance(partial.done)
@@ -113,8 +124,10 @@ class WorkFolder:
         else:
             advance(len(texts))
         with read_errors(file), suppress(*ARRAY_HEADER_ERRORS):
+            check_regular(file)
             vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
-            if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
+            is_complete = vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32")
+            if is_complete and (is_new or _are_finite(vectors)):
                 return vectors
         raise NearfarError(f"{file}: is damaged. Remove {self.path} to start again.")
 
@@ -127,9 +140,11 @@ class WorkFolder:
         gives the shape of each.
         """
         file = self.path / f"{name}.npz"
-        with suppress(*ARRAY_ERRORS, KeyError, BadZipFile), file.open("rb") as stream:
-            saved = np.load(stream, allow_pickle=False)
-            loaded = {key: saved[key] for key in saved.files}
+        with suppress(*ARRAY_ERRORS, KeyError, BadZipFile):
+            check_regular(file)
+            with file.open("rb") as stream:
+                saved = np.load(stream, allow_pickle=False)
+                loaded = {key: saved[key] for key in saved.files}
             if {key: array.shape for key, array in loaded.items()} == shapes:
                 return loaded
         found = dict(compute())
@@ -152,8 +167,8 @@ class WorkFolder:
         From the first move on, the folder is marked, so that a resumed run may replace what was moved.
         """
         with disk_errors(self.path):
-            (self.path / _FINISHING).touch()
-            flush(self.path / _FINISHING)
+            (self.path / FINISHING).touch()
+            flush(self.path / FINISHING)
         for source, target in files.items():
             with disk_errors(target):
                 flush(source)
@@ -175,15 +190,17 @@ class WorkFolder:
 
         Only the mark of :meth:`finish` is removed later.
         """
-        last = (self._settings, self.path / _FINISHING)
+        last = [self._settings, self.path / FINISHING]
         with disk_errors(self.path):
-            for entry in sorted(self.path.iterdir(), key=lambda entry: last.index(entry) if entry in last else -1):
-                if entry.name == LOCK:
-                    continue
+            for entry in self.path.iterdir():
                 if entry.is_dir():
                     shutil.rmtree(entry)
-                else:
+                elif entry not in last and entry.name != LOCK:
                     entry.unlink()
+            for file in last:
+                flush_entries(self.path)
+                file.unlink(missing_ok=True)
+            flush_entries(self.path)
 
 
 def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> None:
@@ -203,10 +220,15 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
         raise NearfarError(
             f"{main}: is finished, there is nothing to resume. To make it again, give --overwrite instead of --resume."
         )
-    finishing = resume and (partial_folder(main) / _FINISHING).exists()  # then the outputs are the run's own
+    finishing = resume and is_finishing(main)  # then the outputs are the run's own
     for name, file in outputs.items():
         if os.path.lexists(file) and not overwrite and not finishing:
             raise NearfarError(f"{name} {file}: exists; replace it by --overwrite, or choose another {name}.")
+
+
+def _are_finite(vectors: NDArray[np.float32]) -> bool:
+    """Whether all vectors are finite, as encoded ones are; read in blocks."""
+    return all(np.isfinite(vectors[start : start + BLOCK]).all() for start in range(0, len(vectors), BLOCK))
 
 
 def _encode_block(encode: Encode, texts: Sequence[str], start: int) -> NDArray[np.floating]:

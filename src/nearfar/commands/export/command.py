@@ -4,7 +4,7 @@ import importlib.util
 import shutil
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
 """Format -> the packages that write and run it."""
 RESULT_FILE = "export.json"
-GRAPH = "graph"
-"""Name of the folder inside ``OUTPUT.partial`` that becomes the output."""
+GRAPH, OLD = "graph", "old"
+"""Names of the folders inside ``OUTPUT.partial``: the one that becomes the output, and the one that it replaces."""
 Step = Callable[[str], None]
 
 
@@ -108,6 +108,7 @@ def _check_output(config: ExportConfig) -> Path:
         if not (output / RESULT_FILE).is_file():
             raise NearfarError(f"--output {output}: exists and is not an earlier export; choose another --output.")
         if not config.overwrite:
+            _remove_leftover(output)
             raise NearfarError(f"--output {output}: exists; replace it by --overwrite, or choose another --output.")
     elif output.is_file():
         raise NearfarError(f"--output {output}: is a file; name a folder.")
@@ -118,8 +119,8 @@ def _check_output(config: ExportConfig) -> Path:
 @contextmanager
 def _replacement(output: Path) -> Iterator[Path]:
     """A new folder, which replaces ``output`` at the end of the block, or is removed if the block fails."""
-    partial_folder = output.with_name(output.name + ".partial")
-    folder, old = partial_folder / GRAPH, partial_folder / "old"
+    partial_folder = _partial_folder(output)
+    folder, old = partial_folder / GRAPH, partial_folder / OLD
     with folder_lock(partial_folder, what=output, remove_if_empty=True):
         try:
             for left in (folder, old):
@@ -136,6 +137,19 @@ def _replacement(output: Path) -> Iterator[Path]:
         finally:
             for left in (folder, old):
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _partial_folder(output: Path) -> Path:
+    return output.with_name(output.name + ".partial")
+
+
+def _remove_leftover(output: Path) -> None:
+    """Remove what a process that was killed, or lost its power, left when its folder had become ``output``."""
+    folder = _partial_folder(output)
+    if folder.is_dir():
+        with suppress(OSError, NearfarError), folder_lock(folder, remove_if_empty=True):
+            for name in (GRAPH, OLD):
+                shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _write_graph(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.commands.search.corpus import Corpus
+from nearfar.config.values import join_changes
 from nearfar.disk import LOCK
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.neighbours.index import FILES, REBUILD, SearchIndex, remove_index
@@ -93,7 +94,7 @@ def check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
             name = {"columns": "the shown columns", "column": "the column of the texts"}.get(key, key.replace("_", " "))
             words.append(f"{name}: was {_words(key, before.get(key))}, is {_words(key, settings.get(key))}")
     raise NearfarError(
-        f"{index.folder}: is the index of another model or other settings: {'; '.join(words)}. Replace it with "
+        f"{index.folder}: is the index of another model or other settings: {join_changes(words)}. Replace it with "
         "--rebuild, or keep both: name another folder with --index."
     )
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.output import PartialOutput, output_lock
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.disk import remove
+from nearfar.disk import check_regular, remove
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import ARRAY_ERRORS, NearfarError
@@ -112,6 +112,7 @@ def _is_missing(file: Path, teacher: "TeacherVectors") -> bool:
 def _read(file: Path, teacher: "TeacherVectors") -> NDArray[np.float32] | None:
     """The vectors in a file, memory-mapped; None if there is no such file or it is damaged."""
     with suppress(*ARRAY_ERRORS):
+        check_regular(file)
         vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
         if vectors.shape == (len(teacher.texts), teacher.dim) and vectors.dtype == np.dtype("float32"):
             return vectors

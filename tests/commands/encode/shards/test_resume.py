@@ -325,3 +325,19 @@ def test_a_part_is_flushed_before_its_name_and_both_folders_after(
     at = next(number for number, event in enumerate(events) if event[0] == "rename")
     assert ("flush", events[at][1]) in events[:at]
     assert {("flush", "out"), ("flush", os.path.relpath(written.parent))} <= set(events[at:])
+
+
+PLANS: dict[str, tuple[str, str]] = {
+    "half a surrogate pair": ('"address": "', '"address": "\\ud800'),
+    "a number as text": ('"rows": ', '"rows": "1", "x": '),
+    "a negative number": ('"size": ', '"size": -'),
+}
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_plan_with_a_wrong_value_is_damaged(corpus: Path, name: str) -> None:
+    encoded(shard="1/9")
+    file = Path("out/_nearfar/plan.json")
+    file.write_text(file.read_text().replace(*PLANS[name], 1))
+    with pytest.raises(NearfarError, match=r"plan\.json: is damaged .*to start again"):
+        encoded(resume=True)

@@ -34,6 +34,7 @@ from nearfar.commands.encode.shards.records import (
     write_manifest,
 )
 from nearfar.config.encode import EncodeConfig
+from nearfar.disk import check_regular
 from nearfar.jobs import Engine, Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
 from nearfar.types import ARRAY_ERRORS, NearfarError
 
@@ -186,8 +187,10 @@ def _read_ranges(config: EncodeConfig) -> Any:
 
 
 def _width_of(file: str) -> int:
+    path = Path(file).expanduser()
     try:
-        return int(np.load(Path(file).expanduser(), mmap_mode="r", allow_pickle=False).shape[1])
+        check_regular(path)
+        return int(np.load(path, mmap_mode="r", allow_pickle=False).shape[1])
     except (*ARRAY_ERRORS, IndexError, AttributeError):
         return 0  # read_ranges then says what is wrong with the file
 

@@ -24,6 +24,7 @@ from nearfar.commands.encode.shards.addresses import (
 )
 from nearfar.disk import (
     FolderBusyError,
+    check_regular,
     check_writable_folder,
     create_folder,
     disk_errors,
@@ -103,8 +104,10 @@ class LocalFolder:
     def read(self, name: str) -> bytes | None:
         """See :class:`OutputFolder`."""
         file = self._path / name
-        with suppress(FileNotFoundError), file.open("rb") as stream, read_errors(file):
-            return stream.read()
+        with suppress(FileNotFoundError):
+            check_regular(file)
+            with file.open("rb") as stream, read_errors(file):
+                return stream.read()
         return None
 
     def size(self, name: str) -> int | None:
@@ -118,6 +121,7 @@ class LocalFolder:
     def digest(self, name: str) -> str:
         """See :class:`OutputFolder`."""
         file = self._path / name
+        check_regular(file)
         with file.open("rb") as stream, read_errors(file):
             return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -11,7 +11,8 @@ from typing import Any
 from nearfar.commands.encode.shards.corpus import Corpus, InputFile, list_files, same_files
 from nearfar.commands.encode.shards.folders import OWN, OutputFolder, lock, open_folder
 from nearfar.config.encode import DEFAULT_SHARD_ROWS, EncodeConfig
-from nearfar.config.values import flag
+from nearfar.config.values import flag, join_changes
+from nearfar.disk.reading import check_characters
 from nearfar.types import NearfarError
 
 FORMAT = 1
@@ -96,11 +97,12 @@ def read_plan(folder: OutputFolder) -> Plan | None:
     where = f"{folder.address}/{PLAN}"
     try:
         found = json.loads(content)
+        check_characters(found, content.decode())
         if found["kind"] != KIND or type(found["format"]) is not int:
             raise ValueError("it has another kind")
         if found["format"] > FORMAT:
             raise NearfarError(f"{where}: has the format {found['format']}; update nearfar to read it.")
-        files = tuple(InputFile(**one) for one in found["files"])
+        files = tuple(_input_file(one) for one in found["files"])
         if missing := [name for name in (*_USED, *_RESOLVED) if name not in found["settings"]]:
             raise ValueError(f"it has no {missing[0]}")
         plan = Plan(found["settings"], int(found["dim"]), files, bytes.fromhex(found["schema"]).hex())
@@ -111,6 +113,15 @@ def read_plan(folder: OutputFolder) -> Plan | None:
             f"{where}: is damaged ({error}). Remove it and the parts in the folder to start again."
         ) from None
     return plan
+
+
+def _input_file(fields: Mapping[str, Any]) -> InputFile:
+    """An input file of the plan; ValueError or TypeError if a field is missing, unknown or of another type."""
+    file = InputFile(**fields)
+    texts, counts = (file.address, file.footer), (file.rows, file.size)
+    if not all(isinstance(one, str) for one in texts) or not all(type(one) is int and one >= 0 for one in counts):
+        raise ValueError("an input file has a wrong value")
+    return file
 
 
 @lru_cache(maxsize=1)
@@ -166,7 +177,7 @@ def check_same(plan: Plan, settings: Mapping[str, Any], config: EncodeConfig, fo
         changed.append(difference)
     if changed:
         raise NearfarError(
-            f"{folder.address}: was started with different inputs or settings: {'; '.join(changed)}. Give the same "
+            f"{folder.address}: was started with different inputs or settings: {join_changes(changed)}. Give the same "
             "ones, or choose another --output."
         )
     files = tuple(file._replace(address=address) for file, (address, _) in zip(plan.files, listed, strict=True))
