@@ -42,6 +42,7 @@ _VARYING = (
     (re.compile(rb',\s*"size": \d+,\s*"mtime_ns": \d+,\s*"inode": \d+'), b""),
     (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+|null)'.encode()), rb'"\1": VARIES'),
     (re.compile(rb"(?m)^(\| (?:nearfar|onnx|openvino) .*\|) [\d,]+ \|$"), rb"\1 SPEED |"),
+    (re.compile(rb"(?m)^Results: commits [^;]*; "), b"Results: "),
     (re.compile(rb", commit (None|[0-9a-f]{40}(-dirty)?)"), b""),
     (re.compile(rb'"commits": \{[^}]*\}'), b'"commits": VARIES'),
     (re.compile(rb"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"), b"DATE"),
