@@ -15,7 +15,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -86,7 +86,8 @@ def main() -> None:
             skipped[part] = str(reason)
             console.print(f"{part}: skipped, {reason}")
             continue
-        waiting[part] = deque([one for one in cases if (part, one.name) not in finished][: options.cases])
+        left = [one for one in sample(cases, options.cases) if (part, one.name) not in finished]
+        waiting[part] = deque(left)
     if options.list:
         for part, cases in waiting.items():
             for case in cases:
@@ -113,7 +114,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; by default all")
     parser.add_argument("--output", type=Path, default=Path("runs/campaign"), help="folder of the records")
     parser.add_argument("--minutes", type=float, help="stop to start cases after this time")
-    parser.add_argument("--cases", type=int, help="at most this number of cases of each part")
+    parser.add_argument("--cases", type=int, help="this number of cases of each part, evenly spread")
     parser.add_argument("--case", help="only cases whose group or name contains this")
     parser.add_argument("--again", action="store_true", help="run the recorded cases that failed once more")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")
@@ -126,6 +127,13 @@ def _options() -> argparse.Namespace:
         parser.error(f"unknown part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     options.parts = options.parts or list(PARTS)
     return options
+
+
+def sample(cases: Sequence[Case], count: int | None) -> list[Case]:
+    """``count`` of the cases, evenly spread; all, if it is None or more than there are."""
+    if count is None or count >= len(cases):
+        return list(cases)
+    return [cases[number * len(cases) // count] for number in range(count)]
 
 
 def _matches(case: Case, words: str) -> bool:

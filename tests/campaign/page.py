@@ -24,6 +24,8 @@ from tests.campaign.case import PARTS
 ROOT = Path(__file__).parents[2]
 RESULTS = Path(__file__).parent / "results"
 PAGE = ROOT / "docs" / "reliability.md"
+MAX_CHARS = 200
+"""Characters of a failure on the page."""
 STATES = ("before", "after")
 """Before and after the faults that the campaign found were mended."""
 
@@ -152,10 +154,16 @@ def _section(state: str, content: Mapping[str, Any]) -> list[str]:
     if content["failures"]:
         lines += ["", "| case | what failed |", "| --- | --- |"]
         lines += [
-            f"| {markdown_text(one['part'] + ': ' + one['case'])} | {markdown_text(one['wrong'])} |"
+            f"| {markdown_text(one['part'] + ': ' + one['case'])} | {markdown_text(_shorten(one['wrong']))} |"
             for one in content["failures"]
         ]
     return lines
+
+
+def _shorten(text: str) -> str:
+    """The first words, in one line; the result file has all."""
+    text = " ".join(text.split())
+    return text if len(text) <= MAX_CHARS else f"{text[:MAX_CHARS]} ..."
 
 
 def _commits(cases: Mapping[str, int]) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from nearfar.evaluation.results import provenance
 from tests.campaign import page, shim
-from tests.campaign.__main__ import Outcome, Records, run_case
+from tests.campaign.__main__ import Outcome, Records, run_case, sample
 from tests.campaign.case import PARTS, Case, SkipPartError, cases_of
 from tests.campaign.server import Server
 
@@ -53,6 +53,12 @@ def test_a_case_that_fails_or_raises_is_recorded(tmp_path: Path, server: Server)
     with (tmp_path / "outcomes.jsonl").open("a") as stream:
         stream.write('{"part": "ki')
     assert Records(tmp_path / "outcomes.jsonl").outcomes == [wrong]
+
+
+def test_a_sample_is_evenly_spread() -> None:
+    cases = [Case("group", str(number), lambda *_: "") for number in range(10)]
+    assert [case.name for case in sample(cases, 4)] == ["0", "2", "5", "7"]
+    assert sample(cases, None) == sample(cases, 10) == sample(cases, 11) == cases
 
 
 def test_the_last_outcome_of_a_case_counts(tmp_path: Path) -> None:
