@@ -150,7 +150,7 @@ def _run_all(
 ) -> None:
     """Run the cases of all parts in turn, in threads that have a server each."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    lock, stop = threading.Lock(), threading.Event()
+    lock, stop, version = threading.Lock(), threading.Event(), _version()
     turns = _in_turn(waiting)
     with Progress(*columns, console=console) as progress:
         bar = progress.add_task("campaign", total=sum(map(len, waiting.values())))
@@ -162,7 +162,7 @@ def _run_all(
                         part, case = next(turns, (None, None))
                     if part is None or case is None:
                         return
-                    outcome = run_case(part, case, server, output / part)
+                    outcome = run_case(part, case, server, output / part / version)
                     records.add(outcome)
                     progress.advance(bar)
                     if outcome.wrong:
@@ -177,6 +177,12 @@ def _run_all(
                     thread.join(timeout=0.2)
         finally:
             stop.set()
+
+
+def _version() -> str:
+    """The folder of what cases share, such as recorded calls: that of the commit, or a new one if files are changed."""
+    commit = _commit() or "-dirty"
+    return commit.replace("-dirty", f"-dirty-{time.time_ns()}")
 
 
 def _in_turn(waiting: dict[str, deque[Case]]) -> Iterator[tuple[str, Case]]:

@@ -141,7 +141,8 @@ def _section(state: str, content: Mapping[str, Any]) -> list[str]:
         "",
         f"{total:,} cases, {len(content['failures'])} failed; {content['case_seconds'] / 60:.0f} minutes of cases, "
         f"seed {content['seed']}. {_commits(content['commits'])}, {made['date'][:10]}, {hardware['processor']} "
-        f"({hardware['instruction_sets']}), {hardware['cores']} cores.",
+        f"({hardware['instruction_sets']}), {hardware['cores']} cores."
+        + (" A sample of today's cases, with the nearfar of that commit." if state == "before" else ""),
         "",
         "| part | commands | cases | failed |",
         "| --- | --- | ---: | ---: |",
