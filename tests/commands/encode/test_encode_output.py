@@ -154,27 +154,30 @@ def test_many_changed_settings_are_listed_in_part(workspace: Path) -> None:
     assert len(str(error.value)) < 1500
 
 
-def test_both_names_of_the_moved_file_are_continued(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
+def test_both_names_of_the_moved_file_are_continued(
+    output: str, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A disk that loses its power may keep the old name of a file that was renamed."""
-    expected = encoded("y.npy")
+    settings = {"with_texts": output == "x.parquet"}
+    expected = encoded(output, **settings)
+    Path(output).unlink()
     replace = Path.replace
 
     def kept(self: Path, target: Path) -> Path:
-        if self.name == "vectors.npy":
-            shutil.copy(self, f"{self}.kept")
-            replace(self, target)
-            replace(self.with_name("vectors.npy.kept"), self)
+        if target == Path(output):
+            target.hardlink_to(self)
             raise Killed
         return replace(self, target)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", kept)
         with pytest.raises(Killed):
-            encoded()
-    assert Path("x.npy").exists()
-    assert Path("x.npy.partial/vectors.npy").exists()
-    assert encoded(resume=True) == expected
-    assert not Path("x.npy.partial").exists()
+            encoded(output, **settings)
+    assert Path(output).exists()
+    assert any(Path(f"{output}.partial", name).exists() for name in ("vectors.npy", "table.parquet"))
+    assert encoded(output, resume=True, **settings) == expected
+    assert not Path(f"{output}.partial").exists()
 
 
 def test_a_full_disk_is_reported_before_and_during_the_run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

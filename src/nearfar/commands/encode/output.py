@@ -185,10 +185,10 @@ class PartialOutput:
                     flush(self._table)
                     self._vectors.unlink()  # now the table is the only copy
                 self._move_ranges()
-                self._table.replace(self.output)
+                _move(self._table, self.output)
             elif not self.renamed:
                 self._move_ranges()
-                self._vectors.replace(self.output)
+                _move(self._vectors, self.output)
             flush(self.output)
             flush_entries(self.folder)
             for file in (self._log, self._finishing):
@@ -199,7 +199,7 @@ class PartialOutput:
 
     def _move_ranges(self) -> None:
         if self.ranges.exists():
-            self.ranges.replace(ranges_file(self.output))
+            _move(self.ranges, ranges_file(self.output))
 
     def discard(self) -> None:
         """Forget all blocks, because it is unknown which of them are right."""
@@ -285,6 +285,12 @@ class PartialOutput:
             stream.truncate(len(self._header) + self.shape[0] * self.shape[1] * self.dtype.itemsize)
         flush(self._vectors)
         write_text(self._settings, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+
+
+def _move(file: Path, target: Path) -> None:
+    """Rename a file, also if both paths name it already, where a rename does nothing."""
+    file.replace(target)
+    file.unlink(missing_ok=True)
 
 
 def partial_folder(output: Path) -> Path:
