@@ -78,20 +78,20 @@ def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Map
     write_text(RESULTS / f"{state}.json", json.dumps(content, indent=1) + "\n")
 
 
-def _made(commits: Sequence[str] = ()) -> dict[str, Any]:
+def _made(commits: Sequence[str] = (), *, module: str = "tests.campaign") -> dict[str, Any]:
     """The provenance, without absolute paths in the command; SystemExit if it or a commit is of changed files."""
     made = provenance().to_dict()
     if any(str(commit or "-dirty").endswith("-dirty") for commit in (made["commit"], *commits)):
         raise SystemExit("The checkout has uncommitted changes: no result file is written.")
-    words = (Path(word).name if Path(word).is_absolute() else word for word in shlex.split(made["command"]))
-    return {**made, "command": shlex.join(words)}
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return {**made, "command": f"python -m {module} {shlex.join(words)}"}
 
 
 def write_short() -> None:
     """Run the cases of `make test` in one process, and write their number and time to short.json."""
     from tests.campaign.test_short import COUNTS
 
-    made, started = _made(), time.monotonic()
+    made, started = _made(module="tests.campaign.page"), time.monotonic()
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "tests/campaign/test_short.py", "-k", "first_cases"],
         cwd=ROOT,
