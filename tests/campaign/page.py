@@ -5,6 +5,7 @@ python -m tests.campaign.page --short   measures the time of the few cases that 
 """
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -59,7 +60,12 @@ def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Map
     """
     made = _made([str(one["commit"]) for one in outcomes])
     failures = [
-        {"part": one["part"], "group": one["group"], "case": one["name"], "wrong": one["wrong"]}
+        {
+            "part": one["part"],
+            "group": one["group"],
+            "case": one["name"],
+            "wrong": re.sub(r"/\S*/case-[^/\s]+/", "", one["wrong"]),  # the folder of the case
+        }
         for one in outcomes
         if one["wrong"]
     ]

@@ -76,7 +76,7 @@ def test_the_page_counts_the_cases_of_each_commit(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(page, "provenance", lambda: replace(provenance(), commit="bbb"))
     outcomes = [
         asdict(Outcome("kills", "encode", f"encode {number}", wrong, 30.0, commit))
-        for number, (wrong, commit) in enumerate([("", "aaa"), ("a | b", "aaa"), ("", "bbb")])
+        for number, (wrong, commit) in enumerate([("", "aaa"), ("a | b in /tmp/kills/case-x/out", "aaa"), ("", "bbb")])
     ]
     page.write_result("after", outcomes, {}, seed=3)
     page.write_page()
