@@ -83,7 +83,7 @@ def test_the_page_counts_the_cases_of_each_commit(tmp_path: Path, monkeypatch: p
     text = (tmp_path / "reliability.md").read_text(encoding="utf-8")
     assert "3 cases, 1 failed; 2 minutes of cases, seed 3. Commits `aaa` (2 cases), `bbb` (1 cases)" in text
     assert "| kills | encode | 3 | 1 |" in text
-    assert "a \\| b" in text
+    assert "a \\| b in out" in text
     with pytest.raises(SystemExit, match="uncommitted"):
         page.write_result("after", [{**outcomes[0], "commit": "aaa-dirty"}], {}, seed=3)
 
