@@ -21,7 +21,6 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.disk import check_regular
 from nearfar.types import ARRAY_ERRORS, NearfarError
 
 Quantization: TypeAlias = Literal["float16", "int8", "binary"]
@@ -119,7 +118,8 @@ def read_ranges(file: Path, dim: int, *, flag: str) -> NDArray[np.float32]:
             message names ``flag``.
     """
     try:
-        check_regular(file)
+        if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
+            raise NearfarError(f"{flag} {file}: is not a regular file.")
         vectors = np.load(file, mmap_mode="r", allow_pickle=False)
     except FileNotFoundError:
         raise NearfarError(f"{flag} {file}: does not exist.") from None

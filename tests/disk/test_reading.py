@@ -70,9 +70,10 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
         for read in (
             lambda file=file: read_bytes(file),
             lambda file=file: read_json(file),
-            lambda file=file: read_ranges(file, 3, flag="--calibrate"),
             lambda name=name: folder.read(name),
             lambda name=name: folder.digest(name),
         ):
             with pytest.raises(NearfarError, match=f"{name}: is {kind}, not a regular file"):
                 read()
+        with pytest.raises(NearfarError, match=f"--calibrate .*{name}: is not a regular file"):
+            read_ranges(file, 3, flag="--calibrate")

@@ -242,8 +242,8 @@ def format_text(text: str) -> str:
 def join_changes(changes: Sequence[str]) -> str:
     """What changed, for an error message: at most five changes, with at most 200 printable characters each.
 
-    >>> join_changes(["--seed was 1, is 2", "the input\nchanged"])
-    '--seed was 1, is 2; the input\\nchanged'
+    >>> join_changes(["--seed was 1, is 2", "the input\\nchanged"])
+    '--seed was 1, is 2; the input\\\\nchanged'
     >>> join_changes(["x" * 1000] * 7) == "; ".join(["x" * 196 + " ..."] * 5) + "; and 2 more"
     True
     """
