@@ -64,7 +64,7 @@ def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Map
             "part": one["part"],
             "group": one["group"],
             "case": one["name"],
-            "wrong": re.sub(r"/\S*/case-[^/\s]+/", "", one["wrong"]),  # the folder of the case
+            "wrong": _without_folders(one["wrong"]),
         }
         for one in outcomes
         if one["wrong"]
@@ -82,6 +82,11 @@ def write_result(state: str, outcomes: Sequence[Mapping[str, Any]], skipped: Map
     }
     RESULTS.mkdir(exist_ok=True)
     write_text(RESULTS / f"{state}.json", json.dumps(content, indent=1) + "\n")
+
+
+def _without_folders(text: str) -> str:
+    """A failure without the folders of this machine: that of the case, and that of temporary files."""
+    return re.sub(r"/\S*/(?:case-[^/\s]+/|(?=nearfar-bug-))", "", text)
 
 
 def _made(commits: Sequence[str] = (), *, module: str = "tests.campaign") -> dict[str, Any]:

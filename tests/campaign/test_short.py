@@ -74,16 +74,17 @@ def test_the_page_counts_the_cases_of_each_commit(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
     monkeypatch.setattr(page, "PAGE", tmp_path / "reliability.md")
     monkeypatch.setattr(page, "provenance", lambda: replace(provenance(), commit="bbb"))
+    wrong = f"a | b in {tmp_path}/case-x/out; see {tmp_path}/nearfar-bug-x.log"
     outcomes = [
-        asdict(Outcome("kills", "encode", f"encode {number}", wrong, 30.0, commit))
-        for number, (wrong, commit) in enumerate([("", "aaa"), ("a | b in /tmp/kills/case-x/out", "aaa"), ("", "bbb")])
+        asdict(Outcome("kills", "encode", f"encode {number}", what, 30.0, commit))
+        for number, (what, commit) in enumerate([("", "aaa"), (wrong, "aaa"), ("", "bbb")])
     ]
     page.write_result("after", outcomes, {}, seed=3)
     page.write_page()
     text = (tmp_path / "reliability.md").read_text(encoding="utf-8")
     assert "3 cases, 1 failed; 2 minutes of cases, seed 3. Commits `aaa` (2 cases), `bbb` (1 cases)" in text
     assert "| kills | encode | 3 | 1 |" in text
-    assert "a \\| b in out" in text
+    assert "a \\| b in out; see nearfar-bug-x.log" in text
     with pytest.raises(SystemExit, match="uncommitted"):
         page.write_result("after", [{**outcomes[0], "commit": "aaa-dirty"}], {}, seed=3)
 
