@@ -43,7 +43,7 @@ def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pyte
     words = (
         f"--model {start} --output {tmp_path} --loss {loss} --data {data} --evaluate-on microworld:dev --batch-size 8"
     )
-    words += f" --max-steps 2 --evaluate-every 1 --guide {start}"
+    words += f" --precision fp32 --max-steps 2 --evaluate-every 1 --guide {start}"
     monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
     PEERS.main()
     assert -100 <= json.loads((tmp_path / "numbers.json").read_text())["validation"] <= 100

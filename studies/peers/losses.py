@@ -179,6 +179,7 @@ def main() -> None:
     columns = loss.rows(options)
     dev = load_pairs(options.evaluate_on)
     model = open_model(options.model, options.pooling)
+    set_dropout(model, options.dropout)
     with tempfile.TemporaryDirectory() as scratch:
         trainer = SentenceTransformerTrainer(
             model=model,
@@ -210,11 +211,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--limit", type=int, help="number of rows, by default all")
     parser.add_argument("--evaluate-on", required=True)
     parser.add_argument("--pooling", choices=("cls", "mean", "own"), default="cls")
+    parser.add_argument("--dropout", type=float, help="probability of dropout, by default the model's own")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--evaluate-every", type=int, default=33)
     parser.add_argument("--max-steps", type=int, default=-1)
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
     return parser.parse_args()
 
 
@@ -227,10 +230,17 @@ def open_model(name: str, pooling: str) -> SentenceTransformer:
     return SentenceTransformer(modules=[transformer, layer], device="cpu")
 
 
+def set_dropout(model: nn.Module, probability: float | None) -> None:
+    """Set the probability of every dropout of the model, those of attention too; None leaves them."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout) and probability is not None:
+            module.p = probability
+
+
 def training_arguments(
     scratch: str, options: argparse.Namespace, sampler: BatchSamplers
 ) -> SentenceTransformerTrainingArguments:
-    """One linear schedule without warm-up, bf16, and the best step of several evaluations."""
+    """One linear schedule without warm-up, and the best step of several evaluations."""
     return SentenceTransformerTrainingArguments(
         output_dir=scratch,
         num_train_epochs=options.epochs,
@@ -241,7 +251,7 @@ def training_arguments(
         lr_scheduler_type="linear",
         weight_decay=0.0,
         max_grad_norm=1.0,
-        bf16=True,
+        bf16=options.precision == "bf16",
         use_cpu=True,
         seed=options.seed,
         batch_sampler=sampler,
