@@ -1,15 +1,18 @@
 """Dropout by seed and index: rate, independence, gradient, and equal masks in kernels and plain torch."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import Dropout, drop, use_fast_dropout
+from nearfar.encoder.dropout import Dropout, drop, set_dropout, use_fast_dropout
 from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.kernels import kernels
-from tests.tiny import save_tiny
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences
 
 IMPLEMENTATIONS = [
     pytest.param(
@@ -139,3 +142,37 @@ def test_a_replaced_module_keeps_its_rate_and_mode() -> None:
     assert isinstance(module[0], Dropout)
     assert (module[0].p, module[0].training) == (0.25, True)
     assert (module[1][0].p, module[1][0].training) == (0.5, False)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "electra", "modernbert"])
+def test_set_dropout_reaches_every_dropout(architecture: str, tmp_path: Path) -> None:
+    """Without dropout two passes in training mode are equal, and with dropout they differ."""
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    texts = sentences(8, longest=6)
+
+    def embed() -> Tensor:
+        with torch.no_grad():
+            return encoder.train().embed(texts)
+
+    set_dropout(encoder.backbone, 0.3)
+    assert not torch.equal(embed(), embed())
+    set_dropout(encoder.backbone, 0.0)
+    assert torch.equal(embed(), embed())
+    torch.testing.assert_close(embed().numpy(), encoder.eval().embed(texts).detach().numpy(), atol=1e-5, rtol=0)
+
+
+def test_set_dropout_leaves_the_config(tmp_path: Path) -> None:
+    """A model that is saved after training without dropout still has its own dropout."""
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "start"))
+    set_dropout(encoder.backbone, 0.0)
+    encoder.save_pretrained(tmp_path / "saved")
+    config = Encoder.from_pretrained(tmp_path / "saved").backbone.config
+    assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (0.1, 0.1)
+
+
+def test_set_dropout_refuses() -> None:
+    with pytest.raises(NearfarError, match=r"must be in \[0, 1\)"):
+        set_dropout(nn.Dropout(0.1), 1.0)
+    with pytest.raises(NearfarError, match="has no dropout"):
+        set_dropout(nn.Linear(2, 2), 0.1)
+    set_dropout(nn.Linear(2, 2), 0.0)

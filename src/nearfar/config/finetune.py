@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, Fraction, LearningRate, Seed, Temperature
+from nearfar.config.bounds import AtLeastTwo, Count, Epochs, File, Fraction, LearningRate, Seed, Temperature
 from nearfar.config.training import RunConfig
 from nearfar.types import NearfarError, Splits
 
@@ -38,8 +38,6 @@ class FinetuneConfig(RunConfig):
     """Lambda in the loss (1 - lambda) * cross-entropy + lambda * SCL; 0 means cross-entropy only."""
     temperature: Temperature = 0.3
     """Temperature of SCL."""
-    dropout: BelowOne | None = None
-    """Dropout probability; by default the model's own, 0.1 in BERT and RoBERTa."""
     sample_size: AtLeastTwo | None = None
     """Few-shot: train on a random sample of this number of rows; by default on all rows."""
     sample_seed: Seed = 1

@@ -40,6 +40,8 @@ class RunConfig(Settings):
     """Maximum number of tokens, in training and inference; by default the model's own limit."""
     train_max_length: Length | None = None
     """Maximum number of tokens in training only; by default MAX_LENGTH."""
+    dropout: BelowOne | None = None
+    """Probability of dropout in training; by default the model's own, 0.1 in BERT and RoBERTa."""
     limit: Rows | None = None
     """Use only the first LIMIT rows of the data."""
     batch_size: Count = 64

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernels import DTYPES, kernels
+from nearfar.types import NearfarError
 
 
 def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
@@ -46,6 +47,27 @@ def use_fast_dropout(module: nn.Module) -> None:
     for part in module.modules():
         if type(part) is nn.Dropout:
             part.__class__ = Dropout
+
+
+def set_dropout(module: nn.Module, probability: float) -> None:
+    """Set the probability of every dropout inside ``module``, in place. A saved model keeps that of its config.
+
+    Some architectures have a number in place of a layer, such as ModernBERT's ``attention_dropout``.
+
+    Raises:
+        NearfarError: the probability is not in [0, 1), or it is not 0 and the module has no dropout.
+    """
+    if not 0 <= probability < 1:
+        raise NearfarError(f"dropout {probability}: must be in [0, 1).")
+    found = False
+    for part in module.modules():
+        names = ["p"] if isinstance(part, nn.Dropout) else [name for name in vars(part) if "dropout" in name]
+        for name in names:
+            if isinstance(getattr(part, name), float):
+                setattr(part, name, float(probability))
+                found = True
+    if probability and not found:
+        raise NearfarError(f"dropout {probability:g}: the encoder has no dropout.")
 
 
 class _Drop(torch.autograd.Function):

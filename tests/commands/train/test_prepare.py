@@ -166,3 +166,17 @@ def test_a_sentence_encoded_twice_counts_twice(folder: Path) -> None:
     plan_twice = plan(config("simcse-unsup", folder, mlp="none", **both))
     weights = 16 * plan_once.parameters / 2**30
     assert (plan_twice.memory_gib - weights) / (plan_once.memory_gib - weights) == pytest.approx(2, rel=0.2)
+
+
+def test_dropout_is_that_of_the_settings(folder: Path) -> None:
+    """The loss of a batch repeats without dropout alone."""
+
+    def repeats(dropout: float | None) -> bool:
+        run = prepare(config("info-nce", folder, dropout=dropout))
+        run.encoder.train()
+        [(method, batch, _)] = next(run.mixture.epoch(0))
+        return bool(torch.equal(method.loss(batch).total, method.loss(batch).total))
+
+    assert repeats(0.0)
+    assert not repeats(0.2)
+    assert not repeats(None)

@@ -64,6 +64,8 @@ def test_a_shipped_config_is_found_relative_to_the_root(monkeypatch: pytest.Monk
         ("scl", {"output": "x", "data": ["a", 3]}, r"must be a list of texts"),
         ("scl", {"data": "a.tsv"}, r"train\(\): lacks output"),
         ("scl", {"output": "x", "micro_batch": 2, "micro_batch_tokens": 9}, "each sets the micro-batch size"),
+        ("simcse-unsup", {"output": "x", "dropout": 0.0}, "--dropout 0: simcse-unsup needs dropout"),
+        ("scl", {"output": "x", "dropout": 1.0}, "dropout = 1.0: must be"),
         ("sclx", {"output": "x"}, r"no method is called 'sclx'\. Did you mean 'scl'\?"),
         ("scl-finetune", {"output": "x"}, "scl-finetune fine-tunes a classifier; use nearfar finetune"),
         ("nowhere.toml", {"output": "x"}, r"nowhere\.toml: cannot be read as TOML"),

@@ -86,6 +86,7 @@ def prepare(
     rows = rows or read_training_data(config)
 
     from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
+    from nearfar.encoder.dropout import set_dropout
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.layer_decay import learning_rate_factors
     from nearfar.encoder.precision import resolve
@@ -104,6 +105,8 @@ def prepare(
         device=device or config.device,
         keep_layers=config.keep_layers,
     )
+    if config.dropout is not None:
+        set_dropout(encoder.backbone, config.dropout)
     encoder.set_prompts(query=config.query_prompt, document=config.document_prompt, default=config.prompt)
     texts = TrainingEncoder(
         encoder,

@@ -17,6 +17,7 @@ from nearfar.config.bounds import (
 )
 from nearfar.config.training import TrainConfig
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, MarginSettings, TextColumn
+from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,12 @@ class SimcseUnsupConfig(TextColumn, SimcseConfig):
 
     data: tuple[File, ...] = ("wiki1m",)
     """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
+
+    def __post_init__(self) -> None:
+        """Check values: without dropout each sentence would equal its positive."""
+        super().__post_init__()
+        if self.dropout == 0:
+            raise NearfarError("--dropout 0: simcse-unsup needs dropout, which makes the positive of each sentence.")
 
 
 @dataclass(frozen=True, kw_only=True)
