@@ -195,6 +195,53 @@ def test_a_named_set_of_pairs():
     assert all(task.relevant)
 
 
+NLI = (
+    "premise\thypothesis\tlabel",
+    "a\tx\tentailment",
+    "a\ty\tcontradiction",
+    "b\tz\tneutral",
+    "x\tw\tentailment",
+    "a\tv\tentailment",
+    "b\tx\t-",
+)
+
+
+def test_nli_rows(tmp_path):
+    """Premises with an entailment are queries; the hypotheses of all labels are documents."""
+    file = write_lines(tmp_path / "nli.tsv", *NLI)
+    task = load_retrieval(file)
+    assert task.queries == ["a", "x"]
+    assert sorted(task.documents) == ["v", "w", "x", "y", "z"]
+    relevant = [{task.documents[place]: grade for place, grade in one.items()} for one in task.relevant]
+    assert relevant == [{"x": 1, "v": 1}, {"w": 1}]
+    assert {query: task.documents[place] for query, place in task.excluded.items()} == {1: "x"}
+    assert task.main == "mrr@10"
+    assert task.counts == {
+        "rows without a label dropped": 1,
+        "premises without an entailed hypothesis, which are no queries": 1,
+        "queries that are documents, not ranked for themselves": 1,
+    }
+    more = write(tmp_path / "more.txt", "x\nu\n")
+    assert load_retrieval(file, corpus=more).documents == [*task.documents, "u"]
+
+
+def test_nli_rows_without_an_entailment_and_tables_with_both_kinds_of_columns(tmp_path):
+    none = write_lines(tmp_path / "none.tsv", NLI[0], NLI[2], NLI[3])
+    assert error_of(load_retrieval, none) == (
+        f"{none}: none of the 2 NLI rows is an entailment, so no document is relevant."
+    )
+    both = write_lines(tmp_path / "both.tsv", "anchor\tpositive\tpremise\thypothesis\tlabel", "a\tb\tc\td\tneutral")
+    assert load_retrieval(both).queries == ["a"]
+    other = write_lines(tmp_path / "other.tsv", "premise\thypothesis", "a\tb")
+    assert "no column 'anchor'" in error_of(load_retrieval, other)
+
+
+@pytest.mark.realdata
+def test_named_nli_rows(nearfar_data):
+    task = load_retrieval("mnli:dev_matched")
+    assert (len(task.queries), len(task.documents)) == (3125, 9814)
+
+
 def table(**columns):
     return datasets.Dataset.from_dict(columns)
 

@@ -51,11 +51,12 @@ class EvaluateConfig(Settings):
     mteb: tuple[str, ...] = ()
     """STS tasks of mteb by name, as in STSBenchmark: their scored pairs. Needs the extra mteb."""
     retrieval: tuple[File, ...] = ()
-    """Retrieval tasks: pairs (a file with the columns anchor and positive), a folder in BEIR's layout (corpus.jsonl,
-    queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT, default: test), or such a data set on the hub (hub:owner/name)."""
+    """Retrieval tasks: pairs (a file with the columns anchor and positive), NLI rows (premises search for the
+    hypotheses that they entail), a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT,
+    default: test), or such a data set on the hub (hub:owner/name)."""
     corpus: File | None = None
-    """More documents for the pairs of --retrieval, relevant to no query: a text file, or a table with the column
-    text."""
+    """More documents for the pairs or NLI rows of --retrieval, relevant to no query: a text file, or a table with the
+    column text."""
     anchor_column: str = "anchor"
     """Column of the queries in the pairs of --retrieval."""
     positive_column: str = "positive"

@@ -1,19 +1,24 @@
-"""Read retrieval tasks: data sets in BEIR's layout (:mod:`nearfar.data.beir`), and pairs of a query and a document."""
+"""Read retrieval tasks: data sets in BEIR's layout (:mod:`nearfar.data.beir`), pairs of texts, and NLI rows."""
 
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from nearfar.data import beir, files, hub
+from nearfar.data.catalog import find
+from nearfar.data.files import MissingColumnError
 from nearfar.data.named_sets import CATALOG, MIXTURES
+from nearfar.data.nli import load_nli
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
 from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.data.rows import load_documents
 from nearfar.data.triplets import load_tuples
-from nearfar.types import NearfarError
+from nearfar.types import ENTAILMENT, NearfarError
 
 _SAVED_DATASET = ("state.json", "dataset_dict.json")
 _NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
 """A hub data set without a config."""
+_NLI_COLUMNS = ("premise", "hypothesis", "label")
 
 
 def load_retrieval(
@@ -33,7 +38,11 @@ def load_retrieval(
     - pairs, as :func:`nearfar.data.triplets.load_tuples` reads them: a file with two columns, a named set of pairs
       (``flickr8k``), a hub data set. Each distinct anchor is a query, its positives are its relevant documents, and
       all distinct positives are the documents. An anchor that is itself a document is not ranked for itself. The main
-      measure is ``mrr@10``.
+      measure is ``mrr@10``;
+    - NLI rows: a named set (``snli``, ``mnli``), or a table with the columns premise, hypothesis and label and without
+      the columns of pairs. Each distinct premise with an entailed hypothesis is a query, its entailed hypotheses are
+      its relevant documents, and all distinct hypotheses are the documents, also those that contradict the premise.
+      Otherwise as pairs.
 
     Args:
         spec: the source.
@@ -53,7 +62,8 @@ def load_retrieval(
     if layout is None:
         if exclude_same_id:
             raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
-        return _load_pairs(spec, anchor_column, positive_column, corpus)
+        columns = anchor_column, positive_column
+        return _load_nli_rows(spec, corpus) if _has_nli_rows(spec, columns) else _load_pairs(spec, columns, corpus)
     if corpus is not None:
         raise NearfarError(f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs only.")
     return layout.task(exclude_same_id=exclude_same_id)
@@ -95,26 +105,68 @@ def _looks_like_a_file(name: str) -> bool:
     return files.is_known(path) or files.is_plain_text(path) or is_folder(as_path(name).parent)
 
 
-def _load_pairs(spec: str, anchor_column: str, positive_column: str, corpus: str | None) -> RetrievalTask:
-    pairs = load_tuples(spec, columns=(anchor_column, positive_column))
+def _has_nli_rows(spec: str, columns: Sequence[str]) -> bool:
+    """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
+    name = spec.partition(":")[0]
+    if name == "microworld" or (name in CATALOG and CATALOG[name].captions_by):
+        return False
+    return not _has_columns(spec, columns) and _has_columns(spec, _NLI_COLUMNS)
+
+
+def _has_columns(spec: str, columns: Sequence[str]) -> bool:
+    """Whether the first table of a source has the columns."""
+    try:
+        next(next(iter(find(spec))).table.rows(columns), None)
+    except MissingColumnError:
+        return False
+    return True
+
+
+def _load_pairs(spec: str, columns: tuple[str, str], corpus: str | None) -> RetrievalTask:
+    pairs = load_tuples(spec, columns=columns)
+    counts = {"pairs dropped, because repeated or with the same text twice": pairs.dropped}
+    return _task(((anchor, positive) for anchor, positive in pairs.rows), (), counts, corpus)
+
+
+def _load_nli_rows(spec: str, corpus: str | None) -> RetrievalTask:
+    found = load_nli(spec)
+    entailed = [(row.premise, row.hypothesis) for row in found.rows if row.label == ENTAILMENT]
+    if not entailed:
+        raise NearfarError(
+            f"{spec}: none of the {len(found.rows)} NLI rows is an entailment, so no document is relevant."
+        )
+    counts = {
+        "rows without a label dropped": found.dropped,
+        "premises without an entailed hypothesis, which are no queries": len(
+            {row.premise for row in found.rows} - {premise for premise, _ in entailed}
+        ),
+    }
+    return _task(entailed, (row.hypothesis for row in found.rows), counts, corpus)
+
+
+def _task(
+    pairs: Iterable[tuple[str, str]], documents: Iterable[str], counts: Mapping[str, int], corpus: str | None
+) -> RetrievalTask:
+    """A task of pairs of a query and a relevant document, and of more documents."""
     positions: dict[str, int] = {}
     relevant: dict[str, dict[int, int]] = {}
-    for anchor, positive in pairs.rows:
-        relevant.setdefault(anchor, {})[positions.setdefault(positive, len(positions))] = 1
-    counts = {"pairs dropped, because repeated or with the same text twice": pairs.dropped}
+    for query, document in pairs:
+        relevant.setdefault(query, {})[positions.setdefault(document, len(positions))] = 1
+    for document in documents:
+        positions.setdefault(document, len(positions))
     if corpus is not None:
-        positives = len(positions)
+        own = len(positions)
         for text in load_documents(corpus):
             positions.setdefault(text, len(positions))
-        counts["documents added by the corpus"] = len(positions) - positives
-    queries, documents = list(relevant), list(positions)
-    excluded = {query: positions[text] for query, text in enumerate(queries) if text in positions}
+        counts = {**counts, "documents added by the corpus": len(positions) - own}
+    queries = list(relevant)
+    excluded = {number: positions[query] for number, query in enumerate(queries) if query in positions}
     return RetrievalTask(
         queries=queries,
-        documents=documents,
+        documents=list(positions),
         relevant=list(relevant.values()),
         query_ids=[str(number) for number in range(len(queries))],
-        document_ids=[str(number) for number in range(len(documents))],
+        document_ids=[str(number) for number in range(len(positions))],
         counts={**counts, "queries that are documents, not ranked for themselves": len(excluded)},
         main="mrr@10",
         excluded=excluded,
