@@ -56,6 +56,21 @@ def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pyte
     assert len(seen.trained_texts) > 8
 
 
+@pytest.mark.long
+def test_the_last_step_is_kept(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the dev pairs choose nothing, and the model has not seen them."""
+    words = f"--model {start} --output {tmp_path} --loss mnrl --data microworld --evaluate-on microworld:dev"
+    words += " --batch-size 8 --precision fp32 --dropout 0 --warmup 0.5 --max-steps 2 --evaluate-every 1 --keep last"
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
+    PEERS.main()
+    history = json.loads((tmp_path / "run.json").read_text())["history"]
+    assert json.loads((tmp_path / "numbers.json").read_text())["validation"] == 100 * history[-1][1]
+    seen = read_seen(tmp_path / "model")
+    assert seen is not None
+    assert len(seen.trained_texts) > 8
+    assert len(seen.chosen_texts) == len(seen.chosen_pairs) == 0
+
+
 def test_tsdae_keeps_some_words() -> None:
     import random
 

@@ -5,8 +5,8 @@ A script step of nearfar study:
     script = { file = "../peers/losses.py", loss = "mnrl", data = "snli:dev+test", evaluate_on = "stsb:dev" }
 
 Each loss takes the rows of LOSSES. The trainer uses the sampler without duplicates, or for the triplet losses the one
-that groups texts by label. It keeps the step with the best Spearman on the dev pairs. The record of seen texts in the
-model folder has the rows and, because they choose the step, the dev pairs.
+that groups texts by label. It keeps the step with the best Spearman on the dev pairs, or with --keep last the last one.
+The record of seen texts in the model folder has the rows and, if they choose the step, the dev pairs.
 """
 
 import argparse
@@ -215,7 +215,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--epochs", type=float, default=1.0)
+    parser.add_argument("--warmup", type=float, default=0.0, help="share of the steps in which the learning rate rises")
     parser.add_argument("--evaluate-every", type=int, default=33)
+    parser.add_argument("--keep", choices=("best", "last"), default="best", help="the step whose weights are saved")
     parser.add_argument("--max-steps", type=int, default=-1)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
     return parser.parse_args()
@@ -240,14 +242,14 @@ def set_dropout(model: nn.Module, probability: float | None) -> None:
 def training_arguments(
     scratch: str, options: argparse.Namespace, sampler: BatchSamplers
 ) -> SentenceTransformerTrainingArguments:
-    """One linear schedule without warm-up, and the best step of several evaluations."""
+    """One linear schedule, and the best step of several evaluations or the last one."""
     return SentenceTransformerTrainingArguments(
         output_dir=scratch,
         num_train_epochs=options.epochs,
         max_steps=options.max_steps,
         per_device_train_batch_size=options.batch_size,
         learning_rate=options.learning_rate,
-        warmup_steps=0,
+        warmup_steps=options.warmup,
         lr_scheduler_type="linear",
         weight_decay=0.0,
         max_grad_norm=1.0,
@@ -260,7 +262,7 @@ def training_arguments(
         save_strategy="steps",
         save_steps=options.evaluate_every,
         save_total_limit=1,
-        load_best_model_at_end=True,
+        load_best_model_at_end=options.keep == "best",
         metric_for_best_model="eval_dev_spearman_cosine",
         report_to=[],
         disable_tqdm=True,
@@ -276,10 +278,12 @@ def write(
 ) -> None:
     """Write the model with its record of seen texts, run.json and numbers.json."""
     model.save_pretrained(str(options.output / "model"))
-    seen = SeenHashes(*(np.unique(hashes) for one in (rows, dev) for hashes in row_hashes(one)))
+    chosen_by = dev if options.keep == "best" else []
+    seen = SeenHashes(*(np.unique(hashes) for one in (rows, chosen_by) for hashes in row_hashes(one)))
     write_seen(options.output / "model", seen)
     run = {**provenance().to_dict(), "config": {**vars(options), "output": str(options.output)}, "history": history}
-    numbers = {"validation": 100 * max(score for _, score in history)}
+    scores = [score for _, score in history]
+    numbers = {"validation": 100 * (max(scores) if options.keep == "best" else scores[-1])}
     for name, values in {"run.json": run, "numbers.json": numbers}.items():
         (options.output / name).write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
 
