@@ -1,5 +1,6 @@
 """nli-order: both losses by plain loops, what is encoded, learning, directions, invalid rows, descriptions."""
 
+import itertools
 import math
 
 import pytest
@@ -74,6 +75,14 @@ def contrast_by_hand(vector, rows, *, temperature=0.05, similarity=cosine, margi
     return sum(losses) / len(losses)
 
 
+def with_unrelated(rows):
+    """The rows, and each premise with each hypothesis that it has no row with."""
+    paired = {row[:2] for row in rows}
+    texts = [list(dict.fromkeys(column)) for column in list(zip(*rows, strict=True))[:2]]
+    others = [NliRow(*pair, 3) for pair in itertools.product(*texts) if pair not in paired and pair[0] != pair[1]]
+    return [*rows, *others]
+
+
 def order_by_hand(vector, rows, *, temperature=0.05, margin=0.0, similarity=cosine, batch=False):
     """RankNet within each premise, or CoSENT over the batch."""
     terms = []
@@ -121,6 +130,36 @@ def test_the_sum_of_both_losses_by_hand(temperature, similarity, settings, pairs
     torch.testing.assert_close(loss.terms["order"], order)
     compare(loss, contrast + settings.get("order_weight", 1.0) * order, table)
     assert not any(term.requires_grad for term in loss.terms.values())
+
+
+@pytest.mark.parametrize(("temperature", "similarity"), [(0.5, "cosine"), (2.0, "dot")])
+@pytest.mark.parametrize("neutral", [True, False])
+def test_unrelated_hypotheses_rank_lowest(temperature, similarity, neutral):
+    """A premise with a hypothesis of another premise is a fourth label, below contradiction."""
+    settings = {"order_temperature": temperature, "similarity": similarity, "order_margin": 0.1, "neutral": neutral}
+    table, method, batch = build(order_pairs="batch", order_unrelated=True, **settings)
+    rows = with_unrelated(ROWS if neutral else [row for row in ROWS if row.label != NEUTRAL])
+    assert sum(row.label == 3 for row in rows) > 20
+    assert ("A dog runs.", "A dog runs.", 3) not in rows
+
+    def vector(text):
+        return table([text])[0]
+
+    measure = dot if similarity == "dot" else cosine
+    order = order_by_hand(vector, rows, temperature=temperature, margin=0.1, similarity=measure, batch=True)
+    loss = method.loss(batch)
+    torch.testing.assert_close(loss.terms["order"], order)
+    compare(loss, contrast_by_hand(vector, ROWS, similarity=measure) + order, table)
+    assert "contradiction above unrelated" in method.describe(batch)[-1 - (not neutral)]
+
+
+def test_a_batch_of_one_premise_has_no_unrelated_hypotheses():
+    orders = []
+    for unrelated in (False, True):
+        _, method, _ = build(order_pairs="batch", order_unrelated=unrelated)
+        (batch,) = [one for one in NliBatches([*ROWS[:4], ROWS[9]], 4).epoch(0) if len(one.rows) == 4]
+        orders.append(method.loss(batch).terms["order"])
+    assert orders[0] == orders[1] > 0
 
 
 @pytest.mark.parametrize("weight", [0.0, 1.0])
@@ -315,6 +354,8 @@ def test_invalid_settings_are_refused():
             build(**{name: -0.5})
     with pytest.raises(NearfarError, match="--order-pairs 'premise': must be within-premise or batch"):
         build(order_pairs="premise")
+    with pytest.raises(NearfarError, match="--order-unrelated and --order-pairs within-premise: hypotheses of other"):
+        build(order_unrelated=True)
     with pytest.raises(NearfarError, match="--directions 'up': must be query_to_doc, doc_to_query, both or all"):
         build(directions="up")
 

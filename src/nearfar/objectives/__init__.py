@@ -29,7 +29,7 @@ from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_
 from nearfar.objectives._ranking import angle_similarity, cosent, ranknet
 from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
-from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities
+from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities, similarities
 from nearfar.objectives._supcon import supcon
 
 __all__ = [
@@ -67,6 +67,7 @@ __all__ = [
     "row_blocks",
     "row_similarities",
     "self_guided",
+    "similarities",
     "supcon",
     "vector_distillation",
 ]

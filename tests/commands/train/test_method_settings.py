@@ -91,18 +91,21 @@ TESTED_SEPARATELY = {
     "vector_projection",
 }
 """Settings of other tests below."""
-NEEDED: dict[str, dict[str, Any]] = {
-    name: {"objective": "angle"}
-    for name in (
-        "temperature",
-        "angle_temperature",
-        "cosine_weight",
-        "in_batch_weight",
-        "angle_weight",
-        "in_batch_threshold",
-    )
+NEEDED: dict[str, dict[str, dict[str, Any]]] = {
+    "regression": {
+        name: {"objective": "angle"}
+        for name in (
+            "temperature",
+            "angle_temperature",
+            "cosine_weight",
+            "in_batch_weight",
+            "angle_weight",
+            "in_batch_threshold",
+        )
+    },
+    "nli-order": {"order_unrelated": {"order_pairs": "batch"}},
 }
-"""Setting of regression -> what it needs to have an effect."""
+"""Method -> setting -> what it needs to have an effect."""
 SHARED = {field.name for field in fields(TrainConfig)}
 
 
@@ -171,7 +174,7 @@ def test_every_setting_of_a_method_is_tested(method: str) -> None:
 @pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])
 def test_a_setting_changes_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
     start = {"data": (str(folder / "entailed.tsv"),)} if name in CAPS else {}
-    start |= NEEDED.get(name, {}) if method == "regression" else {}
+    start |= NEEDED.get(method, {}).get(name, {})
     key = f"{method} {start}"
     if key not in defaults:
         defaults[key] = losses(prepare(config(method, folder, **start)))

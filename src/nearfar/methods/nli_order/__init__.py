@@ -6,6 +6,7 @@ from typing import Literal
 from nearfar.config.bounds import Count, File, Temperature, Weight
 from nearfar.methods.settings import DirectionSettings, NliColumns
 from nearfar.methods.simcse import InfoNceSettings
+from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,5 +30,16 @@ class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
     """Divides the similarities in the order loss."""
     order_margin: Weight = 0.0
     """Similarity by which a higher label has to exceed a lower one in the order loss."""
+    order_unrelated: bool = False
+    """With ORDER_PAIRS batch: rank the hypotheses of other premises below contradicted ones."""
     neutral: bool = True
     """Rank neutral hypotheses between entailed and contradicted ones; without, they are not used."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if self.order_unrelated and self.order_pairs != "batch":
+            raise NearfarError(
+                f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
+                "--order-pairs batch only."
+            )

@@ -9,7 +9,8 @@ A batch is premises with all their rows. Two losses are added:
 - Order, with weight ``order_weight``: of two hypotheses with different labels, the one with the higher label
   (entailment above neutral above contradiction) shall be more similar to its premise. ``within-premise`` is the mean of
   :func:`nearfar.objectives.ranknet` over the comparisons of hypotheses of the same premise, ``batch`` is
-  :func:`nearfar.objectives.cosent` over all pairs of the batch.
+  :func:`nearfar.objectives.cosent` over all pairs of the batch. With ``order_unrelated`` these are also the pairs of a
+  premise with a hypothesis of another premise, which rank below contradiction.
 
 Both use the same vectors: each distinct text is encoded once. Hypotheses that neither loss uses are not encoded.
 """
@@ -18,7 +19,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from nearfar.data.batching import NliBatch, NliBatches
@@ -37,6 +38,7 @@ from nearfar.objectives import (
     not_known_positive_row_mask,
     ranknet,
     row_similarities,
+    similarities,
 )
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NearfarError
 
@@ -94,7 +96,7 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: NliBatches, roles
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
             return Loss(contrast, terms)
-        order = _order(config, queries[pairs.premises], documents[pairs.hypotheses], pairs)
+        order = _order(config, queries, documents, pairs)
         return Loss(contrast + config.order_weight * order, {**terms, "order": order.detach()})
 
     def describe(batch: NliBatch) -> list[str]:
@@ -179,16 +181,32 @@ def _contrast(
 
 def _order(
     config: NliOrderConfig,
-    premises: Float[Tensor, "pairs dim"],
-    hypotheses: Float[Tensor, "pairs dim"],
+    queries: Float[Tensor, "texts dim"],
+    documents: Float[Tensor, "texts dim"],
     pairs: Pairs,
 ) -> Float[Tensor, ""]:
     """How far the similarities of the pairs are from the order of their labels; 0 if there is nothing to compare."""
-    scores, ranks = row_similarities(premises, hypotheses, config.similarity), -pairs.labels
-    if config.order_pairs == "batch":
-        return cosent(scores, ranks, temperature=config.order_temperature, margin=config.order_margin)
-    losses = ranknet(scores, ranks, pairs.premises, temperature=config.order_temperature, margin=config.order_margin)
-    return losses.sum() / max(len(losses), 1)
+    scores = row_similarities(queries[pairs.premises], documents[pairs.hypotheses], config.similarity)
+    ranks, settings = -pairs.labels, {"temperature": config.order_temperature, "margin": config.order_margin}
+    if config.order_pairs == "within-premise":
+        losses = ranknet(scores, ranks, pairs.premises, **settings)
+        return losses.sum() / max(len(losses), 1)
+    if config.order_unrelated:
+        premises, hypotheses = pairs.premises.unique(), pairs.hypotheses.unique()
+        unrelated = _unrelated(premises, hypotheses, pairs)
+        others = similarities(queries[premises], documents[hypotheses], config.similarity)[unrelated]
+        scores = torch.cat([scores, others])
+        ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
+    return cosent(scores, ranks, **settings)
+
+
+def _unrelated(
+    premises: Int[Tensor, " anchors"], hypotheses: Int[Tensor, " candidates"], pairs: Pairs
+) -> Bool[Tensor, "anchors candidates"]:
+    """Where a premise and a hypothesis are different texts and no pair of the batch, whatever its label."""
+    unrelated = premises[:, None] != hypotheses
+    unrelated[torch.searchsorted(premises, pairs.premises), torch.searchsorted(hypotheses, pairs.hypotheses)] = False
+    return unrelated
 
 
 def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -> list[str]:
@@ -220,7 +238,8 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
         )
     if config.order_weight:
         which = "of the same premise" if config.order_pairs == "within-premise" else "of all premises"
-        labels = " above ".join(LABEL_NAMES if ranks_neutral else (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION]))
+        names = LABEL_NAMES if ranks_neutral else (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION])
+        labels = " above ".join((*names, "unrelated") if config.order_unrelated else names)
         lines.append(f"and {config.order_weight:g} times the order {labels}, compared among hypotheses {which}")
     if not ranks_neutral:
         lines.append("neutral hypotheses are not used")
