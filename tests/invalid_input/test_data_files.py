@@ -396,6 +396,7 @@ def test_damaged_folders_of_datasets_raise(case: str, saved: Path, workspace: Pa
         ("", "must not be empty"),
         (" ", "must not be empty"),
         ("none", "none: neither a file nor a named data set"),
+        ("snli,mnli", "neither a file nor a named data set. Separate names by spaces: snli mnli. Named data sets:"),
         ("nil.tsv", "Did you mean 'nli.tsv'?"),
         ("nowhere/nli.tsv", "the folder nowhere does not exist"),
         ("snli", "NEARFAR_DATA is not set"),

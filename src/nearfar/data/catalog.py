@@ -194,6 +194,9 @@ def _check_hub_name(name: str) -> None:
     if path.name == name and not known:
         close = get_close_matches(name, [other for other in (*CATALOG, *MIXTURES) if other != name], n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
+        several = name.split(",")
+        if len(several) > 1 and all(one.strip() in CATALOG for one in several):
+            hint = f" Separate names by spaces: {' '.join(one.strip() for one in several)}."
         raise NearfarError(
             f"{name}: neither a file nor a named data set.{hint} Named data sets: {', '.join([*CATALOG, *MIXTURES])} "
             "and microworld; a hub data set is owner/name."
