@@ -185,7 +185,7 @@ def test_a_corpus_without_texts_and_settings_of_the_other_kind(beir, tmp_path):
     empty = write(tmp_path / "empty.txt", "\n")
     assert error_of(load_retrieval, file, corpus=empty) == f"{empty}: no documents."
     assert "--exclude-same-id is for data in BEIR's layout" in error_of(load_retrieval, file, exclude_same_id=True)
-    assert "adds documents to pairs only" in error_of(load_retrieval, beir(), corpus=file)
+    assert "adds documents to pairs and NLI rows only" in error_of(load_retrieval, beir(), corpus=file)
 
 
 def test_a_named_set_of_pairs():

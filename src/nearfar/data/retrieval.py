@@ -65,7 +65,7 @@ def load_retrieval(
         columns = anchor_column, positive_column
         return _load_nli_rows(spec, corpus) if _has_nli_rows(spec, columns) else _load_pairs(spec, columns, corpus)
     if corpus is not None:
-        raise NearfarError(f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs only.")
+        raise NearfarError(f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs and NLI rows only.")
     return layout.task(exclude_same_id=exclude_same_id)
 
 
