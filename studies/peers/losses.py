@@ -136,7 +136,9 @@ def softmax(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
 
 def tsdae(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
     """DenoisingAutoEncoderLoss; the decoder starts from the encoder and shares its weights."""
-    return losses.DenoisingAutoEncoderLoss(model, decoder_name_or_path=options.model, tie_encoder_decoder=True)
+    return losses.DenoisingAutoEncoderLoss(
+        model, decoder_name_or_path=str(locate(options.model)), tie_encoder_decoder=True
+    )
 
 
 ALL_DIRECTIONS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
@@ -225,6 +227,7 @@ def parse() -> argparse.Namespace:
 
 def open_model(name: str, pooling: str) -> SentenceTransformer:
     """A transformers model with a pooling, or a sentence-transformers model with its own."""
+    name = str(locate(name))
     if pooling == "own":
         return SentenceTransformer(name, device="cpu", model_kwargs={"dtype": "float32"})
     transformer = modules.Transformer(name, model_kwargs={"dtype": "float32"})
