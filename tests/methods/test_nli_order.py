@@ -374,6 +374,8 @@ def test_rows_without_comparisons_are_refused():
     with pytest.raises(NearfarError, match=r"the rows have hypotheses of a single label, so --order-weight 0\.1 has"):
         build(entailed, order_pairs="batch", order_weight=0.1)
     build(entailed, order_weight=0.0)
+    _, method, batch = build(entailed, order_pairs="batch", order_unrelated=True)  # entailment above unrelated
+    assert method.loss(batch).terms["order"] > 0
     apart = [ROWS[0], ROWS[5]]  # an entailment of one premise, a contradiction of another
     with pytest.raises(NearfarError, match="no premise has hypotheses of two labels"):
         build(apart)

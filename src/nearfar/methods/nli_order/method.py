@@ -261,6 +261,8 @@ def _require_anchors(batches: NliBatches) -> None:
 
 def _require_comparisons(config: NliOrderConfig, batches: NliBatches) -> None:
     """Refuse rows in which the order loss compares nothing."""
+    if config.order_unrelated:
+        return  # there are several premises, so every row is above the pairs of different premises
     everything = range(len(batches.rows))
     groups = [everything] if config.order_pairs == "batch" else batches.premises
     for group in groups:
