@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from safetensors.torch import load_file
 from nearfar import NearfarError
 from nearfar.commands.train.command import load_train_result, train
 from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.commands.train.settings import resolve_config
 from nearfar.config import InfoNceConfig, RunConfig, SclConfig, TrainConfig, build, load_toml
 from nearfar.runs.execute import Job
@@ -214,3 +216,14 @@ def test_the_batch_size_of_a_job_equals_that_of_its_batches(folder: Path) -> Non
         ("facts", "evaluate", "metric", "evaluated_on", "settings", "save", "run_info")
     )
     assert Job(mixture=run.mixture, encoder=run.encoder, total_steps=1, **empty).batch_size == rows
+
+
+def test_the_second_objective_has_the_dropout_of_the_run(tmp_path: Path) -> None:
+    second = tmp_path / "second.toml"
+    second.write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n')
+    config = InfoNceConfig(output="x", second=str(second), dropout=0.2)
+    found = second_objective_config(config)
+    assert found is not None
+    assert found.dropout == 0.2
+    with pytest.raises(NearfarError, match="--dropout 0: simcse-unsup needs dropout"):
+        second_objective_config(replace(config, dropout=0.0))

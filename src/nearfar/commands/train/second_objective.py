@@ -29,7 +29,7 @@ def second_objective_config(config: TrainConfig) -> TrainConfig | None:
     for key in values:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
-    names = ("output", "seed", "lora_rank", "matryoshka", "matryoshka_weights", "batch_size", "limit")
+    names = ("output", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "batch_size", "limit")
     shared = {name: getattr(config, name) for name in names}
     return build(kind, {**shared, **values}, source=config.second)
 
