@@ -11,6 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
+from nearfar.training.joining import FRESH_STORE
+
 TIMEOUT = 1800  # seconds, only to end a test that hangs
 AGENTS: list["subprocess.Popen[bytes]"] = []
 """Those that a test has started."""
@@ -83,7 +85,7 @@ class Cluster:
                     cwd=node.folder,
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**os.environ, "OMP_NUM_THREADS": "1"},
+                    env={**os.environ, "OMP_NUM_THREADS": "1", FRESH_STORE: "1"},
                 )
             self.agents.append(agent)
             AGENTS.append(agent)

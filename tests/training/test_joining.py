@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from nearfar.training import joining
-from nearfar.training.joining import interface_to_first_process, join_process_group
+from nearfar.training.joining import interface_to_first_process, join_process_group, require_fresh_store
 from nearfar.types import NearfarError
 
 
@@ -56,6 +56,22 @@ def test_on_one_machine_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_own_address_is_found_without_sending() -> None:
     assert joining._own_address_towards("127.0.0.1") == "127.0.0.1"
     assert joining._own_address_towards("no such host") is None
+
+
+@pytest.mark.usefixtures("several_machines")
+def test_restarts_need_a_fresh_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    monkeypatch.setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
+    with pytest.raises(NearfarError, match=r"--max-restarts: .* TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1 .* c10d"):
+        join_process_group(cpu=True, timeout=timedelta(seconds=1))
+    for name, value in [
+        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+        ("TORCHELASTIC_MAX_RESTARTS", "0"),
+        ("WORLD_SIZE", "1"),
+    ]:
+        with monkeypatch.context() as changed:
+            changed.setenv(name, value)
+            require_fresh_store()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo")

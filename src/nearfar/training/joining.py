@@ -2,6 +2,10 @@
 
 By default gloo listens on the address that the machine's own name has. On many machines this is a loopback address,
 which other machines cannot reach. So with several machines, the interface is the one that leads to the first process.
+
+torchrun may restart the processes (``--max-restarts``). By default, they find each other through a store of torchrun
+that still has the addresses of the processes before, and may wait for these until the timeout. So a store that does not
+survive a restart is required.
 """
 
 import os
@@ -16,6 +20,8 @@ from nearfar.training.processes import is_connection_error
 from nearfar.types import NearfarError
 
 INTERFACE = "GLOO_SOCKET_IFNAME"
+FRESH_STORE = "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
+"""The environment variable of torchrun by which processes that it restarts get a new store."""
 ANYWHERE = "192.0.2.1"
 """An address that no machine has (RFC 5737). Nothing is sent to it."""
 
@@ -28,10 +34,11 @@ def join_process_group(*, cpu: bool, timeout: timedelta) -> torch.device:
         timeout: how long a process waits for the others.
 
     Raises:
-        NearfarError: the other processes cannot be reached.
+        NearfarError: the other processes cannot be reached, or could not be reached after a restart.
     """
     from accelerate import PartialState
 
+    require_fresh_store()
     interface = None if INTERFACE in os.environ else interface_to_first_process()
     if interface is not None:
         os.environ[INTERFACE] = interface
@@ -47,6 +54,22 @@ def join_process_group(*, cpu: bool, timeout: timedelta) -> torch.device:
             "interface to use, as in eth0."
         ) from error
     return device
+
+
+def require_fresh_store() -> None:
+    """Check that processes that torchrun restarts do not find the addresses of the processes before.
+
+    Raises:
+        NearfarError: torchrun may restart several processes, and they would share a store with those before.
+    """
+    several = os.environ.get("WORLD_SIZE", "1") != "1"
+    restarts = os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") != "0"
+    if several and restarts and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
+        raise NearfarError(
+            f"torchrun --max-restarts: start torchrun with the environment variable {FRESH_STORE}=1 and with "
+            "--rdzv-backend c10d. Otherwise processes that it restarts may look for those that have ended, and wait "
+            "until the timeout."
+        )
 
 
 def interface_to_first_process() -> str | None:
