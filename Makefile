@@ -33,7 +33,7 @@ format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 
 # In full, by name: make bench NAME=training (compiled_kernels, encoding, encode_file, evaluation, export, finetune, help,
-# jobs, losses, mining, scaling, search, shards, side_by_side).
+# jobs, losses, mining, recipe, scaling, search, shards, side_by_side).
 bench: .venv/.done  ## speed on this machine against sentence-transformers, in ten minutes; writes nothing without NAME
 ifdef NAME
 	$(BIN)/python benchmarks/$(NAME).py run
