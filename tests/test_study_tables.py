@@ -23,6 +23,7 @@ CELLS = {
     "published-scores": 1,
     "recipes-nli": 1 + 2 * 5 + 2,
     "recipes-nli-choice": 2 + 2 * 3 + 5,
+    "recipes-nli-minilm": 1 + 2 * 5,
     "recipes-nli-minilm-choice": 3 * 3 + 3,
     "recipes-pairs-choice": 2 * 3 + 6,
     "recipes-sentences-choice": 9 * 3 * 2,
