@@ -28,7 +28,7 @@ Without a method, the columns of FILE choose it:
 
   anchor, positive             pairs             info-nce
   anchor, positive, negative   triplets          info-nce
-  premise, hypothesis, label   NLI rows          scl
+  premise, hypothesis, label   NLI rows          scl; nli-order if --model is a plain transformers model
   text, label                  labelled texts    supcon-text
   sentence1, sentence2, score  scored pairs      regression
   lines of text, one column    sentences         sg-opt1
@@ -115,7 +115,8 @@ def _choose(flags: list[str]) -> "Choice":
 
     columns = {name: values[0] for name in COLUMN_SETTINGS if (values := _values(flags, flag(name)))}
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
-    return choose_method(data, columns)
+    model = _values(flags, "--model") or [TrainConfig.model]
+    return choose_method(data, columns, model=model[0])
 
 
 def _parse_rows(flags: list[str], choice: "Choice") -> _TrainArgs:

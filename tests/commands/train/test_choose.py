@@ -8,6 +8,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
+from nearfar.config import NliOrderConfig
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 
@@ -52,6 +53,29 @@ def test_columns_choose_the_method(columns: str, method: str, values: dict[str, 
 )
 def test_named_sets_choose_it_without_being_read(name: str, method: str) -> None:
     assert choose_method([name]).method == method
+
+
+@pytest.mark.parametrize(("width", "rate"), [(32, 2e-4), (384, 2e-4), (768, 2e-5), (None, 2e-5)])
+def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float, tmp_path: Path) -> None:
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-nli.md."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({} if width is None else {"hidden_size": width}))
+    file = table(tmp_path / "nli.tsv", "premise", "text", "label")
+    settings = {"data": file, "hypothesis_column": "text", "output": "x", "model": start, "order_weight": 0.3}
+    config = resolve_config(None, settings)
+    assert isinstance(config, NliOrderConfig)
+    assert (config.order_pairs, config.dropout, config.pooling) == ("batch", 0, "cls")
+    assert (config.order_weight, config.hypothesis_column, config.learning_rate) == (0.3, "text", rate)
+    choice = choose_method([file], {"hypothesis_column": "text"}, model=str(start))
+    assert "training by nli-order" in choice.explain()
+    assert "docs/tables/recipes-nli.md" in choice.explain()
+    (start / "modules.json").write_text("[]")
+    assert choose_method([file], {"hypothesis_column": "text"}, model=str(start)).method == "scl"
+    with pytest.raises(NearfarError, match="no such model folder"):
+        choose_method([file], {"hypothesis_column": "text"}, model=str(tmp_path / "none"))
+    pairs = table(tmp_path / "pairs.tsv", "anchor", "positive")
+    assert choose_method([pairs], model=str(tmp_path / "none")).method == "info-nce"  # the start does not matter
 
 
 def test_other_formats(tmp_path: Path) -> None:

@@ -1,10 +1,11 @@
-"""Which method trains on rows: the recommended one for what their columns say they are."""
+"""Which method trains on rows: the recommended one for what their columns say they are, and for NLI rows the start."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nearfar.config.training import TrainConfig
 from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
@@ -49,9 +50,19 @@ NLI = RowKind(
     ("premise", "hypothesis", "label"),
     ("premise_column", "hypothesis_column", "label_column"),
     "scl",
-    "with --hard-negatives contradiction, the best setting in docs/tables/fast-settings.md",
+    "with --hard-negatives contradiction, the best in docs/tables/recipes-nli-minilm-choice.md for a start that was "
+    "trained on similarity",
     {"hard_negatives": "contradiction"},
 )
+NLI_FROM_RAW = NLI._replace(
+    method="nli-order",
+    why="with the settings of docs/tables/recipes-nli.md, the best for a start that was not yet trained on similarity",
+    values={"order_pairs": "batch", "order_weight": 0.1, "dropout": 0.0, "pooling": "cls"},
+)
+"""NLI rows, and a start that is a plain transformers model, such as a masked language model."""
+RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
+"""The learning rate of docs/tables/recipes-nli.md, and the hidden size it was found for. Wider encoders, for which it
+is not measured, train with the method's default."""
 LABELLED = RowKind(
     "labelled texts",
     ("text", "label"),
@@ -104,16 +115,20 @@ class Choice:
         )
 
 
-def choose_method(specs: Sequence[str], settings: Mapping[str, Any] | None = None) -> Choice:
+def choose_method(
+    specs: Sequence[str], settings: Mapping[str, Any] | None = None, *, model: str = TrainConfig.model
+) -> Choice:
     """The recommended method for the rows of ``specs``, by their columns.
 
     Args:
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are.
+        model: the encoder that training starts from. For NLI rows, the method depends on whether it is a
+            sentence-transformers folder or a plain transformers model.
 
     Raises:
-        NearfarError: no data, data that cannot be opened, columns that say nothing or several things, or data of
-            several kinds.
+        NearfarError: no data, data that cannot be opened, columns that say nothing or several things, data of several
+            kinds, or a model that cannot be found.
     """
     if not specs:
         raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
@@ -125,7 +140,25 @@ def choose_method(specs: Sequence[str], settings: Mapping[str, Any] | None = Non
                 f"--data: {specs[0]} has {_describe(choices[0])}, but {spec} has {_describe(choice)}. Files that are "
                 "trained on together must be of one kind; name the method for another reading."
             )
-    return choices[0]
+    choice = choices[0]
+    return _choose_by_start(choice, model) if choice.kind is NLI and model != TrainConfig.model else choice
+
+
+def _choose_by_start(choice: Choice, model: str) -> Choice:
+    """The choice for NLI rows: another one if the model is a plain transformers model."""
+    from nearfar.encoder.folder_checks import read_object
+    from nearfar.encoder.weights import locate
+
+    folder = locate(model)
+    if (folder / "modules.json").exists():
+        return choice
+    columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
+    values = {**NLI_FROM_RAW.values, **columns}
+    file = folder / "config.json"
+    width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
+    if isinstance(width, int) and width <= RECIPE_WIDTH:
+        values["learning_rate"] = RECIPE_LEARNING_RATE
+    return replace(choice, kind=NLI_FROM_RAW, values=values)
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:

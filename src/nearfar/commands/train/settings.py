@@ -30,7 +30,7 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
         return replace(method, **check_values(type(method), given, source=SOURCE)) if given else method
     if method is None:
         data = check_values(TrainConfig, _sequences(TrainConfig, {"data": settings.get("data", ())}), source=SOURCE)
-        choice = choose_method(data["data"], settings)
+        choice = choose_method(data["data"], settings, model=os.fspath(settings.get("model", TrainConfig.model)))
         kind = METHODS[choice.method]
         return build(kind, {**choice.values, **_sequences(kind, settings)}, source=SOURCE)
     name = os.fspath(method)
