@@ -27,7 +27,7 @@ def table(file: Path, *columns: str) -> str:
         ("query document", "info-nce", {"anchor_column": "query", "positive_column": "document"}),
         ("query positive", "info-nce", {"anchor_column": "query", "positive_column": "positive"}),
         ("sent0 sent1 hard_neg", "info-nce", {"anchor_column": "sent0", "negative_column": "hard_neg"}),
-        ("premise hypothesis label", "scl", {"hard_negatives": "contradiction"}),
+        ("premise hypothesis label", "scl", {"hard_negatives": "contradiction", "pooling": "own"}),
         ("label text fine_label", "supcon-text", {}),
         ("score sentence1 sentence2 label", "regression", {}),
         ("caption", "sg-opt1", {"text_column": "caption"}),

@@ -31,7 +31,7 @@ SETTINGS: dict[str, Any] = {"batch_size": 10, "max_steps": 4, "evaluate_every": 
 KINDS = {
     "pairs.tsv": ("info-nce", "mrr@10"),
     "triplets.tsv": ("info-nce", "mrr@10"),
-    "nli.tsv": ("scl", "mrr@10"),
+    "nli.tsv": ("nli-order", "mrr@10"),
     "labelled.tsv": ("supcon-text", "accuracy"),
     "scored.tsv": ("regression", "spearman"),
 }
@@ -95,6 +95,16 @@ def test_each_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
     read = load_held_out(run)
     trained_on = {text for row in read.training for text in row[:1]}
     assert not trained_on & set(read.texts)
+
+
+def test_scl_on_the_same_rows(folder: Path, tmp_path: Path) -> None:
+    """The recommended method for NLI rows from a start that was trained on similarity."""
+    first = nearfar.train(data=folder / "nli.tsv", model=folder / "tiny", output=tmp_path / "first", **SETTINGS)
+    second = nearfar.train(data=folder / "nli.tsv", model=first.model, output=tmp_path / "second", **SETTINGS)
+    assert 'method = "scl"' in (tmp_path / "second" / "config.toml").read_text()
+    assert (second.metric, second.dev) == (first.metric, first.dev) == ("mrr@10", "the held-out dev rows")
+    assert second.comparison is not None
+    assert second.start_score == pytest.approx(first.best_score)  # the same held-out rows
 
 
 def score_of(result: EvaluationResult) -> float:

@@ -52,7 +52,7 @@ NLI = RowKind(
     "scl",
     "with --hard-negatives contradiction, the best in docs/tables/recipes-nli-minilm-choice.md for a start that was "
     "trained on similarity",
-    {"hard_negatives": "contradiction"},
+    {"hard_negatives": "contradiction", "pooling": "own"},
 )
 NLI_FROM_RAW = NLI._replace(
     method="nli-order",
