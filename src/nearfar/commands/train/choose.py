@@ -50,8 +50,8 @@ NLI = RowKind(
     ("premise", "hypothesis", "label"),
     ("premise_column", "hypothesis_column", "label_column"),
     "scl",
-    "with --hard-negatives contradiction, the best in docs/tables/recipes-nli-minilm-choice.md for a start that was "
-    "trained on similarity",
+    "with --hard-negatives contradiction, the best in docs/tables/recipes-nli-minilm.md for a start that was trained "
+    "on similarity",
     {"hard_negatives": "contradiction", "pooling": "own"},
 )
 NLI_FROM_RAW = NLI._replace(
