@@ -8,7 +8,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import NliOrderConfig
+from nearfar.config import InfoNceConfig, NliOrderConfig
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 
@@ -74,8 +74,32 @@ def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float,
     assert choose_method([file], {"hypothesis_column": "text"}, model=str(start)).method == "scl"
     with pytest.raises(NearfarError, match="no such model folder"):
         choose_method([file], {"hypothesis_column": "text"}, model=str(tmp_path / "none"))
-    pairs = table(tmp_path / "pairs.tsv", "anchor", "positive")
-    assert choose_method([pairs], model=str(tmp_path / "none")).method == "info-nce"  # the start does not matter
+
+
+@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
+def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-pairs.md."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    file = table(tmp_path / "pairs.tsv", "query", "document")
+    config = resolve_config(None, {"data": file, "output": "x", "model": start, "temperature": 0.1})
+    assert isinstance(config, InfoNceConfig)
+    assert (config.directions, config.distinct_texts, config.pooling) == ("both", True, "cls")
+    assert (config.anchor_column, config.positive_column) == ("query", "document")
+    assert (config.learning_rate, config.temperature, config.dropout) == (rate, 0.1, None)
+    assert "docs/tables/recipes-pairs.md" in choose_method([file], model=str(start)).explain()
+    assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
+    (start / "modules.json").write_text("[]")
+    assert "directions" not in choose_method([file], model=str(start)).values
+
+
+def test_the_start_does_not_matter_for_other_rows(tmp_path: Path) -> None:
+    missing = str(tmp_path / "none")
+    triplets = table(tmp_path / "triplets.tsv", "anchor", "positive", "negative")
+    assert choose_method([triplets], model=missing) == choose_method([triplets])
+    scored = table(tmp_path / "scored.tsv", "sentence1", "sentence2", "score")
+    assert choose_method([scored], model=missing).method == "regression"
 
 
 def test_other_formats(tmp_path: Path) -> None:

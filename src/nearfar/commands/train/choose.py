@@ -1,4 +1,4 @@
-"""Which method trains on rows: the recommended one for what their columns say they are, and for NLI rows the start."""
+"""Which method trains on rows: the recommended one for what their columns say they are, and for what it starts from."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +45,12 @@ PAIRS = RowKind(
     "info-nce",
     "the other rows of a batch are negatives",
 )
+PAIRS_FROM_RAW = PAIRS._replace(
+    why="the other rows of a batch are negatives; with the settings of docs/tables/recipes-pairs.md, for a start that "
+    "was not yet trained on similarity",
+    values={"distinct_texts": True, "directions": "both", "pooling": "cls"},
+)
+"""Pairs, and a start that is a plain transformers model, such as a masked language model."""
 NLI = RowKind(
     "NLI rows",
     ("premise", "hypothesis", "label"),
@@ -59,10 +65,11 @@ NLI_FROM_RAW = NLI._replace(
     why="with the settings of docs/tables/recipes-nli.md, the best for a start that was not yet trained on similarity",
     values={"order_pairs": "batch", "order_weight": 0.1, "dropout": 0.0, "pooling": "cls"},
 )
-"""NLI rows, and a start that is a plain transformers model, such as a masked language model."""
+"""NLI rows, and such a start."""
+FROM_RAW = {PAIRS.name: PAIRS_FROM_RAW, NLI.name: NLI_FROM_RAW}
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
-"""The learning rate of docs/tables/recipes-nli.md, and the hidden size it was found for. Wider encoders, for which it
-is not measured, train with the method's default."""
+"""The learning rate of docs/tables/recipes-pairs.md and recipes-nli.md, and the hidden size it was found for. Wider
+encoders, for which it is not measured, train with the method's default."""
 LABELLED = RowKind(
     "labelled texts",
     ("text", "label"),
@@ -107,7 +114,7 @@ class Choice:
 
     def explain(self) -> str:
         """Which rows were found, which method was chosen, why, and how to choose another one."""
-        rows = "triplets" if len(self.columns) == 3 and self.kind is PAIRS else self.kind.name
+        rows = "triplets" if "negative_column" in self.values else self.kind.name
         columns = f" (columns {', '.join(self.columns)})" if self.columns else ""
         return (
             f"{rows}{columns}: training by {self.method}, the recommended method ({self.kind.why}). "
@@ -123,8 +130,8 @@ def choose_method(
     Args:
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are.
-        model: the encoder that training starts from. For NLI rows, the method depends on whether it is a
-            sentence-transformers folder or a plain transformers model.
+        model: the encoder that training starts from. For NLI rows and pairs without negatives, the choice depends on
+            whether it is a sentence-transformers folder or a plain transformers model.
 
     Raises:
         NearfarError: no data, data that cannot be opened, columns that say nothing or several things, data of several
@@ -141,11 +148,12 @@ def choose_method(
                 "trained on together must be of one kind; name the method for another reading."
             )
     choice = choices[0]
-    return _choose_by_start(choice, model) if choice.kind is NLI and model != TrainConfig.model else choice
+    has_recipe = choice.kind.name in FROM_RAW and "negative_column" not in choice.values
+    return _choose_by_start(choice, model) if has_recipe and model != TrainConfig.model else choice
 
 
 def _choose_by_start(choice: Choice, model: str) -> Choice:
-    """The choice for NLI rows: another one if the model is a plain transformers model."""
+    """The choice, with the recipe of its rows if the model is a plain transformers model."""
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
@@ -153,12 +161,13 @@ def _choose_by_start(choice: Choice, model: str) -> Choice:
     if (folder / "modules.json").exists():
         return choice
     columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
-    values = {**NLI_FROM_RAW.values, **columns}
+    kind = FROM_RAW[choice.kind.name]
+    values = {**kind.values, **columns}
     file = folder / "config.json"
     width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
     if isinstance(width, int) and width <= RECIPE_WIDTH:
         values["learning_rate"] = RECIPE_LEARNING_RATE
-    return replace(choice, kind=NLI_FROM_RAW, values=values)
+    return replace(choice, kind=kind, values=values)
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
