@@ -26,7 +26,7 @@ CELLS = {
     "recipes-nli-minilm": 1 + 2 * 5,
     "recipes-nli-minilm-choice": 3 * 3 + 3,
     "recipes-nli-peers-choice": 5 + 3 + 2,
-    "recipes-pairs": 1 + 2 * 3,
+    "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-sentences-choice": 5 * 3 + 5,
     "recipes-scored-choice": 6 * 3 + 3,
