@@ -33,6 +33,7 @@ _MINE = "--model nowhere --output t.tsv --data nli.tsv --anchor-column premise -
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "scl": ("nli", f"train scl {_TRAIN}"),
     "nli-order": ("nli", f"train nli-order {_TRAIN}"),
+    "nli, no method": ("nli", f"train {_TRAIN}"),
     "pairs, no method": ("pairs", f"train {_TRAIN}"),
     "labelled, no method": ("labelled", f"train {_TRAIN}"),
     "info-nce": ("pairs", f"train info-nce {_TRAIN}"),

@@ -72,8 +72,6 @@ def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float,
     assert "docs/tables/recipes-nli.md" in choice.explain()
     (start / "modules.json").write_text("[]")
     assert choose_method([file], {"hypothesis_column": "text"}, model=str(start)).method == "scl"
-    with pytest.raises(NearfarError, match="no such model folder"):
-        choose_method([file], {"hypothesis_column": "text"}, model=str(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
@@ -92,6 +90,14 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
     assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
     (start / "modules.json").write_text("[]")
     assert "directions" not in choose_method([file], model=str(start)).values
+
+
+def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:
+    """The rows are read first, so their errors come before that of the model."""
+    missing = str(tmp_path / "none")
+    for columns in (("premise", "hypothesis", "label"), ("anchor", "positive")):
+        file = table(tmp_path / f"{columns[0]}.tsv", *columns)
+        assert choose_method([file], model=missing) == choose_method([file])
 
 
 def test_the_start_does_not_matter_for_other_rows(tmp_path: Path) -> None:

@@ -131,11 +131,12 @@ def choose_method(
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are.
         model: the encoder that training starts from. For NLI rows and pairs without negatives, the choice depends on
-            whether it is a sentence-transformers folder or a plain transformers model.
+            whether it is a sentence-transformers folder or a plain transformers model. One that cannot be found
+            changes nothing: training says so, after it has read the rows.
 
     Raises:
-        NearfarError: no data, data that cannot be opened, columns that say nothing or several things, data of several
-            kinds, or a model that cannot be found.
+        NearfarError: no data, data that cannot be opened, columns that say nothing or several things, or data of
+            several kinds.
     """
     if not specs:
         raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
@@ -157,7 +158,10 @@ def _choose_by_start(choice: Choice, model: str) -> Choice:
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
-    folder = locate(model)
+    try:
+        folder = locate(model)
+    except NearfarError:
+        return choice
     if (folder / "modules.json").exists():
         return choice
     columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
