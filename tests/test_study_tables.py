@@ -28,7 +28,7 @@ CELLS = {
     "recipes-nli-peers-choice": 5 + 3 + 2,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
-    "recipes-sentences-choice": 5 * 3 + 5,
+    "recipes-sentences-choice": 5 * 3 + 14,
     "recipes-scored-choice": 6 * 3 + 3,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
