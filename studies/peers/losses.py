@@ -135,10 +135,13 @@ def softmax(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
 
 
 def tsdae(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
-    """DenoisingAutoEncoderLoss; the decoder starts from the encoder and shares its weights."""
+    """DenoisingAutoEncoderLoss; the decoder starts from the encoder and shares its weights.
+
+    What the decoder does not share has the type of the file, which may be half precision; training needs float32.
+    """
     return losses.DenoisingAutoEncoderLoss(
         model, decoder_name_or_path=str(locate(options.model)), tie_encoder_decoder=True
-    )
+    ).float()
 
 
 ALL_DIRECTIONS = ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")
