@@ -103,8 +103,9 @@ def _entry(config: TrainConfig) -> MethodEntry:
 
 
 def has_default_batch_size(config: TrainConfig) -> bool:
-    """Whether the batch size is the method's default, which shrinks to the number of rows."""
-    return any(field.name == "batch_size" and field.default == config.batch_size for field in fields(config))
+    """Whether the batch size is a default, the method's or that of the recommended settings: it may shrink."""
+    defaults = {field.default for field in fields(config) if field.name == "batch_size"}
+    return config.batch_size in {*defaults, TrainConfig.batch_size}
 
 
 def _fit_batch_size(config: TrainConfig, rows: Rows, context: BuildContext, *, min_rows: int) -> tuple[int, list[str]]:

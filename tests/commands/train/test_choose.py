@@ -1,6 +1,7 @@
 """The columns of rows choose the method."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import InfoNceConfig, NliOrderConfig
+from nearfar.config import InfoNceConfig, NliOrderConfig, SgOpt1Config
+from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 
@@ -90,6 +92,26 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
     assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
     (start / "modules.json").write_text("[]")
     assert "directions" not in choose_method([file], model=str(start)).values
+
+
+@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 5e-5)])
+def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-sentences.md."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    for file in (str(tmp_path / "lines.txt"), table(tmp_path / "rows.tsv", "body")):
+        config = resolve_config(None, {"data": file, "output": "x", "model": start})
+        assert isinstance(config, SgOpt1Config)
+        assert (config.views, config.dropout, config.batch_size, config.pooling) == ("0-0", 0, 64, "cls")
+        assert config.learning_rate == rate
+        assert has_default_batch_size(config)
+        assert "docs/tables/recipes-sentences.md" in choose_method([file], model=str(start)).explain()
+    assert config.text_column == "body"
+    assert not has_default_batch_size(replace(config, batch_size=63))
+    (start / "modules.json").write_text("[]")
+    assert "views" not in choose_method([file], model=str(start)).values
 
 
 def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:

@@ -66,10 +66,6 @@ NLI_FROM_RAW = NLI._replace(
     values={"order_pairs": "batch", "order_weight": 0.1, "dropout": 0.0, "pooling": "cls"},
 )
 """NLI rows, and such a start."""
-FROM_RAW = {PAIRS.name: PAIRS_FROM_RAW, NLI.name: NLI_FROM_RAW}
-RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
-"""The learning rate of docs/tables/recipes-pairs.md and recipes-nli.md, and the hidden size it was found for. Wider
-encoders, for which it is not measured, train with the method's default."""
 LABELLED = RowKind(
     "labelled texts",
     ("text", "label"),
@@ -92,6 +88,16 @@ SENTENCES = RowKind(
     "the best method for sentences alone in docs/tables/methods-from-raw.md, from an encoder that was not yet trained "
     "on similarity; one that was, such as all-MiniLM-L6-v2, often gets worse by it",
 )
+SENTENCES_FROM_RAW = SENTENCES._replace(
+    why="with the settings of docs/tables/recipes-sentences.md, the best that were measured for sentences alone and a "
+    "start that was not yet trained on similarity",
+    values={"views": "0-0", "dropout": 0.0, "batch_size": TrainConfig.batch_size, "pooling": "cls"},
+)
+"""Sentences, and such a start."""
+FROM_RAW = {kind.name: kind for kind in (PAIRS_FROM_RAW, NLI_FROM_RAW, SENTENCES_FROM_RAW)}
+RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
+"""The learning rate of docs/tables/recipes-nli.md, recipes-pairs.md and recipes-sentences.md, and the hidden size it
+was found for. Wider encoders, for which it is not measured, train with the method's default."""
 KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
 """Settings that name columns."""
@@ -130,9 +136,9 @@ def choose_method(
     Args:
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are.
-        model: the encoder that training starts from. For NLI rows and pairs without negatives, the choice depends on
-            whether it is a sentence-transformers folder or a plain transformers model. One that cannot be found
-            changes nothing: training says so, after it has read the rows.
+        model: the encoder that training starts from. For NLI rows, pairs without negatives and sentences, the choice
+            depends on whether it is a sentence-transformers folder or a plain transformers model. One that cannot be
+            found changes nothing: training says so, after it has read the rows.
 
     Raises:
         NearfarError: no data, data that cannot be opened, columns that say nothing or several things, or data of
