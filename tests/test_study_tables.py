@@ -28,7 +28,7 @@ CELLS = {
     "recipes-nli-peers-choice": 5 + 3 + 2,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
-    "recipes-sentences": 1 + 2 * 5 + 1,
+    "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 3 * 3 + 14,
     "recipes-scored-choice": 6 * 3 + 3,
     "sentences-from-minilm": 12,
