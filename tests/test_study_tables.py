@@ -29,7 +29,7 @@ CELLS = {
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-sentences": 1 + 2 * 5 + 2,
-    "recipes-sentences-choice": 3 * 3 + 14,
+    "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored-choice": 6 * 3 + 3,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
