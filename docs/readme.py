@@ -11,11 +11,19 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-NLI = ROOT / "studies" / "results" / "tables" / "nli-from-minilm" / "study.json"
+TABLES = ROOT / "studies" / "results" / "tables"
 TRAINING = ROOT / "benchmarks" / "results" / "training.json"
 DEMO = ROOT / "studies" / "results" / "demo"
 ENCODING = ROOT / "benchmarks" / "results" / "encoding.json"
-TITLES = {"average": "**average**", "average.unseen_by_all": "average, unseen pairs"}
+RAW, TRAINED = "masked language model", "all-MiniLM-L6-v2"
+RECIPES = (
+    ("recipes-nli", "NLI rows", RAW, "recipe", "mnrl", "MultipleNegativesRankingLoss"),
+    ("recipes-nli-minilm", "NLI rows", TRAINED, "scl", "mnrl", "MultipleNegativesRankingLoss"),
+    ("recipes-pairs", "pairs of captions", RAW, "recipe", "mnrl", "MultipleNegativesRankingLoss"),
+    ("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
+)
+"""Study, kind of rows, start, the rows of nearfar and of sentence-transformers in the study, and the latter's loss."""
+AVERAGE = "average:seven tasks, SICK-R test"
 TRAINING_ROWS = (
     ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),
     ("triplets", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),
@@ -43,7 +51,7 @@ def fill(text: str) -> str:
     Raises:
         ValueError: a table has no such place.
     """
-    for name, lines in (("demo", demo()), ("results", results()), ("speed", speed())):
+    for name, lines in (("demo", demo()), ("recipes", recipes()), ("speed", speed())):
         block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- end of {name} -->"])
         text, found = re.subn(f"<!-- {name} -->.*?<!-- end of {name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
         if found != 1:
@@ -68,19 +76,23 @@ def demo() -> list[str]:
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
-def results() -> list[str]:
-    """Spearman of an encoder before and after ``scl``, with the difference's interval and p."""
-    table = _load(NLI)
-    scores = {group["row"]: group["scores"] for group in table["groups"]}
+def recipes() -> list[str]:
+    """The average of STS of each recipe, beside that of a loss of sentence-transformers on the same rows."""
     rows = []
-    for found in table["comparisons"]:
-        if (found["first"], found["second"]) != ("scl", "untrained"):
-            continue
-        column, test = found["column"], found["pairs"]
-        means = [f"{scores[row][column]['mean']:.2f}" for row in ("untrained", "scl")]
-        interval = f"{found['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]"
-        rows.append((TITLES.get(column, column), *means, interval, f"{test['p_holm']:.4f}"))
-    return _table(("task", "before", "after", "difference [95% interval]", "p"), rows)
+    for study, kind, start, ours, theirs, loss in RECIPES:
+        table = _load(TABLES / study / "study.json")
+        scores = {group["row"]: group["scores"][AVERAGE]["mean"] for group in table["groups"]}
+        (found,) = (
+            one
+            for one in table["comparisons"]
+            if (one["first"], one["second"], one["column"]) == (ours, theirs, AVERAGE)
+        )
+        interval = f"{found['difference']:+.2f} [{found['pairs']['low']:+.2f}, {found['pairs']['high']:+.2f}]"
+        p_values = [f"{found[test]['p_holm']:.4f}" for test in ("pairs", "seeds")]
+        page = f"[{kind}](docs/tables/{study}.md)"
+        rows.append((page, start, f"{scores[theirs]:.2f} ({loss})", f"{scores[ours]:.2f}", interval, *p_values))
+    header = ("rows", "start", "sentence-transformers", "nearfar", "difference [95% interval]", "p, pairs", "p, seeds")
+    return _table(header, rows)
 
 
 def speed() -> list[str]:
