@@ -132,7 +132,8 @@ def test_blocks_match_the_full_matrix(name, temperature, block, mean, blocks):
 @pytest.mark.parametrize("temperature", [1e-4, 0.05])
 @pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
 def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, temperature, scale, blocks):
-    x = scale * vectors(3, COUNT, DIM).float() if name != "dot" else vectors(3, COUNT, DIM).float()
+    scale = 1.0 if name == "dot" else scale
+    x = scale * vectors(3, COUNT, DIM).float()
     x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
     x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
     loss = OPTIONS[name]
@@ -141,7 +142,8 @@ def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, tempera
     torch.testing.assert_close(streamed[0], full[0], rtol=1e-6, atol=1e-6 / temperature)
     for ours, plain in zip(streamed[1], full[1], strict=True):
         assert ours.isfinite().all()
-        assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm()
+        rounding = 1e-7 / (temperature * scale)  # all that is left where each anchor is its own positive
+        assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm() + rounding
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])

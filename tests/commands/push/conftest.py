@@ -6,7 +6,7 @@ from pathlib import Path
 import huggingface_hub.constants
 import pytest
 
-from nearfar import train
+from nearfar import InfoNceConfig, train
 from tests.hub_server import TOKEN, Hub, hub_server
 from tests.tiny import save_tiny, sentences
 
@@ -20,12 +20,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "secret" / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *lines]) + "\n")
     model = str(save_tiny(folder / "secret" / "start"))
     train(
-        data=str(folder / "secret" / "pairs.tsv"),
-        model=model,
-        output=str(folder / "run"),
-        max_steps=2,
-        batch_size=8,
-        temperature=0.1,
+        InfoNceConfig(
+            data=(str(folder / "secret" / "pairs.tsv"),),
+            model=model,
+            output=str(folder / "run"),
+            max_steps=2,
+            batch_size=8,
+            temperature=0.1,
+        )
     )
     return folder / "run"
 

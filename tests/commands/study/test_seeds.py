@@ -51,7 +51,7 @@ train = {}
 """
 SETTINGS: dict[str, Any] = {"start": "tiny", "engine": "inline"}
 BY_HAND: dict[str, Any] = {
-    **{"data": "pairs.tsv", "model": "tiny", "batch_size": 16, "max_steps": 3, "learning_rate": 1e-3},
+    **{"data": ("pairs.tsv",), "model": "tiny", "batch_size": 16, "max_steps": 3, "learning_rate": 1e-3},
     "evaluate_every": 1,
 }
 
@@ -89,7 +89,7 @@ def run_folders() -> list[Path]:
 
 def test_scores_and_difference_are_those_of_single_runs(inside: Path) -> None:
     table = StudyTable.load(inside / "seeds" / TABLE)
-    by_hand = [nearfar.train(output=f"by-hand-{seed}", seed=seed, **BY_HAND) for seed in (1, 2)]
+    by_hand = [nearfar.train(nearfar.InfoNceConfig(output=f"by-hand-{seed}", seed=seed, **BY_HAND)) for seed in (1, 2)]
     start, trained = ([cell for cell in table.cells if cell.row == row] for row in ("start", "trained"))
     compared = [one.comparison.tasks["held-out"] for one in by_hand if one.comparison is not None]
     assert len(compared) == len(trained) == 2
