@@ -142,7 +142,8 @@ def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, tempera
     torch.testing.assert_close(streamed[0], full[0], rtol=1e-6, atol=1e-6 / temperature)
     for ours, plain in zip(streamed[1], full[1], strict=True):
         assert ours.isfinite().all()
-        rounding = 1e-7 / (temperature * scale)  # all that is left where each anchor is its own positive
+        # Where each anchor is its own positive, the gradient is zero but for rounding, which differs by processor.
+        rounding = 1e-7 / (temperature * scale) if name == "own positive" else 0.0
         assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm() + rounding
 
 

@@ -1,7 +1,7 @@
 """Settings of every run, and of every training of a sentence encoder."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nearfar.config.bounds import (
     BelowOne,
@@ -111,6 +111,9 @@ class RunConfig(Settings):
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
     """Settings of every training of a sentence encoder, to which each method adds its own."""
+
+    recipe_batch_size: ClassVar[int | None] = None
+    """The batch size that train --data sets where the rows choose the method; it shrinks as the default does."""
 
     data: tuple[File, ...] = ()
     """Training rows: files, or named data sets."""

@@ -103,9 +103,9 @@ def _entry(config: TrainConfig) -> MethodEntry:
 
 
 def has_default_batch_size(config: TrainConfig) -> bool:
-    """Whether the batch size is a default, the method's or that of the recommended settings: it may shrink."""
-    defaults = {field.default for field in fields(config) if field.name == "batch_size"}
-    return config.batch_size in {*defaults, TrainConfig.batch_size}
+    """Whether the batch size is a default, the method's or that of its recipe: it may shrink to the number of rows."""
+    default = next(field.default for field in fields(config) if field.name == "batch_size")
+    return config.batch_size in (default, config.recipe_batch_size)
 
 
 def _fit_batch_size(config: TrainConfig, rows: Rows, context: BuildContext, *, min_rows: int) -> tuple[int, list[str]]:

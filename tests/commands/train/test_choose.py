@@ -9,7 +9,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import InfoNceConfig, NliOrderConfig, SgOpt1Config
+from nearfar.config import InfoNceConfig, NliOrderConfig, SgConfig, SgOpt1Config
 from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
@@ -110,6 +110,7 @@ def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_p
         assert "docs/tables/recipes-sentences.md" in choose_method([file], model=str(start)).explain()
     assert config.text_column == "body"
     assert not has_default_batch_size(replace(config, batch_size=63))
+    assert not has_default_batch_size(SgConfig(output="x", batch_size=64))  # no recipe
     (start / "modules.json").write_text("[]")
     assert "views" not in choose_method([file], model=str(start)).values
 

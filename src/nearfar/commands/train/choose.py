@@ -10,6 +10,7 @@ from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG
+from nearfar.methods.kim import SgOpt1Config
 from nearfar.types import NearfarError
 
 PAIR_COLUMNS = (
@@ -91,7 +92,7 @@ SENTENCES = RowKind(
 SENTENCES_FROM_RAW = SENTENCES._replace(
     why="with the settings of docs/tables/recipes-sentences.md, the best that were measured for sentences alone and a "
     "start that was not yet trained on similarity",
-    values={"views": "0-0", "dropout": 0.0, "batch_size": TrainConfig.batch_size, "pooling": "cls"},
+    values={"views": "0-0", "dropout": 0.0, "batch_size": SgOpt1Config.recipe_batch_size, "pooling": "cls"},
 )
 """Sentences, and such a start."""
 FROM_RAW = {kind.name: kind for kind in (PAIRS_FROM_RAW, NLI_FROM_RAW, SENTENCES_FROM_RAW)}

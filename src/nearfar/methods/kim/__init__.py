@@ -1,7 +1,7 @@
 """Kim et al. 2021: the settings of sg, sg-opt1, sg-opt2, sg-opt, bt and bt+sg-opt; each default is the paper's."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, Steps, Temperature, Weight, Width
 from nearfar.config.training import TrainConfig
@@ -56,6 +56,8 @@ class SgConfig(TextColumn, GuidedConfig):
 @dataclass(frozen=True, kw_only=True)
 class SgOpt1Config(SgConfig):
     """sg-opt1: sg with [CLS] vectors as the only anchors (Kim et al. 2021, first refinement)."""
+
+    recipe_batch_size: ClassVar[int | None] = 64
 
 
 @dataclass(frozen=True, kw_only=True)
