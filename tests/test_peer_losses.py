@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import load_file
 
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from nearfar.data.fingerprints import row_hashes
 from nearfar.disk import read_seen
 
 FILE = Path(__file__).parents[1] / "studies" / "peers" / "losses.py"
@@ -69,6 +70,25 @@ def test_the_last_step_is_kept(start: Path, tmp_path: Path, monkeypatch: pytest.
     assert seen is not None
     assert len(seen.trained_texts) > 8
     assert len(seen.chosen_texts) == len(seen.chosen_pairs) == 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("beside", PEERS.SENTENCE_LOSSES)
+def test_sentences_train_beside_pairs(
+    beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of seen texts has both, and an epoch has the batches of both."""
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("\n".join(f"the cat sees {number} green birds" for number in range(10)) + "\n")
+    words = f"--model {start} --output {tmp_path} --loss mnrl-pairs --data microworld --evaluate-on microworld:dev"
+    words += f" --limit 8 --batch-size 4 --precision fp32 --evaluate-every 1 --beside {sentences} --beside-limit 8"
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split(), "--beside-loss", beside])
+    PEERS.main()
+    assert len(json.loads((tmp_path / "run.json").read_text())["history"]) == 4
+    seen = read_seen(tmp_path / "model")
+    assert seen is not None
+    texts, _ = row_hashes([(f"the cat sees {number} green birds",) for number in range(10)])
+    assert [hashed in seen.trained_texts for hashed in texts] == [True] * 8 + [False] * 2
 
 
 def test_tsdae_keeps_some_words() -> None:

@@ -5,8 +5,9 @@ A script step of nearfar study:
     script = { file = "../peers/losses.py", loss = "mnrl", data = "snli:dev+test", evaluate_on = "stsb:dev" }
 
 Each loss takes the rows of LOSSES. The trainer uses the sampler without duplicates, or for the triplet losses the one
-that groups texts by label. It keeps the step with the best Spearman on the dev pairs, or with --keep last the last one.
-The record of seen texts in the model folder has the rows and, if they choose the step, the dev pairs.
+that groups texts by label. With --beside it trains on sentences as well, by a second loss: each batch is of one of the
+two sets of rows, in random order. It keeps the step with the best Spearman on the dev pairs, or with --keep last the
+last one. The record of seen texts in the model folder has the rows and, if they choose the step, the dev pairs.
 """
 
 import argparse
@@ -175,22 +176,28 @@ LOSSES: dict[str, Loss] = {
     "batch-all": Loss(labelled, lambda model, _: losses.BatchAllTripletLoss(model), BatchSamplers.GROUP_BY_LABEL),
 }
 """Name of a loss -> what it is."""
+SENTENCE_LOSSES = ("simcse", "tsdae", "contrastive-tension")
+"""Losses for sentences alone."""
 
 
 def main() -> None:
     """Train, and write the model of the best step, run.json and numbers.json."""
     options = parse()
-    loss = LOSSES[options.loss]
-    columns = loss.rows(options)
+    rows = {options.loss: LOSSES[options.loss].rows(options)}
+    if options.beside is not None:
+        beside = argparse.Namespace(data=options.beside, limit=options.beside_limit, seed=options.seed)
+        rows[options.beside_loss] = LOSSES[options.beside_loss].rows(beside)
     dev = load_pairs(options.evaluate_on)
     model = open_model(options.model, options.pooling)
     set_dropout(model, options.dropout)
+    datasets = {name: Dataset.from_dict(columns) for name, columns in rows.items()}
+    built = {name: LOSSES[name].build(model, options) for name in rows}
     with tempfile.TemporaryDirectory() as scratch:
         trainer = SentenceTransformerTrainer(
             model=model,
-            args=training_arguments(scratch, options, loss.sampler),
-            train_dataset=Dataset.from_dict(columns),
-            loss=loss.build(model, options),
+            args=training_arguments(scratch, options, LOSSES[options.loss].sampler),
+            train_dataset=datasets[options.loss] if options.beside is None else datasets,
+            loss=built[options.loss] if options.beside is None else built,
             evaluator=EmbeddingSimilarityEvaluator(
                 [pair.first for pair in dev], [pair.second for pair in dev], [pair.score for pair in dev], name="dev"
             ),
@@ -201,7 +208,8 @@ def main() -> None:
         for entry in trainer.state.log_history
         if "eval_dev_spearman_cosine" in entry
     ]
-    write(options, model, list(zip(*columns.values(), strict=True)), dev, history)
+    trained_on = [row for columns in rows.values() for row in zip(*columns.values(), strict=True)]
+    write(options, model, trained_on, dev, history)
 
 
 def parse() -> argparse.Namespace:
@@ -214,6 +222,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--guide", help="a sentence-transformers model, for gist")
     parser.add_argument("--data", required=True)
     parser.add_argument("--limit", type=int, help="number of rows, by default all")
+    parser.add_argument("--beside", help="sentences to train on as well, by --beside-loss")
+    parser.add_argument("--beside-loss", choices=SENTENCE_LOSSES, default="simcse")
+    parser.add_argument("--beside-limit", type=int, help="number of these sentences, by default all")
     parser.add_argument("--evaluate-on", required=True)
     parser.add_argument("--pooling", choices=("cls", "mean", "own"), default="cls")
     parser.add_argument("--dropout", type=float, help="probability of dropout, by default the model's own")
@@ -280,7 +291,7 @@ def write(
     model: SentenceTransformer,
     rows: Sequence[Sequence[object]],
     dev: Sequence[Sequence[object]],
-    history: Sequence[tuple[int, float]],
+    history: Sequence[tuple[float, float]],
 ) -> None:
     """Write the model with its record of seen texts, run.json and numbers.json."""
     model.save_pretrained(str(options.output / "model"))
