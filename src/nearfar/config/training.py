@@ -137,6 +137,10 @@ class TrainConfig(RunConfig):
     384,256,128,64 (Kusupati et al. 2022). By default only the full width."""
     matryoshka_weights: tuple[Positive, ...] | None = None
     """Weight of the loss at each width of MATRYOSHKA; by default 1 each."""
+    sentences: tuple[File, ...] = ()
+    """Sentences without labels, to train on beside DATA: text files with one a line, tables, or vocabulary, texts of
+    random words of MODEL's vocabulary. They make a second objective: sg-opt1 with the token embeddings as its guide, in
+    batches of 64."""
     second: File | None = None
     """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
     second_weight: Weight = 0.1
@@ -156,6 +160,8 @@ class TrainConfig(RunConfig):
                 "--evaluate-on and --hold-out: held-out rows would choose the best step, and so would --evaluate-on; "
                 "give one."
             )
+        if self.sentences and self.second is not None:
+            raise NearfarError("--sentences and --second: there can be one second objective; give one of the two.")
         widths, weights = self.matryoshka, self.matryoshka_weights
         if widths is not None and (not widths or len(set(widths)) < len(widths)):
             raise NearfarError(f"--matryoshka {' '.join(map(str, widths))}: give one or more widths, each once.")

@@ -5,10 +5,11 @@
 :func:`nearfar.data.sources.text_field`, and stops after ``limit`` rows, in the order of the files.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, check_splits, find, parse
@@ -106,19 +107,26 @@ def as_specs(specs: str | Sequence[str]) -> Sequence[str]:
     return [specs] if isinstance(specs, str) else specs
 
 
-def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: int | None = None) -> TextData:
+def load_sentences(
+    specs: str | Sequence[str],
+    *,
+    column: str = "text",
+    limit: int | None = None,
+    generated: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> TextData:
     """Read sentences: plain text files (``.txt``, ``.txt.gz``: one per line), or tables with the column ``column``.
 
     A named set defines its own columns: ``snli`` has premises and hypotheses, ``stsb-text`` both sentences of every
     STS-B row (the 17,256 that Kim et al. 2021 train on), ``microworld`` those of its generated NLI rows. ``wiki1m``
-    is the million Wikipedia sentences of Gao et al. 2021. Repeated sentences are dropped.
+    is the million Wikipedia sentences of Gao et al. 2021. ``generated`` has the texts of further names. Repeated
+    sentences are dropped.
 
     Raises:
         NearfarError: a source cannot be found or read, an empty or non-string text (with file and line), a source
             without a sentence, sentences that are all equal, a ``limit`` below 2.
 
     """
-    return _collect_sentences(specs, "sentences", column, limit).texts()
+    return _collect_sentences(specs, "sentences", column, limit, generated).texts()
 
 
 def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[str]:
@@ -132,9 +140,18 @@ def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[
     return [row[0] for row in _collect_sentences(specs, "documents", column, None).rows]
 
 
-def _collect_sentences(specs: str | Sequence[str], kind: str, column: str, limit: int | None) -> RowCollector:
+def _collect_sentences(
+    specs: str | Sequence[str],
+    kind: str,
+    column: str,
+    limit: int | None,
+    generated: Mapping[str, Sequence[str]] = MappingProxyType({}),
+) -> RowCollector:
     collector = RowCollector(kind, limit)
     for spec in as_specs(specs):
+        if spec in generated:
+            collector.add(f"{spec}, generated", (Entry((text,)) for text in generated[spec]))
+            continue
         if _is_microworld(spec):
             texts = chain.from_iterable((row.premise, row.hypothesis) for row in load_nli(spec).rows)
             collector.add(f"{spec}, generated", (Entry((text,)) for text in texts))

@@ -54,5 +54,5 @@ def read_run_records(model: Path) -> RunRecords | None:
         held_out=ComparisonResult.load(comparison) if comparison.is_file() else None,
         test=EvaluationResult.load(test) if is_classifier and test.is_file() else None,
         is_classifier=is_classifier,
-        second=read_toml(second) if info["config"].get("second") else {},
+        second=read_toml(second) if info["config"].get("second") or info["config"].get("sentences") else {},
     )

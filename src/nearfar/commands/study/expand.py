@@ -231,6 +231,7 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
         found["data"] = [find_source(spec) for spec in config.data]
         if config.evaluate_on is not None:
             found["evaluate_on"] = [find_source(config.evaluate_on)]
+        found["sentences"] = [find_source(spec) for spec in config.sentences]
         if config.second is not None:
             found["second"] = _second(config.second)
         found |= {name: [find_model(model)] for name, model in named_models(config).items()}

@@ -13,9 +13,11 @@ from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS
 from nearfar.data.paths import as_path, is_file, status
 from nearfar.disk import SEEN_FILE, model_of_run
+from nearfar.encoder.vocabulary import VOCABULARY
 from nearfar.types import NearfarError
 
 GENERATED = "microworld"
+"""Fingerprint of generated data: they are identified by their name alone."""
 FILES = ("glove", "use")
 """Baselines that read a file or folder, not a model."""
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
@@ -51,7 +53,7 @@ def find_source(spec: str) -> Source:
         NearfarError: a file that cannot be read.
     """
     name = spec.partition(":")[0]
-    if name == GENERATED:
+    if name == GENERATED or spec == VOCABULARY:
         return _named(spec, GENERATED)
     if name in MIXTURES:
         return _joined(spec, [find_source(f"{member}{spec[len(name) :]}") for member in MIXTURES[name]])

@@ -114,6 +114,8 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
         NearfarError: as :func:`train`.
         nearfar.training.loop.Interrupted: as :func:`train`.
     """
+    from nearfar.commands.train.second_objective import second_flag
+
     processes, device, console = join_processes(config, console)
     with RunFolder(config, processes, find_differences=partial(_other_second, config)) as run_dir:
         if run_dir.acquire(resume=resume) == "finished":
@@ -127,7 +129,7 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
         config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
         with processes.joint_errors():
             settings_files = _settings_files(requested)
-            processes.agree(f"--second {config.second}", settings_files.get(SECOND, ""))
+            processes.agree(second_flag(config), settings_files.get(SECOND, ""))
             inputs = load_inputs(config, run_dir.verify_input)
             if inputs.held_out is not None:
                 settings_files |= held_out_files(inputs.held_out)
@@ -247,11 +249,11 @@ def load_train_result(config: TrainConfig) -> TrainResult:
 
 
 def _other_second(config: TrainConfig, folder: Path) -> list[str]:
-    """``["second"]`` if the run in ``folder`` has another second objective, else an empty list."""
+    """``["second"]`` or ``["sentences"]`` if the run in ``folder`` has another second objective, else an empty list."""
     from nearfar.commands.train.second_objective import second_objective_config
 
     file = folder / SECOND
     differs = file.exists() and second_objective_config(config) != second_objective_config(
-        replace(config, second=str(file))
+        replace(config, second=str(file), sentences=())
     )
-    return ["second"] if differs else []
+    return ["sentences" if config.sentences else "second"] if differs else []

@@ -87,12 +87,13 @@ def _agreement_inputs(config: TrainConfig, data: TrainingData, teacher: str, ver
 
 def _without_held_out(config: TrainConfig, rows: "Rows | None", held_out: Sequence[str]) -> "Rows | None":
     """The rows of the second objective that have no held-out text."""
+    from nearfar.commands.train.second_objective import second_flag
     from nearfar.data.hold_out import without_texts
 
     left = rows and without_texts(rows, held_out)
     if left is not None and not left.rows:
         source = " ".join(config.data)
-        raise NearfarError(f"--second {config.second}: all of its rows have a text that is held out of {source}.")
+        raise NearfarError(f"{second_flag(config)}: all of its rows have a text that is held out of {source}.")
     return left
 
 

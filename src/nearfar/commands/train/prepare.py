@@ -29,11 +29,11 @@ class TrainingData(NamedTuple):
         self, config: TrainConfig
     ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
         """The texts, and labels or scores, that are used; by the name of their source in messages."""
-        from nearfar.commands.train.second_objective import second_objective_config
+        from nearfar.commands.train.second_objective import second_flag, second_objective_config
 
         named = [(f"--data {' '.join(config.data)}", self.first, config.limit)]
         if self.second is not None and (second := second_objective_config(config)) is not None:
-            named.append((f"the data of --second {config.second}", self.second, second.limit))
+            named.append((f"the data of {second_flag(config)}", self.second, second.limit))
         return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
 
 
@@ -153,10 +153,12 @@ def prepare(
 @contextmanager
 def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
     """Prefix errors with the flag of the second objective."""
+    from nearfar.commands.train.second_objective import second_flag
+
     try:
         yield
     except NearfarError as error:
-        raise NearfarError(f"--second {config.second}: {error}") from error
+        raise NearfarError(f"{second_flag(config)}: {error}") from error
 
 
 def _no_merge() -> None:

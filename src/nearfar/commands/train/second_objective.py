@@ -5,6 +5,7 @@ from dataclasses import fields
 from nearfar.config import TrainConfig, build, flag
 from nearfar.config.files import load_method
 from nearfar.methods.build import has_default_batch_size
+from nearfar.methods.kim import SgOpt1Config
 from nearfar.types import NearfarError
 
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
@@ -15,11 +16,18 @@ def second_objective_config(config: TrainConfig) -> TrainConfig | None:
     """The settings of the second objective that ``config`` asks for, or None.
 
     Its TOML file may set the method, its data and the method's own settings. The settings of the run (model, epochs,
-    learning rate, ...) are the first objective's, and the batch size too unless the file has one.
+    learning rate, ...) are the first objective's, and the batch size too unless the file has one. With ``sentences`` it
+    is the recipe for sentences (docs/tables/recipes-sentences.md).
 
     Raises:
         NearfarError: no such method or file, or a key that belongs to the run.
     """
+    names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
+    shared = {name: getattr(config, name) for name in names}
+    if config.sentences:
+        recipe = {"views": "0-0", "data": config.sentences, "batch_size": SgOpt1Config.recipe_batch_size}
+        adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
+        return build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
     if config.second is None:
         return None
     try:
@@ -29,9 +37,12 @@ def second_objective_config(config: TrainConfig) -> TrainConfig | None:
     for key in values:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
-    names = ("output", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "batch_size", "limit")
-    shared = {name: getattr(config, name) for name in names}
-    return build(kind, {**shared, **values}, source=config.second)
+    return build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
+
+
+def second_flag(config: TrainConfig) -> str:
+    """The flag that asks for the second objective, with its value, for messages."""
+    return f"--sentences {' '.join(config.sentences)}" if config.sentences else f"--second {config.second}"
 
 
 def may_shrink_batch(config: TrainConfig, second: TrainConfig | None = None) -> bool:

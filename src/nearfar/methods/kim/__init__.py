@@ -50,7 +50,8 @@ class SgConfig(TextColumn, GuidedConfig):
     """sg: NT-Xent between [CLS] and a random layer of a frozen copy (Kim et al. 2021)."""
 
     data: tuple[File, ...] = ("stsb-text",)
-    """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld."""
+    """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld, vocabulary
+    (texts of random words of MODEL's vocabulary)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from nearfar.data.rows import TextData, load_sentences
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide, freeze_embeddings
+from nearfar.encoder.vocabulary import VOCABULARY, vocabulary_texts
 from nearfar.methods.build import BuildContext, BuiltMethod, initializer_range, require_data, text_facts
 from nearfar.methods.kim import BtConfig, BtSgOptConfig, GuidedConfig, KimConfig, SgConfig
 from nearfar.methods.kim.method import VARIANT_NAMES, DriftFn, TextPair, back_translation, self_guided
@@ -25,8 +26,9 @@ _VARIANTS: dict[str, SelfGuidedVariant] = {name: variant for variant, name in VA
 
 
 def read_sentences(config: SgConfig) -> TextData:
-    """Read single sentences."""
-    return load_sentences(config.data, column=config.text_column, limit=config.limit)
+    """Read single sentences, or make them of the words of the model's vocabulary."""
+    generated = {VOCABULARY: vocabulary_texts(config.model)} if VOCABULARY in config.data else {}
+    return load_sentences(config.data, column=config.text_column, limit=config.limit, generated=generated)
 
 
 def read_translations(config: BtConfig | BtSgOptConfig) -> TextData:
