@@ -28,7 +28,7 @@ CELLS = {
     "recipes-nli-peers-choice": 5 + 3 + 2,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
-    "recipes-pairs-sentences-choice": 3 * 3 + 10,
+    "recipes-pairs-sentences-choice": 2 * 3 + 8,
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored-choice": 6 * 3 + 3,

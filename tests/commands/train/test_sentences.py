@@ -1,0 +1,116 @@
+"""--sentences: unlabelled texts, or random words of the vocabulary, train beside the rows as a second objective."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import nearfar
+from nearfar.cli import main
+from nearfar.commands.study.sources import find_source
+from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
+from nearfar.config import InfoNceConfig, SgOpt1Config
+from nearfar.encoder.vocabulary import vocabulary_texts
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences, write_pairs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny encoder, pairs, dev pairs, and sentences."""
+    folder = tmp_path_factory.mktemp("sentences")
+    save_tiny(folder / "tiny")
+    lines = [f"{first}\t{second}" for first, second in zip(sentences(40, seed=1), sentences(40, seed=2), strict=True)]
+    (folder / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *lines]) + "\n")
+    (folder / "sentences.txt").write_text("\n".join(dict.fromkeys(sentences(90, seed=3))) + "\n")
+    write_pairs(folder / "dev.tsv", 20)
+    return folder
+
+
+def settings(folder: Path, output: Path, **more: Any) -> dict[str, Any]:
+    return {
+        "data": (str(folder / "pairs.tsv"),),
+        "model": str(folder / "tiny"),
+        "output": str(output),
+        "evaluate_on": str(folder / "dev.tsv"),
+        "batch_size": 8,
+        "max_steps": 3,
+        "evaluate_every": 3,
+        "keep": "last",
+        "precision": "fp32",
+        **more,
+    }
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+def test_sentences_are_the_recipe_as_a_second_objective(folder: Path) -> None:
+    config = InfoNceConfig(**settings(folder, folder / "run", sentences=("texts.txt",), seed=7, limit=20, dropout=0.0))
+    second = second_objective_config(config)
+    expected = {"model": config.model, "output": config.output, "seed": 7, "limit": 20, "dropout": 0.0}
+    assert second == SgOpt1Config(**expected, views="0-0", data=("texts.txt",), batch_size=64)
+    assert may_shrink_batch(config, second)
+
+
+def test_adapters_have_no_drift(folder: Path) -> None:
+    given = settings(folder, folder / "run", sentences=("texts.txt",), lora_rank=2)
+    second = second_objective_config(InfoNceConfig(**given))
+    assert isinstance(second, SgOpt1Config)
+    assert second.drift_weight == 0
+
+
+@pytest.mark.long
+def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "second.toml"
+    text = str(folder / "sentences.txt")
+    file.write_text(f'method = "sg-opt1"\ndata = ["{text}"]\nviews = "0-0"\nbatch_size = 64\n')
+    for name, more in {"file": {"second": str(file)}, "flag": {"sentences": (text,)}, "none": {}}.items():
+        nearfar.train(InfoNceConfig(**settings(folder, tmp_path / name, **more)))
+    ours, theirs, alone = (weights(tmp_path / name) for name in ("flag", "file", "none"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert any(not torch.equal(ours[name], alone[name]) for name in alone)
+    written = tomllib.loads((tmp_path / "flag" / "second.toml").read_text())
+    assert (written["method"], written["data"], written["views"]) == ("sg-opt1", [text], "0-0")
+
+
+@pytest.mark.long
+def test_random_words_train_beside_the_rows(folder: Path, tmp_path: Path) -> None:
+    nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))))
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    count = len(set(vocabulary_texts(str(folder / "tiny"))))
+    assert f"second objective, sg-opt1: {count:,} rows" in facts
+    repeated = nearfar.train(
+        InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))), resume=True
+    )
+    assert repeated.steps == 3
+
+
+@pytest.mark.long
+def test_other_sentences_are_another_run(folder: Path, tmp_path: Path) -> None:
+    nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))))
+    other = InfoNceConfig(**settings(folder, tmp_path / "run", sentences=(str(folder / "sentences.txt"),)))
+    with pytest.raises(NearfarError, match="sentences"):
+        nearfar.train(other, resume=True)
+
+
+def test_bad_input(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "info-nce", "--data", str(folder / "pairs.tsv"), "--model", str(folder / "tiny")]
+    words += ["--output", str(tmp_path / "run"), "--batch-size", "8", "--max-steps", "2"]
+    for flags, problem in (
+        (["--sentences", "nowhere.txt"], "--sentences nowhere.txt: nowhere.txt"),
+        (["--sentences", "a.txt", "--second", "scl"], "there can be one second objective"),
+    ):
+        assert main([*words, *flags]) != 0
+        assert problem in " ".join(capsys.readouterr().err.split())
+        assert not (tmp_path / "run").exists()
+
+
+def test_a_study_knows_generated_sentences() -> None:
+    assert find_source("vocabulary").fingerprint is not None
+    assert find_source("vocabularies").fingerprint is None
