@@ -29,7 +29,7 @@ CELLS = {
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-pairs-sentences": 1 + 4 * 5 + 1,
-    "recipes-pairs-sentences-choice": 2 * 3 + 7,
+    "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored-choice": 6 * 3 + 3,

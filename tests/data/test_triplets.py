@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.data.nli import load_nli
+from nearfar.data.rows import load_sentences
 from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 from tests.data.files import error_of, write
@@ -145,3 +146,18 @@ def test_real_triplets(spec, triplets, dropped, nearfar_data):
 def test_real_captions(nearfar_data):
     data = load_tuples("flickr8k")
     assert (len(data.rows), data.dropped) == (15545, 3)
+
+
+def test_captions_are_split_by_image(tmp_path, monkeypatch):
+    """The last fifth of the images is the split test, at most 1,000."""
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    captions = [(f"{image}.jpg", f"caption {number} of {image}") for image in range(11) for number in range(4)]
+    lines = "".join(f"{image}\t{caption}\n" for image, caption in captions)
+    write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\n" + lines)
+    rows = {spec: load_tuples(f"flickr8k{spec}").rows for spec in ("", ":train", ":test", ":train+test")}
+    assert rows[""] == rows[":train+test"] == [*rows[":train"], *rows[":test"]]
+    assert [row[0].split()[-1] for row in rows[":test"]] == ["9", "9", "10", "10"]
+    assert [text for (text,) in load_sentences("flickr8k:test").rows] == [caption for _, caption in captions[36:]]
+    monkeypatch.setattr("nearfar.data.sources.LAST_GROUPS", 1)
+    assert len(load_tuples("flickr8k:test").rows) == 2
+    assert "flickr8k has no split 'dev'. It has: all, train, test." in error_of(load_tuples, "flickr8k:dev")

@@ -29,7 +29,7 @@ from nearfar.data.catalog_types import NamedSet
 from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
-from nearfar.data.sources import ExcludedPairs, Table, open_table
+from nearfar.data.sources import ExcludedPairs, GroupPart, Table, open_table
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -87,7 +87,16 @@ def _find_named(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
     entry = CATALOG[name]
     if entry.without:
         return [_without_tested(found, entry) for found in _find_tables(name, requested)]
-    return _find_tables(name, requested)
+    found = _find_tables(name, requested)
+    return [_captions_of(one, entry.captions_by) for one in found] if entry.captions_by else found
+
+
+def _captions_of(found: NamedTable, image: str) -> NamedTable:
+    """The captions of the images of a split."""
+    if found.name == "all":
+        return found
+    part = GroupPart((image,), last=found.name == "test")
+    return replace(found, table=replace(found.table, title=f"{found.table.title}:{found.name}", excluded=part))
 
 
 def _without_tested(found: NamedTable, entry: NamedSet) -> NamedTable:

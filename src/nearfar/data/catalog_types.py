@@ -39,7 +39,8 @@ class NamedSet:
     without: tuple[str, ...] = ()
     """Named sets of scored pairs whose pairs are left out of this one, in either order of the sentences."""
     captions_by: str | None = None
-    """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
+    """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows. The split ``test``
+    is the last fifth of the images, at most 1,000; ``train`` is the others."""
 
 
 class ProbeTask(NamedTuple):

@@ -61,7 +61,7 @@ def _one_file(path: str, advice: str = "", sentences: str = "text", captions_by:
     return NamedSet(
         folder=folder,
         splits=("all",),
-        files={"all": name},
+        files={"all": name} | ({} if captions_by is None else {"train": name, "test": name}),
         advice=advice,
         sentences=(sentences,),
         captions_by=captions_by,

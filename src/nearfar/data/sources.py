@@ -40,6 +40,8 @@ MISSING_VALUES = (
     "NaT",
 )
 """Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
+LAST_GROUPS = 1000
+"""The largest number of groups in the last part of a table."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,23 @@ class ExcludedPairs:
 
 
 @dataclass(frozen=True)
+class GroupPart:
+    """The last groups of a table, or all others. A group is the rows with the same value in a column."""
+
+    columns: tuple[str]
+    """That column."""
+    last: bool
+    """Whether the part is the last groups: a fifth of all, at most 1,000."""
+
+    def filter(self, rows: Rows) -> Rows:
+        """Yield the rows of the part; their last value is the group's."""
+        read = list(rows)
+        groups = list(dict.fromkeys(str(values[-1]) for _, values in read))
+        last = set(groups[len(groups) - min(LAST_GROUPS, len(groups) // 5) :])
+        yield from ((where, values) for where, values in read if (str(values[-1]) in last) == self.last)
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows that can be read by column name, repeatedly; ``title`` describes their location."""
 
@@ -72,7 +91,7 @@ class Table:
     """Columns of a data set that are joined by a space to the column ``text``."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Label in a data set -> the label to yield instead."""
-    excluded: "ExcludedPairs | None" = None
+    excluded: "ExcludedPairs | GroupPart | None" = None
     """Rows to leave out."""
 
     def rows(self, columns: Sequence[str]) -> Rows:

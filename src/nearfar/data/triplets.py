@@ -24,7 +24,8 @@ def load_tuples(
     named sets are pairs:
 
     - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
-      the third with the fourth; an odd last one is dropped, so that no caption occurs twice;
+      the third with the fourth; an odd last one is dropped, so that no caption occurs twice. ``flickr8k:test`` has the
+      last 1,000 images, ``flickr8k:train`` the others;
     - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses.
 
     Repeated rows are dropped, and so are rows with the same text twice.
