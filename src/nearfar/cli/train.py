@@ -114,10 +114,10 @@ def _choose(flags: list[str]) -> "Choice":
     """The method that the columns of --data choose."""
     from nearfar.commands.train.choose import COLUMN_SETTINGS, choose_method
 
-    columns = {name: values[0] for name in COLUMN_SETTINGS if (values := _values(flags, flag(name)))}
+    given = {name: values[0] for name in (*COLUMN_SETTINGS, "second") if (values := _values(flags, flag(name)))}
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
     model = _values(flags, "--model") or [TrainConfig.model]
-    return choose_method(data, columns, model=model[0])
+    return choose_method(data, given, model=model[0])
 
 
 def _parse_rows(flags: list[str], choice: "Choice") -> _TrainArgs:

@@ -78,7 +78,7 @@ def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float,
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
 def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-pairs.md."""
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-pairs-sentences.md."""
     start = tmp_path / "start"
     start.mkdir()
     (start / "config.json").write_text(json.dumps({"hidden_size": width}))
@@ -87,11 +87,16 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
     assert isinstance(config, InfoNceConfig)
     assert (config.directions, config.distinct_texts, config.pooling) == ("both", True, "cls")
     assert (config.anchor_column, config.positive_column) == ("query", "document")
-    assert (config.learning_rate, config.temperature, config.dropout) == (rate, 0.1, None)
-    assert "docs/tables/recipes-pairs.md" in choose_method([file], model=str(start)).explain()
+    assert (config.learning_rate, config.temperature, config.dropout) == (rate, 0.1, 0)
+    assert (config.sentences, config.second_weight) == (("vocabulary",), 0.3)
+    own = resolve_config(None, {"data": file, "output": "x", "model": start, "sentences": "texts.txt"})
+    assert (own.sentences, own.second_weight, own.dropout) == (("texts.txt",), 0.3, 0)
+    second = resolve_config(None, {"data": file, "output": "x", "model": start, "second": "simcse-unsup"})
+    assert (second.sentences, second.second_weight, second.second) == ((), 0.1, "simcse-unsup")
+    assert "docs/tables/recipes-pairs-sentences.md" in choose_method([file], model=str(start)).explain()
     assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
     (start / "modules.json").write_text("[]")
-    assert "directions" not in choose_method([file], model=str(start)).values
+    assert choose_method([file], model=str(start)).values.keys() == {"anchor_column", "positive_column"}
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 5e-5)])

@@ -10,6 +10,7 @@ from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG
+from nearfar.encoder.vocabulary import VOCABULARY
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.types import NearfarError
 
@@ -47,11 +48,20 @@ PAIRS = RowKind(
     "the other rows of a batch are negatives",
 )
 PAIRS_FROM_RAW = PAIRS._replace(
-    why="the other rows of a batch are negatives; with the settings of docs/tables/recipes-pairs.md, for a start that "
-    "was not yet trained on similarity",
-    values={"distinct_texts": True, "directions": "both", "pooling": "cls"},
+    why="the other rows of a batch are negatives, and texts of random words train beside them; with the settings of "
+    "docs/tables/recipes-pairs-sentences.md, for a start that was not yet trained on similarity",
+    values={
+        "distinct_texts": True,
+        "directions": "both",
+        "pooling": "cls",
+        "dropout": 0.0,
+        "sentences": (VOCABULARY,),
+        "second_weight": 0.3,
+    },
 )
 """Pairs, and a start that is a plain transformers model, such as a masked language model."""
+SECOND_OBJECTIVE = ("sentences", "second_weight")
+"""Settings of a recipe that give way to a second objective of the user's own."""
 NLI = RowKind(
     "NLI rows",
     ("premise", "hypothesis", "label"),
@@ -97,8 +107,8 @@ SENTENCES_FROM_RAW = SENTENCES._replace(
 """Sentences, and such a start."""
 FROM_RAW = {kind.name: kind for kind in (PAIRS_FROM_RAW, NLI_FROM_RAW, SENTENCES_FROM_RAW)}
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
-"""The learning rate of docs/tables/recipes-nli.md, recipes-pairs.md and recipes-sentences.md, and the hidden size it
-was found for. Wider encoders, for which it is not measured, train with the method's default."""
+"""The learning rate of docs/tables/recipes-nli.md, recipes-pairs-sentences.md and recipes-sentences.md, and the hidden
+size it was found for. Wider encoders, for which it is not measured, train with the method's default."""
 KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
 """Settings that name columns."""
@@ -136,7 +146,8 @@ def choose_method(
 
     Args:
         specs: files or named data sets, all of one kind.
-        settings: settings that the user gave; those that name columns say what the rows are.
+        settings: settings that the user gave; those that name columns say what the rows are, and ``second`` takes the
+            place of a recipe's second objective.
         model: the encoder that training starts from. For NLI rows, pairs without negatives and sentences, the choice
             depends on whether it is a sentence-transformers folder or a plain transformers model. One that cannot be
             found changes nothing: training says so, after it has read the rows.
@@ -157,7 +168,12 @@ def choose_method(
             )
     choice = choices[0]
     has_recipe = choice.kind.name in FROM_RAW and "negative_column" not in choice.values
-    return _choose_by_start(choice, model) if has_recipe and model != TrainConfig.model else choice
+    if not has_recipe or model == TrainConfig.model:
+        return choice
+    found = _choose_by_start(choice, model)
+    if (settings or {}).get("second") is None:
+        return found
+    return replace(found, values={name: value for name, value in found.values.items() if name not in SECOND_OBJECTIVE})
 
 
 def _choose_by_start(choice: Choice, model: str) -> Choice:
