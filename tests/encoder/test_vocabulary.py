@@ -13,13 +13,14 @@ from tests.tiny import ARCHITECTURES, WORDS, save_tiny
 TOKENS = {
     "wordpiece": ["[UNK]", "cat", "##ing", "été", "x", "9a", "cat's", "dog"],
     "byte-level": ["[UNK]", "\u0120cat", "ing", "\u0120\u00c3\u00a9t\u00c3\u00a9", "\u0120x", "\u01209a", "\u0120dog"],
+    "chinese": ["[UNK]", "猫", "狗", "##猫", "cat", "x", "。", "鱼"],
     "sentencepiece": ["[UNK]", "\u2581cat", "ing", "\u2581été", "\u2581x", "\u25819a", "\u2581dog", "\u2581"],
 }
 
 
 def tokenizer(kind: str) -> transformers.PreTrainedTokenizerFast:
     vocabulary = {token: number for number, token in enumerate(TOKENS[kind])}
-    if kind == "wordpiece":
+    if kind in ("wordpiece", "chinese"):
         made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
         made.decoder = decoders.WordPiece()
     elif kind == "byte-level":
@@ -31,10 +32,14 @@ def tokenizer(kind: str) -> transformers.PreTrainedTokenizerFast:
     return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]")
 
 
-@pytest.mark.parametrize("kind", TOKENS)
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "sentencepiece"])
 def test_whole_words(kind: str) -> None:
     """Not parts of words, single letters, numbers, punctuation and special tokens."""
     assert whole_words(tokenizer(kind)) == ["cat", "été", "dog"]
+
+
+def test_characters_are_words_of_a_script_without_spaces() -> None:
+    assert whole_words(tokenizer("chinese")) == ["猫", "狗", "鱼", "cat"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

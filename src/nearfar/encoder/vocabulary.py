@@ -1,6 +1,7 @@
 """Texts of random words from a model's vocabulary, to train on where there are no sentences."""
 
 import random
+import unicodedata
 from typing import TYPE_CHECKING
 
 from nearfar.encoder.weights import locate
@@ -43,7 +44,8 @@ def whole_words(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
     """The tokens that are words of two letters or more, in the order of their numbers.
 
     Where tokens at the start of a word are marked (byte-level BPE, SentencePiece), these are meant; where those inside
-    a word are (WordPiece: ##), the others.
+    a word are (WordPiece: ##), the others. Words of one letter are left out, unless there are more of them in scripts
+    without case than longer words, as in a vocabulary of Chinese characters.
     """
     numbers = range(len(tokenizer))
     tokens = tokenizer.convert_ids_to_tokens(list(numbers))
@@ -54,5 +56,7 @@ def whole_words(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
         for number, token in zip(numbers, tokens, strict=True)
         if number not in special and (token.startswith(_STARTS_WORD) if marked else not token.startswith("##"))
     ]
-    words = (str(tokenizer.decode([number])).strip() for number in starts)
-    return list(dict.fromkeys(word for word in words if len(word) > 1 and word.isalpha()))
+    words = dict.fromkeys(word for number in starts if (word := str(tokenizer.decode([number])).strip()).isalpha())
+    longer = [word for word in words if len(word) > 1]
+    characters = [word for word in words if len(word) == 1 and unicodedata.category(word) == "Lo"]
+    return [*characters, *longer] if len(characters) > len(longer) else longer
