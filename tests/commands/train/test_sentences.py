@@ -80,6 +80,15 @@ def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path:
 
 
 @pytest.mark.long
+def test_a_card_names_the_sentences_without_their_folder(folder: Path, tmp_path: Path) -> None:
+    text = str(folder / "sentences.txt")
+    nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=(text,))))
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "second objective, sg-opt1: sentences.txt" in card
+    assert str(folder) not in card
+
+
+@pytest.mark.long
 def test_random_words_train_beside_the_rows(folder: Path, tmp_path: Path) -> None:
     nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))))
     facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]

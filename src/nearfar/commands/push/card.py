@@ -28,7 +28,7 @@ from nearfar.registry import find_entry
 CARD = "README.md"
 _EARLIER_MARK = "Made with nearfar."
 """In the cards of earlier versions."""
-PATHS = ("data", "task", "evaluate_on", "model", "teacher")
+PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
 """Settings that may name files or folders."""
 LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_every"})
 """Settings that a card does not list: paths, which have rows of their own, and settings without effect on the model."""
@@ -216,7 +216,7 @@ def _table(grid: Grid) -> str:
 
 def _data_specs(config: Mapping[str, Any]) -> list[str]:
     """What a run was trained on, as it was given: files, names of data sets, the task of a classifier."""
-    return [str(one) for key in ("data", "task") for one in _as_list(config.get(key))]
+    return [str(one) for key in ("data", "sentences", "task") for one in _as_list(config.get(key))]
 
 
 def _as_list(value: Any) -> list[Any]:

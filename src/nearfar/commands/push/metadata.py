@@ -69,7 +69,7 @@ def _scores(run: RunRecords | None, results: Sequence[EvaluationResult]) -> Iter
 def _data_sets(run: RunRecords) -> list[str]:
     """The data sets on the hub that hold the same rows as the training data."""
     names = []
-    for spec in run.config.get("data") or ():
+    for spec in (*(run.config.get("data") or ()), *(run.config.get("sentences") or ())):
         first, _, rest = str(spec).partition(":")
         if first == "hub":
             names.append("/".join(rest.partition(":")[0].split("/")[:2]))
