@@ -16,10 +16,12 @@ TRAINING = ROOT / "benchmarks" / "results" / "training.json"
 DEMO = ROOT / "studies" / "results" / "demo"
 ENCODING = ROOT / "benchmarks" / "results" / "encoding.json"
 RAW, TRAINED = "masked language model", "all-MiniLM-L6-v2"
+MNRL_AND_SIMCSE = "MultipleNegativesRankingLoss and SimCSE"
 RECIPES = (
     ("recipes-nli", "NLI rows", RAW, "recipe", "mnrl", "MultipleNegativesRankingLoss"),
     ("recipes-nli-minilm", "NLI rows", TRAINED, "scl", "mnrl", "MultipleNegativesRankingLoss"),
-    ("recipes-pairs", "pairs of captions", RAW, "recipe", "mnrl", "MultipleNegativesRankingLoss"),
+    ("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", "MultipleNegativesRankingLoss"),
+    ("recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", MNRL_AND_SIMCSE),
     ("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
 )
 """Study, kind of rows, start, the rows of nearfar and of sentence-transformers in the study, and the latter's loss."""
