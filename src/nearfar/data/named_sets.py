@@ -214,6 +214,8 @@ CATALOG: dict[str, NamedSet] = {
     "wiki1m": _one_file("text/wiki1m_for_simcse.txt"),
     "flickr8k": _one_file("text/flickr8k_captions.tsv", _NO_FLICKR8K, "caption", captions_by="image"),
 }
+VOCABULARY = "vocabulary"
+"""The name of texts of random words of a model's vocabulary (:mod:`nearfar.encoder.vocabulary`)."""
 MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}
 """Name -> the sets that it means together."""
 

@@ -10,8 +10,6 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-VOCABULARY = "vocabulary"
-"""The name of these texts, as data."""
 TEXTS = 10_000
 WORDS = (4, 12)
 """The smallest and the largest number of words in a text."""

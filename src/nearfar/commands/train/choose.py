@@ -9,8 +9,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
-from nearfar.data.named_sets import CATALOG
-from nearfar.encoder.vocabulary import VOCABULARY
+from nearfar.data.named_sets import CATALOG, VOCABULARY
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.types import NearfarError
 

@@ -9,11 +9,12 @@ from torch import Tensor, nn
 
 from nearfar.config.files import method_of
 from nearfar.data.batching import TextBatches
+from nearfar.data.named_sets import VOCABULARY
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide, freeze_embeddings
-from nearfar.encoder.vocabulary import VOCABULARY, vocabulary_texts
+from nearfar.encoder.vocabulary import vocabulary_texts
 from nearfar.methods.build import BuildContext, BuiltMethod, initializer_range, require_data, text_facts
 from nearfar.methods.kim import BtConfig, BtSgOptConfig, GuidedConfig, KimConfig, SgConfig
 from nearfar.methods.kim.method import VARIANT_NAMES, DriftFn, TextPair, back_translation, self_guided
