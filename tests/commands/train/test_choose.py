@@ -93,6 +93,7 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
     assert (own.sentences, own.second_weight, own.dropout) == (("texts.txt",), 0.3, 0)
     second = resolve_config(None, {"data": file, "output": "x", "model": start, "second": "simcse-unsup"})
     assert (second.sentences, second.second_weight, second.second) == ((), 0.1, "simcse-unsup")
+    assert second.dropout is None  # SimCSE needs the model's own
     assert "docs/tables/recipes-pairs-sentences.md" in choose_method([file], model=str(start)).explain()
     assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
     (start / "modules.json").write_text("[]")

@@ -16,7 +16,7 @@ from nearfar.commands.train.second_objective import may_shrink_batch, second_obj
 from nearfar.config import InfoNceConfig, SgOpt1Config
 from nearfar.encoder.vocabulary import vocabulary_texts
 from nearfar.types import NearfarError
-from tests.tiny import save_tiny, sentences, write_pairs
+from tests.tiny import ARCHITECTURES, save_tiny, sentences, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +98,26 @@ def test_random_words_train_beside_the_rows(folder: Path, tmp_path: Path) -> Non
         InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))), resume=True
     )
     assert repeated.steps == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_pairs_train_beside_random_words_by_default(architecture: str, folder: Path, tmp_path: Path) -> None:
+    start = save_tiny(tmp_path / "tiny", architecture)
+    given = settings(folder, tmp_path / "run", model=str(start))
+    nearfar.train(**given)
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    assert any(fact.startswith("second objective, sg-opt1: vocabulary, generated") for fact in facts)
+
+
+@pytest.mark.long
+def test_a_second_objective_on_the_command_line_replaces_the_random_words(folder: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second.toml"
+    second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')
+    words = ["train", "--data", str(folder / "pairs.tsv"), "--model", str(folder / "tiny"), "--batch-size", "8"]
+    words += ["--evaluate-on", str(folder / "dev.tsv"), "--max-steps", "2", "--second", str(second)]
+    assert main([*words, "--output", str(tmp_path / "run")]) == 0
+    assert tomllib.loads((tmp_path / "run" / "second.toml").read_text())["method"] == "simcse-unsup"
 
 
 @pytest.mark.long

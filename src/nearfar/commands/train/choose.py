@@ -59,8 +59,8 @@ PAIRS_FROM_RAW = PAIRS._replace(
     },
 )
 """Pairs, and a start that is a plain transformers model, such as a masked language model."""
-SECOND_OBJECTIVE = ("sentences", "second_weight")
-"""Settings of a recipe that give way to a second objective of the user's own."""
+SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
+"""Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 NLI = RowKind(
     "NLI rows",
     ("premise", "hypothesis", "label"),
