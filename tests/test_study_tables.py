@@ -32,7 +32,7 @@ CELLS = {
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
-    "recipes-scored-choice": 6 * 3 + 3,
+    "recipes-scored-choice": (7 * 3 + 6) * 2,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
     "widths": 90,
