@@ -103,6 +103,18 @@ def labelled(options: argparse.Namespace) -> Columns:
     return {"text": [text for (text,) in found.rows], "label": list(map(int, found.targets or ()))}
 
 
+def labelled_pairs(options: argparse.Namespace) -> Columns:
+    """Each text with a random one of its label (score 1) and a random one of another label (score 0), as in SetFit."""
+    texts, labels = labelled(options).values()
+    chance = random.Random(options.seed)
+    same = {label: [text for text, own in zip(texts, labels, strict=True) if own == label] for label in set(labels)}
+    other = {label: [text for text, own in zip(texts, labels, strict=True) if own != label] for label in set(labels)}
+    rows = [(text, chance.choice(same[label]), 1.0) for text, label in zip(texts, labels, strict=True)]
+    rows += [(text, chance.choice(other[label]), 0.0) for text, label in zip(texts, labels, strict=True)]
+    first, second, scores = zip(*rows, strict=True)
+    return {"first": list(first), "second": list(second), "label": list(scores)}
+
+
 class Loss(NamedTuple):
     """A loss, the rows that it takes, and how its batches are drawn."""
 
@@ -173,7 +185,11 @@ LOSSES: dict[str, Loss] = {
     "batch-hard-soft-margin": Loss(
         labelled, lambda model, _: losses.BatchHardSoftMarginTripletLoss(model), BatchSamplers.GROUP_BY_LABEL
     ),
+    "batch-semi-hard": Loss(
+        labelled, lambda model, _: losses.BatchSemiHardTripletLoss(model), BatchSamplers.GROUP_BY_LABEL
+    ),
     "batch-all": Loss(labelled, lambda model, _: losses.BatchAllTripletLoss(model), BatchSamplers.GROUP_BY_LABEL),
+    "cosine-labels": Loss(labelled_pairs, lambda model, _: losses.CosineSimilarityLoss(model)),
 }
 """Name of a loss -> what it is."""
 SENTENCE_LOSSES = ("simcse", "tsdae", "contrastive-tension")
