@@ -3,14 +3,15 @@
 import pytest
 
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
+from nearfar.data.rows import load_sentences
 from nearfar.data.transfer import load_labelled_task, load_transfer
 from tests.data.files import error_of, write
 
 
-def test_the_suite_has_all_tasks_but_one():
+def test_the_suite_has_all_tasks_but_two():
     suite = "mr cr subj mpqa sst2 sst5 trec mrpc sick-e sickr-learned stsb-learned".split()
     assert list(suite_tasks("transfer")) == suite
-    assert set(PROBE_TASKS) - set(suite) == {"sst2-phrases"}
+    assert set(PROBE_TASKS) - set(suite) == {"sst2-phrases", "trec-dev"}
     assert suite_tasks("all") == (*suite_tasks("sts"), *suite)
 
 
@@ -38,6 +39,17 @@ def test_splits_and_labels_have_the_order_of_senteval(folder):
     assert {split: rows.targets for split, rows in task.splits.items()} == {"train": [2], "dev": [1], "test": [0]}
     assert task.splits["dev"].texts == [("a dog", "a cat")]
     assert task.pairs
+
+
+def test_the_training_questions_of_trec_have_two_parts(folder):
+    """The dev part is the last fifth of the distinct questions; trec:test is read by neither."""
+    lines = "".join(f"NUM\tquestion {number % 10} ?\tx:y\n" for number in range(11))
+    write(folder / "senteval/TREC/train.tsv", "label\ttext\tfine_label\n" + lines)
+    texts = {split: [text for (text,) in rows.texts] for split, rows in load_transfer("trec-dev").splits.items()}
+    assert texts["test"] == ["question 8 ?", "question 9 ?"]
+    assert texts["train"] == [f"question {number % 10} ?" for number in (0, 1, 2, 3, 4, 5, 6, 7, 10)]
+    assert load_sentences("trec-parts").rows == load_sentences("trec-parts:train").rows
+    assert [text for (text,) in load_sentences("trec-parts:dev").rows] == texts["test"]
 
 
 def test_sst2_trains_on_sentences_or_phrases(folder):
@@ -144,6 +156,7 @@ def test_the_sets_have_the_published_row_counts(nearfar_data):
         "sst2-phrases": ([67349, 872, 1821], 909),
         "sst5": ([8544, 1101, 2210], 399),
         "trec": ([5452, 500], 113),
+        "trec-dev": ([4447, 1005], 167),
         "mrpc": ([4076, 1725], 1147),
         "sick-e": ([4500, 500, 4927], 1414),
         "sickr-learned": ([4500, 500, 4927], None),

@@ -88,14 +88,14 @@ def _find_named(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
     if entry.without:
         return [_without_tested(found, entry) for found in _find_tables(name, requested)]
     found = _find_tables(name, requested)
-    return [_captions_of(one, entry.captions_by) for one in found] if entry.captions_by else found
+    return [_part_of(one, entry, entry.parts_by) for one in found] if entry.parts_by else found
 
 
-def _captions_of(found: NamedTable, image: str) -> NamedTable:
-    """The captions of the images of a split."""
+def _part_of(found: NamedTable, entry: NamedSet, column: str) -> NamedTable:
+    """The rows of a split that is a part of a file."""
     if found.name == "all":
         return found
-    part = GroupPart((image,), last=found.name == "test")
+    part = GroupPart((column,), last=found.name == list(entry.files)[-1])
     return replace(found, table=replace(found.table, title=f"{found.table.title}:{found.name}", excluded=part))
 
 

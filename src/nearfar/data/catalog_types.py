@@ -39,8 +39,10 @@ class NamedSet:
     without: tuple[str, ...] = ()
     """Named sets of scored pairs whose pairs are left out of this one, in either order of the sentences."""
     captions_by: str | None = None
-    """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows. The split ``test``
-    is the last fifth of the images, at most 1,000; ``train`` is the others."""
+    """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
+    parts_by: str | None = None
+    """Column that divides one file into two splits: the one that is last in :attr:`files` is the rows with the last fifth
+    of the column's values, at most 1,000; ``train`` is the others."""
 
 
 class ProbeTask(NamedTuple):

@@ -62,6 +62,7 @@ def _one_file(path: str, advice: str = "", sentences: str = "text", captions_by:
         folder=folder,
         splits=("all",),
         files={"all": name} | ({} if captions_by is None else {"train": name, "test": name}),
+        parts_by=captions_by,
         advice=advice,
         sentences=(sentences,),
         captions_by=captions_by,
@@ -144,6 +145,12 @@ CATALOG: dict[str, NamedSet] = {
         in_sts_suite=True,
     ),
     "trec": NamedSet(folder="senteval/TREC", splits=("train",)),
+    "trec-parts": NamedSet(  # to choose settings by, before a test on trec:test
+        folder="senteval/TREC",
+        splits=("train",),
+        files={"train": "train.tsv", "dev": "train.tsv"},
+        parts_by="text",
+    ),
     "sst2": NamedSet(
         folder="senteval/SST2",
         splits=("train",),
@@ -230,6 +237,7 @@ PROBE_TASKS: dict[str, ProbeTask] = {
     "sst2-phrases": ProbeTask("sst2:train_phrases+dev+test", _BINARY, in_suite=False),  # ten times the rows of sst2
     "sst5": ProbeTask("sst5:train+dev+test", ("0", "1", "2", "3", "4")),
     "trec": ProbeTask("trec:train+test", _TREC),
+    "trec-dev": ProbeTask("trec-parts:train+dev", _TREC, in_suite=False),  # parts of the training questions
     "mrpc": ProbeTask("mrpc:train+test", _BINARY, _PAIR),
     "sick-e": ProbeTask("sickr:train+dev+test", ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"), _PAIR),
     "sickr-learned": ProbeTask("sickr:train+dev+test"),

@@ -8,6 +8,7 @@ subj                   one pool                          0 subjective, 1 objecti
 sst2 sst5              train, dev, test                  0 negative, 1 positive; 0 very negative to 4 very positive
 sst2-phrases           train (phrases too), dev, test    as sst2
 trec                   train, test                       ABBR DESC ENTY HUM LOC NUM
+trec-dev               train, dev: of trec's train       as trec
 mrpc                   train, test; pairs                1 paraphrase
 sick-e                 train, dev, test; pairs           CONTRADICTION NEUTRAL ENTAILMENT
 sickr-learned          train, dev, test; scored pairs    1 to 5
