@@ -41,8 +41,8 @@ class NamedSet:
     captions_by: str | None = None
     """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
     parts_by: str | None = None
-    """Column that divides one file into two splits: the one that is last in :attr:`files` is the rows with the last fifth
-    of the column's values, at most 1,000; ``train`` is the others."""
+    """Column that divides one file into two splits: the last one in :attr:`files` has the last fifth of the
+    column's values, at most 1,000; ``train`` the others."""
 
 
 class ProbeTask(NamedTuple):
