@@ -34,6 +34,7 @@ CELLS = {
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored-choice": (7 * 3 + 6) * 2,
+    "recipes-triplets-choice": 2 * 3 + 10,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
     "widths": 90,
