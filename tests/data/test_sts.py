@@ -35,6 +35,7 @@ SUBSETS = {
     "stsb": {"test": 1379},
     "stsb:train+dev": {"train": 5749, "dev": 1500},
     "stsb-clean:train+dev": {"train": 951, "dev": 363},
+    "sickr-clean:train+dev": {"train": 4367, "dev": 486},
     "sickr": {"test": 4927},
     "sickr-full": {"train": 4500, "dev": 500, "test": 4927},
 }

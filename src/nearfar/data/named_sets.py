@@ -78,6 +78,14 @@ _STSB = NamedSet(
     sentences=_PAIR,
     in_sts_suite=True,
 )
+_TESTED = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+_SICK = NamedSet(
+    folder="sts/SICK",
+    splits=("test",),
+    scale=(1.0, 5.0),
+    sentences=_PAIR,
+    in_sts_suite=True,
+)
 CATALOG: dict[str, NamedSet] = {
     "snli": NamedSet(
         folder="nli/SNLI",
@@ -125,24 +133,17 @@ CATALOG: dict[str, NamedSet] = {
         splits=("train",),
         files={"train": "train.tsv", "dev": "dev.tsv"},
         hub_splits={"train": "train", "dev": "validation"},
-        without=("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"),
+        without=_TESTED,
         in_sts_suite=False,
     ),
-    "sickr": NamedSet(
-        folder="sts/SICK",
-        splits=("test",),
-        scale=(1.0, 5.0),
-        sentences=_PAIR,
-        in_sts_suite=True,
-    ),
-    "sickr-full": NamedSet(
-        folder="sts/SICK",
-        splits=("train", "dev", "test"),
-        hub="mteb/sickr-sts",
-        hub_splits={"all": "test"},
-        scale=(1.0, 5.0),
-        sentences=_PAIR,
-        in_sts_suite=True,
+    "sickr": _SICK,
+    "sickr-full": replace(_SICK, splits=("train", "dev", "test"), hub="mteb/sickr-sts", hub_splits={"all": "test"}),
+    "sickr-clean": replace(  # as stsb-clean
+        _SICK,
+        splits=("train",),
+        files={"train": "train.tsv", "dev": "dev.tsv"},
+        without=_TESTED,
+        in_sts_suite=False,
     ),
     "trec": NamedSet(folder="senteval/TREC", splits=("train",)),
     "trec-parts": NamedSet(  # to choose settings by, before a test on trec:test
