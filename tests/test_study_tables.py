@@ -34,7 +34,7 @@ CELLS = {
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored": 1 + 3 * 5,
-    "recipes-scored-choice": (9 * 3 + 8) * 2,
+    "recipes-scored-choice": (9 * 3 + 6) * 2,
     "recipes-triplets-choice": 2 * 3 + 10,
     "sentences-from-minilm": 12,
     "stsb-regression": 6,
