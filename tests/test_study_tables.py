@@ -33,7 +33,7 @@ CELLS = {
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
-    "recipes-scored": 1 + 3 * 5,
+    "recipes-scored": 1 + 3 * 5 + 1,
     "recipes-scored-choice": (9 * 3 + 6) * 2,
     "recipes-triplets-choice": 2 * 3 + 10,
     "sentences-from-minilm": 12,
