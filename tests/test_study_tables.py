@@ -31,6 +31,7 @@ CELLS = {
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-pairs-sentences": 1 + 4 * 5 + 1,
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
+    "recipes-scored-minilm-choice": 1 + 1 + 5 * 3 + 1,
     "recipes-sentences": 1 + 2 * 5 + 2,
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored": 1 + 3 * 5 + 1,
