@@ -9,7 +9,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import InfoNceConfig, NliOrderConfig, SgConfig, SgOpt1Config
+from nearfar.config import InfoNceConfig, NliOrderConfig, RegressionConfig, SgConfig, SgOpt1Config
 from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
@@ -100,6 +100,30 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
     assert choose_method([file], model=str(start)).values.keys() == {"anchor_column", "positive_column"}
 
 
+@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
+def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-scored.md."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    file = table(tmp_path / "scored.tsv", "score", "one", "two")
+    given = {"first_column": "one", "second_column": "two"}
+    settings = {"data": file, "output": "x", "model": start, **given}
+    config = resolve_config(None, settings)
+    assert isinstance(config, RegressionConfig)
+    assert (config.objective, config.dropout, config.pooling) == ("cosent", 0, "cls")
+    assert (config.batch_size, config.epochs, config.warmup) == (32, 4, 0.1)
+    assert (config.first_column, config.second_column, config.learning_rate) == ("one", "two", rate)
+    assert has_default_batch_size(config)
+    own = resolve_config(None, {**settings, "objective": "mse", "epochs": 1})
+    assert (own.objective, own.epochs, own.dropout) == ("mse", 1, 0)
+    assert resolve_config(None, {**settings, "second": "simcse-unsup"}).dropout is None
+    assert "docs/tables/recipes-scored.md" in choose_method([file], given, model=str(start)).explain()
+    assert choose_method(["stsb-clean"], model=str(start)).values["objective"] == "cosent"
+    (start / "modules.json").write_text("[]")
+    assert "objective" not in choose_method([file], given, model=str(start)).values
+
+
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 5e-5)])
 def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-sentences.md."""
@@ -124,7 +148,7 @@ def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_p
 def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:
     """The rows are read first, so their errors come before that of the model."""
     missing = str(tmp_path / "none")
-    for columns in (("premise", "hypothesis", "label"), ("anchor", "positive")):
+    for columns in (("premise", "hypothesis", "label"), ("anchor", "positive"), ("sentence1", "sentence2", "score")):
         file = table(tmp_path / f"{columns[0]}.tsv", *columns)
         assert choose_method([file], model=missing) == choose_method([file])
 
@@ -133,8 +157,8 @@ def test_the_start_does_not_matter_for_other_rows(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     triplets = table(tmp_path / "triplets.tsv", "anchor", "positive", "negative")
     assert choose_method([triplets], model=missing) == choose_method([triplets])
-    scored = table(tmp_path / "scored.tsv", "sentence1", "sentence2", "score")
-    assert choose_method([scored], model=missing).method == "regression"
+    labelled = table(tmp_path / "labelled.tsv", "text", "label")
+    assert choose_method([labelled], model=missing).method == "supcon-text"
 
 
 def test_other_formats(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG, VOCABULARY
 from nearfar.methods.kim import SgOpt1Config
+from nearfar.methods.regression import RegressionConfig
 from nearfar.types import NearfarError
 
 PAIR_COLUMNS = (
@@ -90,6 +91,19 @@ SCORED = RowKind(
     "regression",
     "cosines are fitted to the scores",
 )
+SCORED_FROM_RAW = SCORED._replace(
+    why="cosines are ranked as the scores; with the settings of docs/tables/recipes-scored.md, for a start that was "
+    "not yet trained on similarity",
+    values={
+        "objective": "cosent",
+        "dropout": 0.0,
+        "batch_size": RegressionConfig.recipe_batch_size,
+        "epochs": 4,
+        "warmup": 0.1,
+        "pooling": "cls",
+    },
+)
+"""Scored pairs, and such a start."""
 SENTENCES = RowKind(
     "sentences",
     ("text",),
@@ -104,10 +118,10 @@ SENTENCES_FROM_RAW = SENTENCES._replace(
     values={"views": "0-0", "dropout": 0.0, "batch_size": SgOpt1Config.recipe_batch_size, "pooling": "cls"},
 )
 """Sentences, and such a start."""
-FROM_RAW = {kind.name: kind for kind in (PAIRS_FROM_RAW, NLI_FROM_RAW, SENTENCES_FROM_RAW)}
+FROM_RAW = {kind.name: kind for kind in (PAIRS_FROM_RAW, NLI_FROM_RAW, SCORED_FROM_RAW, SENTENCES_FROM_RAW)}
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
-"""The learning rate of docs/tables/recipes-nli.md, recipes-pairs-sentences.md and recipes-sentences.md, and the hidden
-size it was found for. Wider encoders, for which it is not measured, train with the method's default."""
+"""The learning rate of all recipes (docs/tables/recipes-*.md) for such a start, and the hidden size it was found for.
+Wider encoders, for which it is not measured, train with the method's default."""
 KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
 """Settings that name columns."""
@@ -147,9 +161,9 @@ def choose_method(
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are, and ``second`` takes the
             place of a recipe's second objective.
-        model: the encoder that training starts from. For NLI rows, pairs without negatives and sentences, the choice
-            depends on whether it is a sentence-transformers folder or a plain transformers model. One that cannot be
-            found changes nothing: training says so, after it has read the rows.
+        model: the encoder that training starts from. For all but triplets and labelled texts, the choice depends on
+            whether it is a sentence-transformers folder or a plain transformers model. One that cannot be found changes
+            nothing: training says so, after it has read the rows.
 
     Raises:
         NearfarError: no data, data that cannot be opened, columns that say nothing or several things, or data of

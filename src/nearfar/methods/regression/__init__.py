@@ -1,7 +1,7 @@
 """regression: its settings; the defaults are those of the SimCSE review's fine-tuning on STS-B."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
@@ -11,6 +11,8 @@ from nearfar.types import NearfarError
 @dataclass(frozen=True, kw_only=True)
 class RegressionConfig(TrainConfig):
     """regression: squared error between a score and the cosine of two texts, or a ranking of cosines as the scores."""
+
+    recipe_batch_size: ClassVar[int | None] = 32
 
     data: tuple[File, ...] = ("stsb:train",)
     """Scored pairs: stsb:train, sickr:train, or files with the columns below."""
