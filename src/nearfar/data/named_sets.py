@@ -224,6 +224,8 @@ CATALOG: dict[str, NamedSet] = {
 }
 VOCABULARY = "vocabulary"
 """The name of texts of random words of a model's vocabulary (:mod:`nearfar.encoder.vocabulary`)."""
+OWN = "own"
+"""The name of the texts of a run's own rows, as sentences beside these rows."""
 MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}
 """Name -> the sets that it means together."""
 

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, check_splits, find, parse
 from nearfar.data.files import is_plain_text, read_lines
+from nearfar.data.named_sets import OWN
 from nearfar.data.nli import load_nli
 from nearfar.data.paths import shown
 from nearfar.data.sources import label_field, sort_labels, text_field
@@ -150,7 +151,8 @@ def _collect_sentences(
     collector = RowCollector(kind, limit)
     for spec in as_specs(specs):
         if spec in generated:
-            collector.add(f"{spec}, generated", (Entry((text,)) for text in generated[spec]))
+            title = "texts of the rows" if spec == OWN else f"{spec}, generated"
+            collector.add(title, (Entry((text,)) for text in generated[spec]))
             continue
         if _is_microworld(spec):
             texts = chain.from_iterable((row.premise, row.hypothesis) for row in load_nli(spec).rows)

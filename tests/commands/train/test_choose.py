@@ -114,10 +114,12 @@ def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tm
     assert (config.objective, config.dropout, config.pooling) == ("cosent", 0, "cls")
     assert (config.batch_size, config.epochs, config.warmup) == (32, 4, 0.1)
     assert (config.first_column, config.second_column, config.learning_rate) == ("one", "two", rate)
+    assert (config.sentences, config.second_weight) == (("own",), 0.3)
     assert has_default_batch_size(config)
     own = resolve_config(None, {**settings, "objective": "mse", "epochs": 1})
     assert (own.objective, own.epochs, own.dropout) == ("mse", 1, 0)
-    assert resolve_config(None, {**settings, "second": "simcse-unsup"}).dropout is None
+    second = resolve_config(None, {**settings, "second": "simcse-unsup"})
+    assert (second.sentences, second.dropout, second.second_weight) == ((), None, 0.1)
     assert "docs/tables/recipes-scored.md" in choose_method([file], given, model=str(start)).explain()
     assert choose_method(["stsb-clean"], model=str(start)).values["objective"] == "cosent"
     (start / "modules.json").write_text("[]")

@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.study.sources import find_source
+from nearfar.commands.train.inputs import load_inputs
 from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
-from nearfar.config import InfoNceConfig, SgOpt1Config
+from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.encoder.vocabulary import vocabulary_texts
 from nearfar.types import NearfarError
 from tests.tiny import ARCHITECTURES, save_tiny, sentences, write_pairs
@@ -98,6 +99,36 @@ def test_random_words_train_beside_the_rows(folder: Path, tmp_path: Path) -> Non
         InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))), resume=True
     )
     assert repeated.steps == 3
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["pairs", "scored"])
+def test_own_sentences_are_the_texts_of_the_rows(kind: str, folder: Path, tmp_path: Path) -> None:
+    """A run is the same as with a file of these texts, in the order of the rows."""
+    rows = [line.split("\t") for line in (folder / "pairs.tsv").read_text().splitlines()[1:]]
+    (tmp_path / "texts.txt").write_text("\n".join(text for row in rows for text in row) + "\n")
+    scored = [f"{first}\t{second}\t{number % 5}" for number, (first, second) in enumerate(rows)]
+    (tmp_path / "scored.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scored]) + "\n")
+    data = str({"pairs": folder / "pairs.tsv", "scored": tmp_path / "scored.tsv"}[kind])
+    config = {"pairs": InfoNceConfig, "scored": RegressionConfig}[kind]
+    for name, spec in {"own": "own", "file": str(tmp_path / "texts.txt")}.items():
+        nearfar.train(config(**settings(folder, tmp_path / name, data=(data,), sentences=(spec,))))
+    own, file = weights(tmp_path / "own"), weights(tmp_path / "file")
+    assert all(torch.equal(own[name], file[name]) for name in file)
+    assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["sentences"] == ["own"]
+    repeated = config(**settings(folder, tmp_path / "own", data=(data,), sentences=("own",)))
+    assert nearfar.train(repeated, resume=True).steps == 3
+
+
+def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
+    config = InfoNceConfig(**settings(folder, folder / "run", sentences=("own",), evaluate_on=None, hold_out=8))
+    inputs = load_inputs(config)
+    assert inputs.held_out is not None
+    assert inputs.rows.second is not None
+    texts = {row[0] for row in inputs.rows.second.rows}
+    assert len(texts) > 40
+    assert not texts & set(inputs.held_out.texts)
+    assert texts <= {text for row in inputs.rows.first.rows for text in row}
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from nearfar.config.study.types import MODEL_VERBS
 from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, format_value, named_models
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.named_sets import suite_tasks
+from nearfar.data.named_sets import OWN, suite_tasks
 from nearfar.evaluation.study_table.plan import agree
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
@@ -231,7 +231,7 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
         found["data"] = [find_source(spec) for spec in config.data]
         if config.evaluate_on is not None:
             found["evaluate_on"] = [find_source(config.evaluate_on)]
-        found["sentences"] = [find_source(spec) for spec in config.sentences]
+        found["sentences"] = [find_source(spec) for spec in config.sentences if spec != OWN]
         if config.second is not None:
             found["second"] = _second(config.second)
         found |= {name: [find_model(model)] for name, model in named_models(config).items()}

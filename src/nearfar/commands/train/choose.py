@@ -9,7 +9,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
-from nearfar.data.named_sets import CATALOG, VOCABULARY
+from nearfar.data.named_sets import CATALOG, OWN, VOCABULARY
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.methods.regression import RegressionConfig
 from nearfar.types import NearfarError
@@ -92,8 +92,8 @@ SCORED = RowKind(
     "cosines are fitted to the scores",
 )
 SCORED_FROM_RAW = SCORED._replace(
-    why="cosines are ranked as the scores; with the settings of docs/tables/recipes-scored.md, for a start that was "
-    "not yet trained on similarity",
+    why="cosines are ranked as the scores, and the texts also train as sentences; with the settings of "
+    "docs/tables/recipes-scored.md, for a start that was not yet trained on similarity",
     values={
         "objective": "cosent",
         "dropout": 0.0,
@@ -101,6 +101,8 @@ SCORED_FROM_RAW = SCORED._replace(
         "epochs": 4,
         "warmup": 0.1,
         "pooling": "cls",
+        "sentences": (OWN,),
+        "second_weight": 0.3,
     },
 )
 """Scored pairs, and such a start."""

@@ -60,12 +60,12 @@ def read_training_data(config: TrainConfig) -> TrainingData:
     Raises:
         NearfarError: rows that are missing or malformed.
     """
-    from nearfar.commands.train.second_objective import second_objective_config
+    from nearfar.commands.train.second_objective import read_second, second_objective_config
     from nearfar.methods.build import read_rows
 
     second, first = second_objective_config(config), read_rows(config)
     with _second_objective_errors(config):
-        return TrainingData(first, None if second is None else read_rows(second))
+        return TrainingData(first, None if second is None else read_second(second, first))
 
 
 def prepare(

@@ -1,12 +1,17 @@
 """The second objective of a run: its settings, and which of them it shares with the first."""
 
 from dataclasses import fields
+from typing import TYPE_CHECKING
 
 from nearfar.config import TrainConfig, build, flag
 from nearfar.config.files import load_method
+from nearfar.data.named_sets import OWN
 from nearfar.methods.build import has_default_batch_size
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.methods.build import Rows
 
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
@@ -38,6 +43,21 @@ def second_objective_config(config: TrainConfig) -> TrainConfig | None:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
     return build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
+
+
+def read_second(second: TrainConfig, first: "Rows") -> "Rows":
+    """The rows of the second objective; sentences called ``own`` are the texts of the ``first`` one's rows.
+
+    Raises:
+        NearfarError: rows that are missing or malformed.
+    """
+    from nearfar.methods.build import read_rows
+
+    if not isinstance(second, SgOpt1Config) or OWN not in second.data:
+        return read_rows(second)
+    from nearfar.methods.kim.build import read_sentences
+
+    return read_sentences(second, own=[text for row in first.rows for text in row if isinstance(text, str)])
 
 
 def second_flag(config: TrainConfig) -> str:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from nearfar.config.files import method_of
 from nearfar.data.batching import TextBatches
-from nearfar.data.named_sets import VOCABULARY
+from nearfar.data.named_sets import OWN, VOCABULARY
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder.encoder import Encoder
@@ -26,9 +26,13 @@ _VARIANTS: dict[str, SelfGuidedVariant] = {name: variant for variant, name in VA
 }
 
 
-def read_sentences(config: SgConfig) -> TextData:
-    """Read single sentences, or make them of the words of the model's vocabulary."""
-    generated = {VOCABULARY: vocabulary_texts(config.model)} if VOCABULARY in config.data else {}
+def read_sentences(config: SgConfig, own: Sequence[str] | None = None) -> TextData:
+    """Read single sentences, or make them of the words of the model's vocabulary; ``own`` are those called ``own``."""
+    generated: dict[str, Sequence[str]] = {}
+    if VOCABULARY in config.data:
+        generated[VOCABULARY] = vocabulary_texts(config.model)
+    if own is not None:
+        generated[OWN] = own
     return load_sentences(config.data, column=config.text_column, limit=config.limit, generated=generated)
 
 
