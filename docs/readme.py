@@ -22,6 +22,7 @@ RECIPES = (
     ("recipes-nli-minilm", "NLI rows", TRAINED, "scl", "mnrl", "MultipleNegativesRankingLoss"),
     ("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", "MultipleNegativesRankingLoss"),
     ("recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", MNRL_AND_SIMCSE),
+    ("recipes-scored", "scored pairs", RAW, "recipe", "peer", "CoSENTLoss, no dropout"),
     ("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
 )
 """Study, kind of rows, start, the rows of nearfar and of sentence-transformers in the study, and the latter's loss."""
