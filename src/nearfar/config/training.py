@@ -138,8 +138,8 @@ class TrainConfig(RunConfig):
     matryoshka_weights: tuple[Positive, ...] | None = None
     """Weight of the loss at each width of MATRYOSHKA; by default 1 each."""
     sentences: tuple[File, ...] = ()
-    """Sentences without labels, to train on beside DATA: text files with one a line, tables, own, the texts of DATA
-    itself, or vocabulary, texts of random words of MODEL's vocabulary. They make a second objective: sg-opt1 with the
+    """Sentences without labels, to train on beside DATA: text files with one a line, or tables; own is the texts of
+    DATA itself, vocabulary texts of random words of MODEL's vocabulary. They make a second objective: sg-opt1 with the
     token embeddings as its guide, in batches of 64."""
     second: File | None = None
     """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
