@@ -21,6 +21,7 @@ CELLS = {
     "methods-from-raw": 3 + 14 * 3 + 5,
     "nli-from-minilm": 1 + 3 * 3,
     "published-scores": 1,
+    "recipes-labels": 1 + 4 * 5,
     "recipes-labels-choice": 5 * 3 + 13,
     "recipes-nli": 1 + 2 * 5 + 2,
     "recipes-nli-choice": 2 + 2 * 3 + 5,
