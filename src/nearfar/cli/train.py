@@ -33,7 +33,7 @@ Without a method, the columns of FILE choose it:
   sentence1, sentence2, score  scored pairs      regression
   lines of text, one column    sentences         sg-opt1
 
-From a plain transformers model, all but triplets and labelled texts also get the settings of a measured recipe.
+From a plain transformers model, all of them also get the settings of a measured recipe.
 Pairs may also be called query and positive, query and document, question and answer, sent0 and sent1; negatives
 hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on).
 --dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.

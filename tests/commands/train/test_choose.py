@@ -9,7 +9,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import InfoNceConfig, NliOrderConfig, RegressionConfig, SgConfig, SgOpt1Config
+from nearfar.config import InfoNceConfig, NliOrderConfig, RegressionConfig, SgConfig, SgOpt1Config, SupconTextConfig
 from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
@@ -101,6 +101,44 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
+def test_triplets_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-triplets.md."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    file = table(tmp_path / "triplets.tsv", "query", "document", "hard_neg")
+    config = resolve_config(None, {"data": file, "output": "x", "model": start})
+    assert isinstance(config, InfoNceConfig)
+    assert (config.directions, config.distinct_texts, config.pooling) == ("query_to_doc", True, "cls")
+    assert (config.anchor_column, config.positive_column, config.negative_column) == ("query", "document", "hard_neg")
+    assert (config.learning_rate, config.dropout) == (rate, 0)
+    assert (config.sentences, config.second_weight) == (("vocabulary",), 0.3)
+    choice = choose_method([file], model=str(start))
+    assert "triplets (columns query, document, hard_neg)" in choice.explain()
+    assert "docs/tables/recipes-triplets.md" in choice.explain()
+    (start / "modules.json").write_text("[]")
+    assert choose_method([file], model=str(start)) == choose_method([file])
+
+
+@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
+def test_labelled_texts_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
+    """A start that was not trained on similarity has the recipe of docs/tables/recipes-labels.md."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    file = table(tmp_path / "labelled.tsv", "text", "kind")
+    config = resolve_config(None, {"data": file, "output": "x", "model": start, "label_column": "kind"})
+    assert isinstance(config, SupconTextConfig)
+    assert (config.temperature, config.epochs, config.pooling, config.dropout) == (0.1, 3, "cls", None)
+    assert (config.sentences, config.second_weight, config.learning_rate) == (("own",), 0.1, rate)
+    assert config.label_column == "kind"
+    choice = choose_method([file], {"label_column": "kind"}, model=str(start))
+    assert "docs/tables/recipes-labels.md" in choice.explain()
+    (start / "modules.json").write_text("[]")
+    assert "temperature" not in choose_method([file], {"label_column": "kind"}, model=str(start)).values
+
+
+@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
 def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-scored.md."""
     start = tmp_path / "start"
@@ -150,17 +188,10 @@ def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_p
 def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:
     """The rows are read first, so their errors come before that of the model."""
     missing = str(tmp_path / "none")
-    for columns in (("premise", "hypothesis", "label"), ("anchor", "positive"), ("sentence1", "sentence2", "score")):
-        file = table(tmp_path / f"{columns[0]}.tsv", *columns)
+    kinds = ("premise hypothesis label", "anchor positive", "anchor positive negative", "sentence1 sentence2 score")
+    for number, columns in enumerate((*kinds, "text label")):
+        file = table(tmp_path / f"{number}.tsv", *columns.split())
         assert choose_method([file], model=missing) == choose_method([file])
-
-
-def test_the_start_does_not_matter_for_other_rows(tmp_path: Path) -> None:
-    missing = str(tmp_path / "none")
-    triplets = table(tmp_path / "triplets.tsv", "anchor", "positive", "negative")
-    assert choose_method([triplets], model=missing) == choose_method([triplets])
-    labelled = table(tmp_path / "labelled.tsv", "text", "label")
-    assert choose_method([labelled], model=missing).method == "supcon-text"
 
 
 def test_other_formats(tmp_path: Path) -> None:

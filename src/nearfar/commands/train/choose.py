@@ -60,6 +60,19 @@ PAIRS_FROM_RAW = PAIRS._replace(
     },
 )
 """Pairs, and a start that is a plain transformers model, such as a masked language model."""
+TRIPLETS_FROM_RAW = PAIRS._replace(
+    name="triplets",
+    why="the other rows of a batch and all hard negatives are negatives, and texts of random words train beside them; "
+    "with the settings of docs/tables/recipes-triplets.md, for a start that was not yet trained on similarity",
+    values={
+        "distinct_texts": True,
+        "pooling": "cls",
+        "dropout": 0.0,
+        "sentences": (VOCABULARY,),
+        "second_weight": 0.3,
+    },
+)
+"""Triplets, and such a start."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 NLI = RowKind(
@@ -84,6 +97,13 @@ LABELLED = RowKind(
     "supcon-text",
     "texts of one label are positives of each other",
 )
+LABELLED_FROM_RAW = LABELLED._replace(
+    why="texts of one label are positives of each other, and the texts also train as sentences, which keeps the "
+    "similarity of other texts; with the settings of docs/tables/recipes-labels.md, for a start that was not yet "
+    "trained on similarity",
+    values={"temperature": 0.1, "epochs": 3, "pooling": "cls", "sentences": (OWN,), "second_weight": 0.1},
+)
+"""Labelled texts, and such a start."""
 SCORED = RowKind(
     "scored pairs",
     ("sentence1", "sentence2", "score"),
@@ -120,7 +140,18 @@ SENTENCES_FROM_RAW = SENTENCES._replace(
     values={"views": "0-0", "dropout": 0.0, "batch_size": SgOpt1Config.recipe_batch_size, "pooling": "cls"},
 )
 """Sentences, and such a start."""
-FROM_RAW = {kind.name: kind for kind in (PAIRS_FROM_RAW, NLI_FROM_RAW, SCORED_FROM_RAW, SENTENCES_FROM_RAW)}
+FROM_RAW = {
+    kind.name: kind
+    for kind in (
+        PAIRS_FROM_RAW,
+        TRIPLETS_FROM_RAW,
+        NLI_FROM_RAW,
+        LABELLED_FROM_RAW,
+        SCORED_FROM_RAW,
+        SENTENCES_FROM_RAW,
+    )
+}
+"""Name of the rows -> what is recommended for them and such a start."""
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 """The learning rate of all recipes (docs/tables/recipes-*.md) for such a start, and the hidden size it was found for.
 Wider encoders, for which it is not measured, train with the method's default."""
@@ -144,12 +175,16 @@ class Choice:
         """The method's name."""
         return self.kind.method
 
+    @property
+    def rows(self) -> str:
+        """What the rows are called."""
+        return "triplets" if "negative_column" in self.values else self.kind.name
+
     def explain(self) -> str:
         """Which rows were found, which method was chosen, why, and how to choose another one."""
-        rows = "triplets" if "negative_column" in self.values else self.kind.name
         columns = f" (columns {', '.join(self.columns)})" if self.columns else ""
         return (
-            f"{rows}{columns}: training by {self.method}, the recommended method ({self.kind.why}). "
+            f"{self.rows}{columns}: training by {self.method}, the recommended method ({self.kind.why}). "
             "Another one: nearfar train METHOD --data ..."
         )
 
@@ -163,9 +198,9 @@ def choose_method(
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are, and ``second`` takes the
             place of a recipe's second objective.
-        model: the encoder that training starts from. For all but triplets and labelled texts, the choice depends on
-            whether it is a sentence-transformers folder or a plain transformers model. One that cannot be found changes
-            nothing: training says so, after it has read the rows.
+        model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
+            or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
+            the rows.
 
     Raises:
         NearfarError: no data, data that cannot be opened, columns that say nothing or several things, or data of
@@ -182,8 +217,7 @@ def choose_method(
                 "trained on together must be of one kind; name the method for another reading."
             )
     choice = choices[0]
-    has_recipe = choice.kind.name in FROM_RAW and "negative_column" not in choice.values
-    if not has_recipe or model == TrainConfig.model:
+    if model == TrainConfig.model:
         return choice
     found = _choose_by_start(choice, model)
     if (settings or {}).get("second") is None:
@@ -203,7 +237,7 @@ def _choose_by_start(choice: Choice, model: str) -> Choice:
     if (folder / "modules.json").exists():
         return choice
     columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
-    kind = FROM_RAW[choice.kind.name]
+    kind = FROM_RAW[choice.rows]
     values = {**kind.values, **columns}
     file = folder / "config.json"
     width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
@@ -265,7 +299,7 @@ def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> C
 
 
 def _describe(choice: Choice) -> str:
-    return f"{choice.kind.name} ({', '.join(choice.columns)})" if choice.columns else choice.kind.name
+    return f"{choice.rows} ({', '.join(choice.columns)})" if choice.columns else choice.rows
 
 
 def _advice() -> str:
