@@ -62,15 +62,9 @@ PAIRS_FROM_RAW = PAIRS._replace(
 """Pairs, and a start that is a plain transformers model, such as a masked language model."""
 TRIPLETS_FROM_RAW = PAIRS._replace(
     name="triplets",
-    why="the other rows of a batch and all hard negatives are negatives, and texts of random words train beside them; "
-    "with the settings of docs/tables/recipes-triplets.md, for a start that was not yet trained on similarity",
-    values={
-        "distinct_texts": True,
-        "pooling": "cls",
-        "dropout": 0.0,
-        "sentences": (VOCABULARY,),
-        "second_weight": 0.3,
-    },
+    why="the other rows of a batch and all hard negatives are negatives; with the settings of "
+    "docs/tables/recipes-triplets.md, for a start that was not yet trained on similarity",
+    values={"distinct_texts": True, "pooling": "cls", "dropout": 0.0},
 )
 """Triplets, and such a start."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
