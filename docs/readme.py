@@ -40,7 +40,7 @@ RECIPES = (
     Recipe("recipes-triplets", "NLI rows", RAW, "all-labels", "mnrl", f"{MNRL}, no dropout"),
     Recipe("recipes-nli-minilm", "NLI rows", TRAINED, "scl", "mnrl", MNRL),
     Recipe("recipes-triplets", "triplets", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
-    Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", MNRL),
+    Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
     Recipe(
         "recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", f"{MNRL} and SimCSE"
     ),
@@ -115,7 +115,7 @@ def recipes() -> list[str]:
         p_values = [f"{found[test]['p_holm']:.4f}" for test in ("pairs", "seeds")]
         page = f"[{kind}](docs/tables/{study}.md)"
         rows.append((page, start, f"{scores[theirs]:.2f} ({loss})", f"{scores[ours]:.2f}", interval, *p_values))
-    header = ("rows", "start", "sentence-transformers", "nearfar", "difference [95% interval]", "p, pairs", "p, seeds")
+    header = ("rows", "start", "sentence-transformers", "nearfar", "difference [95% interval]", "p, rows", "p, seeds")
     return _table(header, rows)
 
 
