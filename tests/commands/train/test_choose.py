@@ -20,6 +20,14 @@ def table(file: Path, *columns: str) -> str:
     return str(file)
 
 
+def plain_model(folder: Path, width: int | None) -> Path:
+    """A plain transformers model of this hidden size, or of none; modules.json makes it a sentence-transformers one."""
+    start = folder / "start"
+    start.mkdir()
+    (start / "config.json").write_text(json.dumps({} if width is None else {"hidden_size": width}))
+    return start
+
+
 @pytest.mark.parametrize(
     ("columns", "method", "values"),
     [
@@ -60,9 +68,7 @@ def test_named_sets_choose_it_without_being_read(name: str, method: str) -> None
 @pytest.mark.parametrize(("width", "rate"), [(32, 2e-4), (384, 2e-4), (768, 2e-5), (None, 2e-5)])
 def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-nli.md."""
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "config.json").write_text(json.dumps({} if width is None else {"hidden_size": width}))
+    start = plain_model(tmp_path, width)
     file = table(tmp_path / "nli.tsv", "premise", "text", "label")
     settings = {"data": file, "hypothesis_column": "text", "output": "x", "model": start, "order_weight": 0.3}
     config = resolve_config(None, settings)
@@ -79,9 +85,7 @@ def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float,
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
 def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-pairs-sentences.md."""
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    start = plain_model(tmp_path, width)
     file = table(tmp_path / "pairs.tsv", "query", "document")
     config = resolve_config(None, {"data": file, "output": "x", "model": start, "temperature": 0.1})
     assert isinstance(config, InfoNceConfig)
@@ -103,9 +107,7 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
 def test_triplets_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-triplets.md."""
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    start = plain_model(tmp_path, width)
     file = table(tmp_path / "triplets.tsv", "query", "document", "hard_neg")
     config = resolve_config(None, {"data": file, "output": "x", "model": start})
     assert isinstance(config, InfoNceConfig)
@@ -123,9 +125,7 @@ def test_triplets_and_a_plain_transformers_model(width: int, rate: float, tmp_pa
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
 def test_labelled_texts_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-labels.md."""
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    start = plain_model(tmp_path, width)
     file = table(tmp_path / "labelled.tsv", "text", "kind")
     config = resolve_config(None, {"data": file, "output": "x", "model": start, "label_column": "kind"})
     assert isinstance(config, SupconTextConfig)
@@ -141,9 +141,7 @@ def test_labelled_texts_and_a_plain_transformers_model(width: int, rate: float, 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
 def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-scored.md."""
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    start = plain_model(tmp_path, width)
     file = table(tmp_path / "scored.tsv", "score", "one", "two")
     given = {"first_column": "one", "second_column": "two"}
     settings = {"data": file, "output": "x", "model": start, **given}
@@ -167,9 +165,7 @@ def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tm
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 5e-5)])
 def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
     """A start that was not trained on similarity has the recipe of docs/tables/recipes-sentences.md."""
-    start = tmp_path / "start"
-    start.mkdir()
-    (start / "config.json").write_text(json.dumps({"hidden_size": width}))
+    start = plain_model(tmp_path, width)
     (tmp_path / "lines.txt").write_text("one\ntwo\n")
     for file in (str(tmp_path / "lines.txt"), table(tmp_path / "rows.tsv", "body")):
         config = resolve_config(None, {"data": file, "output": "x", "model": start})
