@@ -80,8 +80,8 @@ NLI = RowKind(
 )
 NLI_FROM_RAW = NLI._replace(
     method="nli-order",
-    why="entailed hypotheses are positives, and the labels are ranked; with the settings of docs/tables/recipes-nli.md, "
-    "for a start that was not yet trained on similarity",
+    why="entailed hypotheses are positives, and the labels are ranked; with the settings of "
+    "docs/tables/recipes-nli.md, for a start that was not yet trained on similarity",
     values={"order_pairs": "batch", "order_weight": 0.1, "dropout": 0.0, "pooling": "cls"},
 )
 """NLI rows, and such a start."""
