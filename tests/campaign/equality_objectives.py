@@ -4,6 +4,7 @@ import random
 import traceback
 from collections.abc import Callable
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -209,8 +210,9 @@ def against_loops(name: str, seed: int) -> str:
     """Random shapes, in row blocks of a random size."""
     draw = random.Random(seed)
     count, dim = draw.choice((1, 2, draw.randint(3, 9))), draw.choice((1, 2, draw.randint(3, 24)))
-    _contrast_targets.BLOCK = draw.choice((_contrast_targets.BLOCK, 1, 2 * count, 7 * count))
-    return _sentence(lambda: LOOPS[name](draw, count, dim, seed), f"{count} rows of width {dim}")
+    block = draw.choice((_contrast_targets.BLOCK, 1, 2 * count, 7 * count))
+    with patch.object(_contrast_targets, "BLOCK", block):
+        return _sentence(lambda: LOOPS[name](draw, count, dim, seed), f"{count} rows of width {dim}")
 
 
 def against_mpmath(name: str, seed: int) -> str:
