@@ -154,6 +154,8 @@ def _run_cases(seed: int) -> Iterator[Case]:
             if draw.random() < 0.4:
                 settings["ema"] = draw.choice((0.5, 0.9))
             if draw.random() < 0.3:
+                settings["start_weight"] = draw.choice((0.2, 0.5))
+            if draw.random() < 0.3:
                 settings["micro_batch"] = draw.randint(1, 9)
             second = draw.choice(SECONDS) if draw.random() < 0.4 else None
             if method != "distill" and second is None and draw.random() < 0.5:

@@ -81,6 +81,7 @@ AT_LEAST_ZERO = {
 }
 SHARES = {
     TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"}
+    | {"--start-weight": "in [0, 1)"}
     | {"--ema": "in (0, 1)", "--layer-decay": "in (0, 1]"},
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
     REGRESSION: {"--in-batch-threshold": "between 0 and 1"},
@@ -291,6 +292,11 @@ OTHER: dict[str, tuple[str, str]] = {
     },
     "no average at all": (f"{TRAIN} --ema 0", "--ema 0: must be in (0, 1)"),
     "an average of nothing": (f"{TRAIN} --ema 1", "--ema 1: must be in (0, 1)"),
+    "nothing but the start": (f"{TRAIN} --start-weight 1", "--start-weight 1: must be in [0, 1)"),
+    "adapters and the start": (
+        f"{TRAIN} --start-weight 0.5 --lora-rank 4",
+        "--start-weight 0.5 and --lora-rank: adapters have no weights before training",
+    ),
     "lower layers do not learn": (f"{TRAIN} --layer-decay 0", "--layer-decay 0: must be in (0, 1]"),
     **{
         f"hold out {value}": (f"{TRAIN} --hold-out={value}", f"--hold-out {value}: must be {bounds}")

@@ -1,4 +1,4 @@
-"""The average of the weights equals its formula, and applying it leaves the weights themselves as they were."""
+"""Averages of the weights equal their formulas, and applying them leaves the weights themselves as they were."""
 
 import copy
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.training.average import WeightAverage
+from nearfar.training.average import StartWeights, WeightAverage, all_applied
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.types import NearfarError
 
@@ -118,6 +118,52 @@ def test_nothing_to_train_gives_an_empty_average() -> None:
     average.update(1)
     with average.applied():
         assert average.tensors == {}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_the_average_with_the_start_weighs_both_by_their_shares(share: float) -> None:
+    encoder = network()["encoder"]
+    before = copy.deepcopy(encoder.state_dict())
+    start = StartWeights(encoder, share)
+    change({"encoder": encoder}, 1)
+    after = copy.deepcopy(encoder.state_dict())
+    with start.applied():
+        for name, tensor in encoder.state_dict().items():
+            expected = share * before[name].double() + (1 - share) * after[name].double()
+            torch.testing.assert_close(tensor.double(), expected, rtol=0, atol=1e-6)
+        assert not torch.equal(encoder.state_dict()["0.bias"], after["0.bias"])
+    assert all(torch.equal(tensor, after[name]) for name, tensor in encoder.state_dict().items())
+    start.copy_to_modules()
+    torch.testing.assert_close(
+        encoder.state_dict()["0.bias"], share * before["0.bias"] + (1 - share) * after["0.bias"], rtol=0, atol=1e-6
+    )
+
+
+def test_the_start_is_averaged_in_float32() -> None:
+    """In bfloat16 the share 0.99 rounds to 0.98828125, which would give another weight."""
+    layer = nn.Linear(1, 1, bias=False).to(torch.bfloat16)
+    with torch.no_grad():
+        layer.weight.fill_(0.0)
+        start = StartWeights(layer, 0.99)
+        layer.weight.fill_(128.0)
+    with start.applied():
+        assert torch.equal(layer.weight, torch.tensor([[1.28]], dtype=torch.bfloat16))
+
+
+def test_the_start_is_averaged_with_the_average_over_steps() -> None:
+    modules = network()
+    average, start = WeightAverage(modules, 0.5), StartWeights(modules["encoder"], 0.25)
+    before = modules["encoder"].state_dict()["0.bias"].clone()
+    for step in (1, 2):
+        change(modules, step)
+        average.update(step)
+    own = copy.deepcopy({name: module.state_dict() for name, module in modules.items()})
+    with all_applied((average, None, start)):
+        expected = 0.25 * before + 0.75 * average.tensors["encoder.0.bias"]
+        torch.testing.assert_close(modules["encoder"].state_dict()["0.bias"], expected, rtol=0, atol=1e-6)
+        assert torch.equal(modules["head0"].weight, average.tensors["head0.weight"])  # type: ignore[arg-type]
+    for name, module in modules.items():
+        assert all(torch.equal(tensor, own[name][key]) for key, tensor in module.state_dict().items())
 
 
 def saved(folder: Path) -> tuple[dict[str, nn.Module], torch.optim.AdamW, WeightAverage]:

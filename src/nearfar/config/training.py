@@ -120,6 +120,9 @@ class TrainConfig(RunConfig):
     pooling: str | None = None
     """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
     for the model's own."""
+    start_weight: BelowOne = 0.0
+    """Average the trained weights with those of MODEL, whose share this is, as in 0.5 (Wortsman et al. 2022, WiSE-FT).
+    Evaluations and the saved model use the average; 0 turns it off."""
     keep_layers: str | None = None
     """Keep only these transformer layers of MODEL: a number of them, evenly spaced, or their numbers, as in 2,4,6."""
     query_prompt: Prompt | None = None
@@ -159,6 +162,11 @@ class TrainConfig(RunConfig):
             raise NearfarError(
                 "--evaluate-on and --hold-out: held-out rows would choose the best step, and so would --evaluate-on; "
                 "give one."
+            )
+        if self.start_weight and self.lora_rank is not None:
+            raise NearfarError(
+                f"--start-weight {self.start_weight:g} and --lora-rank: adapters have no weights before training to "
+                "average with. Leave one out, or average the finished model with MODEL by nearfar soup."
             )
         if self.sentences and self.second is not None:
             raise NearfarError("--sentences and --second: there can be one second objective; give one of the two.")

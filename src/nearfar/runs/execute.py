@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from nearfar.methods.mixture import Mixture
     from nearfar.runs.folder import RunFolder
-    from nearfar.training.average import WeightAverage
+    from nearfar.training.average import StartWeights, WeightAverage
     from nearfar.training.checkpoint import Checkpointer, Progress
     from nearfar.training.gradients import LossPart
     from nearfar.training.loop import Evaluation, TrainingCallback
@@ -68,6 +68,8 @@ class Job:
     """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
     rate_factors: "Mapping[nn.Parameter, float]" = field(default_factory=dict)
     """Factors of the learning rate of single parameters of the encoder; 1 for all others."""
+    start_weight: float = 0.0
+    """Share of the encoder's weights before training in those that evaluations and the saved model use."""
     before_training: Callable[[], None] | None = None
     """Called in all processes before the first step, when the run folder holds a run that can be resumed."""
     discard: Callable[[], None] | None = None
@@ -156,11 +158,18 @@ def execute(
         console.print(f"{processes.size} processes, {job.batch_size} rows a batch", highlight=False)
     if config.ema is not None:
         console.print(f"evaluations and the saved model use averaged weights (--ema {config.ema:g})", highlight=False)
+    if job.start_weight:
+        console.print(
+            f"evaluations and the saved model average the trained weights with those of {config.model} "
+            f"(--start-weight {job.start_weight:g})",
+            markup=False,
+            highlight=False,
+        )
     run_dir.begin(job.settings)
     if job.before_training is not None:
         job.before_training()
     checkpoints = Checkpoints(folder)
-    optimiser, average = _optimiser(config, job), _average(config, job)
+    optimiser, average, start = _optimiser(config, job), _average(config, job), _start(job)
     progress = load_state(checkpoints, job.modules, optimiser, average, processes=processes)
     display = Display(
         console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on
@@ -179,6 +188,7 @@ def execute(
             job,
             optimiser,
             average=average,
+            start=start,
             checkpointer=checkpoints,
             callbacks=callbacks,
             progress=progress,
@@ -230,12 +240,20 @@ def _average(config: RunConfig, job: Job) -> "WeightAverage | None":
     return None if config.ema is None else WeightAverage(job.modules, config.ema)
 
 
+def _start(job: Job) -> "StartWeights | None":
+    """The encoder's weights before training; called before a checkpoint is loaded."""
+    from nearfar.training.average import StartWeights
+
+    return StartWeights(job.encoder, job.start_weight) if job.start_weight else None
+
+
 def _loop(
     config: RunConfig,
     job: Job,
     optimiser: Any,
     *,
     average: "WeightAverage | None",
+    start: "StartWeights | None",
     checkpointer: "Checkpointer",
     callbacks: "Sequence[TrainingCallback]",
     progress: "Progress",
@@ -252,6 +270,7 @@ def _loop(
         modules=job.modules,
         optimiser=optimiser,
         average=average,
+        start=start,
         checkpoints=checkpointer,
         callbacks=callbacks,
         evaluate=job.evaluate,
@@ -267,8 +286,9 @@ def _loop(
         patience=config.patience,
         checkpoint_every=config.checkpoint_every,
     )
-    if average is not None:  # the weights of the last step, if no better ones are loaded
-        average.copy_to_modules()
+    for weights in (average, start):  # after the last step, if no better ones are loaded
+        if weights is not None:
+            weights.copy_to_modules()
 
 
 def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:

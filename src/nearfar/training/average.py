@@ -1,13 +1,49 @@
-"""The exponential moving average of the trained weights, which evaluations and the saved model use (``--ema``)."""
+"""Weights that evaluations and the saved model use in place of those of the step.
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+They are averages: over the steps (``--ema``), and with the weights before training (``--start-weight``).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 
 
-class WeightAverage:
+class EvaluatedWeights(ABC):
+    """Weights that take the place of the trained parameters while the modules are evaluated and saved."""
+
+    _parameters: Sequence[nn.Parameter]
+
+    @abstractmethod
+    def copy_to_modules(self) -> None:
+        """Replace the weights of the modules by these."""
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Inside the block the modules have these weights; afterwards their own again, bit for bit."""
+        own = [parameter.detach().clone() for parameter in self._parameters]
+        try:
+            self.copy_to_modules()
+            yield
+        finally:
+            with torch.no_grad():
+                for parameter, weights in zip(self._parameters, own, strict=True):
+                    parameter.copy_(weights)
+
+
+@contextmanager
+def all_applied(weights: Sequence[EvaluatedWeights | None]) -> Iterator[None]:
+    """Inside the block, modules have ``weights``, each computed from what the one before left. None is skipped."""
+    with ExitStack() as stack:
+        for one in weights:
+            if one is not None:
+                stack.enter_context(one.applied())
+        yield
+
+
+class WeightAverage(EvaluatedWeights):
     """Exponential moving average of all trained parameters of ``modules``, with bias correction, in float32.
 
     After step t, with decay d and the weights w_1, ..., w_t after each step,
@@ -52,14 +88,29 @@ class WeightAverage:
         for parameter, average in zip(self._parameters, self.tensors.values(), strict=True):
             parameter.copy_(average)
 
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        """Inside the block the modules have the averaged weights; afterwards their own again, bit for bit."""
-        own = [parameter.detach().clone() for parameter in self._parameters]
-        try:
-            self.copy_to_modules()
-            yield
-        finally:
-            with torch.no_grad():
-                for parameter, weights in zip(self._parameters, own, strict=True):
-                    parameter.copy_(weights)
+
+class StartWeights(EvaluatedWeights):
+    """The average of the weights before training and those of the step, in float32.
+
+    With the weights w_0 before training, the weights w_t after step t, and the share a of the former,
+
+        a * w_0 + (1 - a) * w_t.
+
+    Source: Wortsman et al. 2022, "Robust fine-tuning of zero-shot models" (WiSE-FT), section 3, where the share of the
+    trained weights is alpha = 1 - a. Parameters that require no gradient are not trained, so they stay as they are.
+
+    Args:
+        module: the encoder, with its weights before training, which are kept.
+        share: a, in [0, 1).
+    """
+
+    def __init__(self, module: nn.Module, share: float) -> None:
+        self.share = share
+        self._parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._start = [parameter.detach().to(torch.float32, copy=True) for parameter in self._parameters]
+
+    @torch.no_grad()
+    def copy_to_modules(self) -> None:
+        """Replace the weights of the module by the average of these and those before training."""
+        for parameter, start in zip(self._parameters, self._start, strict=True):
+            parameter.copy_(torch.lerp(parameter.detach().float(), start, self.share))

@@ -7,7 +7,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from itertools import islice
 from types import FrameType
 from typing import NamedTuple, Protocol
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import nn
 
-from nearfar.training.average import WeightAverage
+from nearfar.training.average import StartWeights, WeightAverage, all_applied
 from nearfar.training.checkpoint import Checkpointer, Progress
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
@@ -72,6 +72,7 @@ def run(
     modules: dict[str, nn.Module],
     optimiser: torch.optim.AdamW,
     average: WeightAverage | None = None,
+    start: StartWeights | None = None,
     checkpoints: Checkpointer,
     callbacks: Sequence[TrainingCallback],
     evaluate: Callable[[], Evaluation],
@@ -93,7 +94,8 @@ def run(
     Afterwards the modules have the weights of the last step, and ``checkpoints`` has the best ones. With several
     processes, all of them call this function and end with the same weights; the first one evaluates and writes.
 
-    An ``average`` is updated after each step; evaluations and the best weights are then those of the average.
+    An ``average`` is updated after each step; evaluations and the best weights are then those of the average. With
+    ``start`` they are averaged with the weights before training.
 
     Raises:
         NearfarError: a loss or gradient is not finite (the message names step, rows and checkpoint), or a checkpoint
@@ -104,10 +106,10 @@ def run(
     parameters = [parameter for module in modules.values() for parameter in module.parameters()]
     remaining = _remaining_batches(stream, progress, epochs)
     if progress.start_score is None and progress.step == 0:
-        start = processes.broadcast_from_first(evaluate)
-        progress.start_score = start.score
+        before = processes.broadcast_from_first(evaluate)
+        progress.start_score = before.score
         for callback in callbacks:
-            callback.on_evaluate(0, start, best=False)
+            callback.on_evaluate(0, before, best=False)
 
     with gradient_sums(processes, parameters) as sums, _deferred_interrupt() as interrupted:
         stop = False
@@ -139,7 +141,7 @@ def run(
 
             last = progress.step == total_steps
             if progress.step % evaluate_every == 0 or last:
-                with nullcontext() if average is None else average.applied():
+                with all_applied((average, start)):
                     found = processes.broadcast_from_first(evaluate)
                     best = found.score is not None and progress.record(found.score)
                     if best and processes.is_main:

@@ -1,4 +1,4 @@
-"""Runs with averaged weights (--ema) and a learning rate by layer: what is kept, evaluated, resumed and recorded."""
+"""Runs with averaged weights (--ema, --start-weight) and a learning rate by layer: what is kept, evaluated, resumed."""
 
 import json
 from dataclasses import replace
@@ -225,9 +225,60 @@ def test_the_command_says_that_it_averages(folder: Path, tmp_path: Path, capsys:
     assert (config["ema"], config["layer_decay"], config["schedule"]) == (0.99, 0.9, "cosine")
 
 
+def test_evaluations_and_the_saved_model_average_with_the_start(folder: Path, tmp_path: Path) -> None:
+    runs = {
+        share: config_of("train", folder, tmp_path / str(share), ema=None, keep="last", start_weight=share)
+        for share in (0.0, 0.25)
+    }
+    for config in runs.values():
+        run(config)
+    plain, averaged = kept(runs[0.0]), kept(runs[0.25])
+    before = load_file(Path(runs[0.0].model) / "model.safetensors")
+    shared = [name for name in plain if name in before]
+    assert len(shared) >= 20
+    for name in shared:
+        torch.testing.assert_close(averaged[name], 0.25 * before[name] + 0.75 * plain[name], rtol=0, atol=1e-6)
+    assert max(float((averaged[name] - plain[name]).abs().max()) for name in shared) > 1e-4
+    lines = {share: metrics(config) for share, config in runs.items()}
+    assert [line for line in lines[0.0] if "loss" in line] == [line for line in lines[0.25] if "loss" in line]
+    scores = [[line for line in lines[share] if "loss" not in line] for share in runs]
+    assert scores[0][0] == scores[1][0]
+    assert all(one != two for one, two in zip(scores[0][1:], scores[1][1:], strict=True))
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_a_resumed_run_averages_with_the_same_start(
+    keep: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, stopped = (
+        config_of("micro-batches", folder, tmp_path / name, keep=keep, start_weight=0.4)
+        for name in ("whole", "stopped")
+    )
+    run(whole)
+    step, steps = loop.clipped_step, iter(range(20))
+
+    def interrupted(optimiser: torch.optim.AdamW, **settings: float) -> None:
+        if next(steps) == 5:
+            raise KeyboardInterrupt
+        step(optimiser, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "clipped_step", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(stopped)
+    run(stopped, resume=True)
+    ours, theirs = kept(stopped), kept(whole)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    assert metrics(stopped) == metrics(whole)
+
+
 def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path) -> None:
-    plain, averaged = (plan(config_of("train", folder, tmp_path / "run", ema=ema)) for ema in (None, 0.9))
+    plain, averaged, both = (
+        plan(config_of("train", folder, tmp_path / "run", ema=ema, start_weight=share))
+        for ema, share in ((None, 0.0), (0.9, 0.0), (0.9, 0.5))
+    )
     assert averaged.memory_gib - plain.memory_gib == pytest.approx(8 * plain.trained / 2**30)
+    assert both.memory_gib - plain.memory_gib == pytest.approx(16 * plain.trained / 2**30)
 
 
 @pytest.mark.parametrize("name", ["train", "adapters", "finetune"])

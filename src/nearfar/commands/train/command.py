@@ -164,6 +164,7 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
             save=save,
             run_info=run_info,
             rate_factors=prepared.rate_factors,
+            start_weight=config.start_weight,
             before_training=partial(_compute_teachers, prepared.teachers, run_dir.path, processes, console),
             discard=partial(discard_teacher_vectors, run_dir.path),
         )

@@ -69,7 +69,8 @@ def plan(
     kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
     tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
     numbers = sum(p.numel() for p in parameters)
-    state = 12 if config.ema is None else 20  # bytes per trained number: with averages also a copy while evaluating
+    # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
+    state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
         facts=[*run.facts, *inputs.facts],
         sentences=len(run.texts.tokens),
