@@ -149,15 +149,17 @@ def test_real_captions(nearfar_data):
 
 
 def test_captions_are_split_by_image(tmp_path, monkeypatch):
-    """The last fifth of the images is the split test, at most 1,000."""
+    """The last fifth of the images is the split test, at most 1,000; dev is the last of train, of the same size."""
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     captions = [(f"{image}.jpg", f"caption {number} of {image}") for image in range(11) for number in range(4)]
     lines = "".join(f"{image}\t{caption}\n" for image, caption in captions)
     write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\n" + lines)
-    rows = {spec: load_tuples(f"flickr8k{spec}").rows for spec in ("", ":train", ":test", ":train+test")}
+    rows = {spec: load_tuples(f"flickr8k{spec}").rows for spec in ("", ":train", ":test", ":dev", ":train+test")}
     assert rows[""] == rows[":train+test"] == [*rows[":train"], *rows[":test"]]
     assert [row[0].split()[-1] for row in rows[":test"]] == ["9", "9", "10", "10"]
+    assert [row[0].split()[-1] for row in rows[":dev"]] == ["7", "7", "8", "8"]
+    assert set(rows[":dev"]) < set(rows[":train"])
     assert [text for (text,) in load_sentences("flickr8k:test").rows] == [caption for _, caption in captions[36:]]
     monkeypatch.setattr("nearfar.data.sources.LAST_GROUPS", 1)
     assert len(load_tuples("flickr8k:test").rows) == 2
-    assert "flickr8k has no split 'dev'. It has: all, train, test." in error_of(load_tuples, "flickr8k:dev")
+    assert "flickr8k has no split 'valid'. It has: all, train, test, dev." in error_of(load_tuples, "flickr8k:valid")

@@ -95,7 +95,7 @@ def _part_of(found: NamedTable, entry: NamedSet, column: str) -> NamedTable:
     """The rows of a split that is a part of a file."""
     if found.name == "all":
         return found
-    part = GroupPart((column,), last=found.name == list(entry.files)[-1])
+    part = GroupPart((column,), [name for name in entry.files if name != "all"].index(found.name))
     return replace(found, table=replace(found.table, title=f"{found.table.title}:{found.name}", excluded=part))
 
 

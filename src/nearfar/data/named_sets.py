@@ -61,7 +61,7 @@ def _one_file(path: str, advice: str = "", sentences: str = "text", captions_by:
     return NamedSet(
         folder=folder,
         splits=("all",),
-        files={"all": name} | ({} if captions_by is None else {"train": name, "test": name}),
+        files={"all": name} | ({} if captions_by is None else {"train": name, "test": name, "dev": name}),
         parts_by=captions_by,
         advice=advice,
         sentences=(sentences,),

@@ -66,19 +66,22 @@ class ExcludedPairs:
 
 @dataclass(frozen=True)
 class GroupPart:
-    """The last groups of a table, or all others. A group is the rows with the same value in a column."""
+    """A part of a table by its groups. A group is the rows with the same value in a column."""
 
     columns: tuple[str]
     """That column."""
-    last: bool
-    """Whether the part is the last groups: a fifth of all, at most 1,000."""
+    place: int
+    """0: all groups but the last ones, which are a fifth of all, at most 1,000; 1: the last ones; 2: as many before
+    these, which are also in part 0."""
 
     def filter(self, rows: Rows) -> Rows:
         """Yield the rows of the part; their last value is the group's."""
         read = list(rows)
         groups = list(dict.fromkeys(str(values[-1]) for _, values in read))
-        last = set(groups[len(groups) - min(LAST_GROUPS, len(groups) // 5) :])
-        yield from ((where, values) for where, values in read if (str(values[-1]) in last) == self.last)
+        count, size = len(groups), min(LAST_GROUPS, len(groups) // 5)
+        start, stop = (count - self.place * size, count - (self.place - 1) * size) if self.place else (0, count - size)
+        part = set(groups[start:stop])
+        yield from ((where, values) for where, values in read if str(values[-1]) in part)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ def load_tuples(
 
     - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
       the third with the fourth; an odd last one is dropped, so that no caption occurs twice. ``flickr8k:test`` has the
-      last 1,000 images, ``flickr8k:train`` the others;
+      last 1,000 images, ``flickr8k:train`` the others, ``flickr8k:dev`` the last 1,000 of these;
     - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses.
 
     Repeated rows are dropped, and so are rows with the same text twice.
