@@ -27,6 +27,7 @@ CELLS = {
     "recipes-nli-choice": 2 + 2 * 3 + 5,
     "recipes-nli-minilm": 1 + 2 * 5,
     "recipes-nli-minilm-choice": 3 * 3 + 3,
+    "recipes-nli-minilm-start-choice": 15,
     "recipes-nli-more-choice": 32,
     "recipes-nli-peers-choice": 5 + 3 + 2,
     "recipes-pairs": 1 + 2 * 5,
