@@ -41,8 +41,9 @@ class NamedSet:
     captions_by: str | None = None
     """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
     parts_by: str | None = None
-    """Column that divides one file into two splits: the last one in :attr:`files` has the last fifth of the
-    column's values, at most 1,000; ``train`` the others."""
+    """Column that divides one file into splits, in their order in :attr:`files` after ``all``: the second has the last
+    fifth of the column's values, at most 1,000; the first the others; the third as many before the second's, which are
+    also in the first."""
 
 
 class ProbeTask(NamedTuple):
