@@ -32,7 +32,7 @@ CELLS = {
     "recipes-nli-peers-choice": 5 + 3 + 2,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
-    "recipes-pairs-minilm-choice": 1 + 6 + 15,
+    "recipes-pairs-minilm-choice": 1 + 6 + 20,
     "recipes-pairs-sentences": 1 + 4 * 5 + 1,
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-scored-minilm-choice": 1 + 1 + 5 * 3 + 1 + 5,
