@@ -38,7 +38,7 @@ class Recipe(NamedTuple):
 
 RECIPES = (
     Recipe("recipes-triplets", "NLI rows", RAW, "all-labels", "mnrl", f"{MNRL}, no dropout"),
-    Recipe("recipes-nli-minilm", "NLI rows", TRAINED, "scl", "mnrl", MNRL),
+    Recipe("recipes-nli-minilm", "NLI rows", TRAINED, "average", "mnrl", MNRL),
     Recipe("recipes-triplets", "triplets", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
     Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
     Recipe(

@@ -3,16 +3,28 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import InfoNceConfig, NliOrderConfig, RegressionConfig, SgConfig, SgOpt1Config, SupconTextConfig
+from nearfar.config import (
+    InfoNceConfig,
+    NliOrderConfig,
+    RegressionConfig,
+    SclConfig,
+    SgConfig,
+    SgOpt1Config,
+    SupconTextConfig,
+    TrainConfig,
+)
+from nearfar.encoder.encoder import Encoder
 from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
+from tests.tiny import save_tiny
 
 
 def table(file: Path, *columns: str) -> str:
@@ -78,8 +90,48 @@ def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float,
     choice = choose_method([file], {"hypothesis_column": "text"}, model=str(start))
     assert "training by nli-order" in choice.explain()
     assert "docs/tables/recipes-nli.md" in choice.explain()
-    (start / "modules.json").write_text("[]")
-    assert choose_method([file], {"hypothesis_column": "text"}, model=str(start)).method == "scl"
+
+
+@pytest.mark.parametrize("width", [None, 32, 384, 768, "default"])
+def test_nli_rows_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
+    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-nli-minilm.md."""
+    file = table(tmp_path / "nli.tsv", "premise", "text", "label")
+    settings: dict[str, Any] = {"data": file, "hypothesis_column": "text", "output": "x"}
+    if not isinstance(width, str):
+        start = plain_model(tmp_path, width)
+        (start / "modules.json").write_text("[]")
+        settings["model"] = start
+    small = width in (32, 384, "default")
+    config = resolve_config(None, settings)
+    assert isinstance(config, SclConfig)
+    assert (config.learning_rate, config.start_weight) == ((1e-4, 0.5) if small else (2e-5, 0))
+    assert (config.hard_negatives, config.pooling, config.dropout) == ("contradiction", "own", None)
+    assert config.hypothesis_column == "text"
+    model = str(settings.get("model", TrainConfig.model))
+    choice = choose_method([file], {"hypothesis_column": "text"}, model=model)
+    assert ("averaged with those of the start" in choice.explain()) == small
+    # The average belongs to the recipe's learning rate, and adapters cannot be averaged with the start.
+    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
+    assert (own.learning_rate, own.start_weight) == (3e-5, 0)
+    adapters = resolve_config(None, {**settings, "lora_rank": 4})
+    assert (adapters.learning_rate, adapters.start_weight) == (2e-5, 0)
+    share = resolve_config(None, {**settings, "start_weight": 0.2})
+    assert (share.learning_rate, share.start_weight) == (1e-4 if small else 2e-5, 0.2)
+
+
+def test_flags_that_change_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line passes them on to the choice."""
+    Encoder.from_pretrained(save_tiny(tmp_path / "plain")).save_pretrained(tmp_path / "tiny")
+    file = tmp_path / "nli.tsv"
+    rows = ("premise\thypothesis\tlabel", "a cat sleeps\ta cat\tentailment", "a dog runs\ta cat\tcontradiction")
+    file.write_text("\n".join(rows))
+    flags = ["train", "--data", str(file), "--output", str(tmp_path / "run"), "--model", str(tmp_path / "tiny")]
+    flags += ["--hold-out", "0", "--max-steps", "1", "--dry-run"]
+    for given, average in (([], True), (["--learning-rate", "5e-5"], False), (["--lora-rank", "2"], False)):
+        assert main([*flags, *given]) == 0
+        shown = capsys.readouterr().out
+        assert "training by scl" in shown
+        assert ("averaged with those of the start" in shown) == average
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
@@ -187,7 +239,8 @@ def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:
     kinds = ("premise hypothesis label", "anchor positive", "anchor positive negative", "sentence1 sentence2 score")
     for number, columns in enumerate((*kinds, "text label")):
         file = table(tmp_path / f"{number}.tsv", *columns.split())
-        assert choose_method([file], model=missing) == choose_method([file])
+        choice = choose_method([file], model=missing)
+        assert (choice.method, choice.values.get("start_weight")) == (choose_method([file]).method, None)
 
 
 def test_other_formats(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ TRIPLETS_FROM_RAW = PAIRS._replace(
     values={"distinct_texts": True, "pooling": "cls", "dropout": 0.0},
 )
 """Triplets, and such a start."""
+CHANGES_RECIPE = ("second", "learning_rate", "lora_rank")
+"""Settings of the user's that change a recipe by more than their own value."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 NLI = RowKind(
@@ -74,8 +76,8 @@ NLI = RowKind(
     ("premise", "hypothesis", "label"),
     ("premise_column", "hypothesis_column", "label_column"),
     "scl",
-    "with --hard-negatives contradiction, the best in docs/tables/recipes-nli-minilm.md for a start that was trained "
-    "on similarity",
+    "with --hard-negatives contradiction, as in docs/tables/recipes-nli-minilm.md for a start that was trained on "
+    "similarity",
     {"hard_negatives": "contradiction", "pooling": "own"},
 )
 NLI_FROM_RAW = NLI._replace(
@@ -85,6 +87,12 @@ NLI_FROM_RAW = NLI._replace(
     values={"order_pairs": "batch", "order_weight": 0.1, "dropout": 0.0, "pooling": "cls"},
 )
 """NLI rows, and such a start."""
+NLI_FROM_SIMILAR = NLI._replace(
+    why="with --hard-negatives contradiction, and the trained weights averaged with those of the start; with the "
+    "settings of docs/tables/recipes-nli-minilm.md, for a start that was trained on similarity",
+    values={**NLI.values, "learning_rate": 1e-4, "start_weight": 0.5},
+)
+"""NLI rows, and a start that was trained on similarity: a sentence-transformers folder."""
 LABELLED = RowKind(
     "labelled texts",
     ("text", "label"),
@@ -147,9 +155,12 @@ FROM_RAW = {
     )
 }
 """Name of the rows -> what is recommended for them and such a start."""
+FROM_SIMILAR = {NLI_FROM_SIMILAR.name: NLI_FROM_SIMILAR}
+"""Name of the rows -> what is recommended for them and a sentence-transformers folder."""
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
-"""The learning rate of all recipes (docs/tables/recipes-*.md) for such a start, and the hidden size it was found for.
-Wider encoders, for which it is not measured, train with the method's default."""
+"""The learning rate of all recipes (docs/tables/recipes-*.md) for a plain transformers model, and the hidden size that
+recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
+sentence-transformers folders have all defaults."""
 KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
 """Settings that name columns."""
@@ -191,8 +202,9 @@ def choose_method(
 
     Args:
         specs: files or named data sets, all of one kind.
-        settings: settings that the user gave; those that name columns say what the rows are, and ``second`` takes the
-            place of a recipe's second objective.
+        settings: settings that the user gave; those that name columns say what the rows are. ``second`` takes the
+            place of a recipe's second objective. With a ``learning_rate`` or ``lora_rank``, a start that was trained on
+            similarity has the method's defaults.
         model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
             or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
             the rows.
@@ -211,34 +223,54 @@ def choose_method(
                 f"--data: {specs[0]} has {_describe(choices[0])}, but {spec} has {_describe(choice)}. Files that are "
                 "trained on together must be of one kind; name the method for another reading."
             )
-    choice = choices[0]
-    if model == TrainConfig.model:
-        return choice
-    found = _choose_by_start(choice, model)
-    if (settings or {}).get("second") is None:
+    changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
+    found = _choose_by_start(choices[0], model, own_rate=bool(changes & {"learning_rate", "lora_rank"}))
+    if "second" not in changes:
         return found
     return replace(found, values={name: value for name, value in found.values.items() if name not in SECOND_OBJECTIVE})
 
 
-def _choose_by_start(choice: Choice, model: str) -> Choice:
-    """The choice, with the recipe of its rows if the model is a plain transformers model."""
+def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
+    """The choice, with the recipe of its rows for the kind of start that ``model`` is.
+
+    The average with a start that was trained on similarity belongs to the recipe's learning rate, so with an
+    ``own_rate`` of the user's or adapters there is none.
+    """
+    start = _Start(True, RECIPE_WIDTH) if model == TrainConfig.model else _read_start(model)
+    if start is None:
+        return choice
+    small = start.width is not None and start.width <= RECIPE_WIDTH
+    kind = (FROM_SIMILAR if start.similar else FROM_RAW).get(choice.rows)
+    if kind is None or (start.similar and (own_rate or not small)):
+        return choice
+    columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
+    values = {**kind.values, **columns}
+    if small:
+        values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
+    return replace(choice, kind=kind, values=values)
+
+
+class _Start(NamedTuple):
+    """The encoder that training starts from."""
+
+    similar: bool
+    """Whether it was trained on similarity: whether it is a sentence-transformers folder."""
+    width: int | None
+    """Its hidden size, if its config says so."""
+
+
+def _read_start(model: str) -> _Start | None:
+    """What the files of ``model`` say; None if it cannot be found."""
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
     try:
         folder = locate(model)
     except NearfarError:
-        return choice
-    if (folder / "modules.json").exists():
-        return choice
-    columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
-    kind = FROM_RAW[choice.rows]
-    values = {**kind.values, **columns}
+        return None
     file = folder / "config.json"
     width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
-    if isinstance(width, int) and width <= RECIPE_WIDTH:
-        values["learning_rate"] = RECIPE_LEARNING_RATE
-    return replace(choice, kind=kind, values=values)
+    return _Start((folder / "modules.json").exists(), width if isinstance(width, int) else None)
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
