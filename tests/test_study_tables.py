@@ -30,7 +30,7 @@ CELLS = {
     "recipes-nli-minilm-start-choice": 15,
     "recipes-nli-more-choice": 32,
     "recipes-nli-peers-choice": 5 + 3 + 2,
-    "recipes-nli-sentences": 1 + 3 * 5 + 1,
+    "recipes-nli-sentences": 1 + 4 * 5,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-pairs-minilm-choice": 1 + 6 + 17,
