@@ -33,6 +33,7 @@ CELLS = {
     "recipes-nli-sentences": 1 + 4 * 5,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
+    "recipes-pairs-minilm": 1 + 2 * 5 + 1,
     "recipes-pairs-minilm-choice": 1 + 6 + 17,
     "recipes-pairs-sentences": 1 + 4 * 5 + 1,
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
