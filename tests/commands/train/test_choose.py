@@ -87,6 +87,10 @@ def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float,
     assert isinstance(config, NliOrderConfig)
     assert (config.order_pairs, config.dropout, config.pooling) == ("batch", 0, "cls")
     assert (config.order_weight, config.hypothesis_column, config.learning_rate) == (0.3, "text", rate)
+    assert (config.sentences, config.second_weight) == ((), 0.1)
+    own = resolve_config(None, {**settings, "sentences": "texts.txt"})
+    assert (own.sentences, own.second_weight) == (("texts.txt",), 0.3)  # docs/tables/recipes-nli-sentences.md
+    assert resolve_config(None, {**settings, "sentences": "texts.txt", "second_weight": 0.2}).second_weight == 0.2
     choice = choose_method([file], {"hypothesis_column": "text"}, model=str(start))
     assert "training by nli-order" in choice.explain()
     assert "docs/tables/recipes-nli.md" in choice.explain()

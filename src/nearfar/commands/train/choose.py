@@ -38,6 +38,8 @@ class RowKind(NamedTuple):
     why: str
     values: Mapping[str, Any] = {}
     """Settings of the method that are not its defaults."""
+    with_sentences: Mapping[str, Any] = {}
+    """Further ones if the user names sentences (``--sentences``)."""
 
 
 PAIRS = RowKind(
@@ -67,7 +69,7 @@ TRIPLETS_FROM_RAW = PAIRS._replace(
     values={"distinct_texts": True, "pooling": "cls", "dropout": 0.0},
 )
 """Triplets, and such a start."""
-CHANGES_RECIPE = ("second", "learning_rate", "lora_rank")
+CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank")
 """Settings of the user's that change a recipe by more than their own value."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
@@ -85,6 +87,7 @@ NLI_FROM_RAW = NLI._replace(
     why="entailed hypotheses are positives, and the labels are ranked; with the settings of "
     "docs/tables/recipes-nli.md, for a start that was not yet trained on similarity",
     values={"order_pairs": "batch", "order_weight": 0.1, "dropout": 0.0, "pooling": "cls"},
+    with_sentences={"second_weight": 0.3},
 )
 """NLI rows, and such a start."""
 NLI_FROM_SIMILAR = NLI._replace(
@@ -203,7 +206,7 @@ def choose_method(
     Args:
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are. ``second`` takes the
-            place of a recipe's second objective. With a ``learning_rate`` or ``lora_rank``, a start that was trained on
+            place of a recipe's second objective; ``sentences`` may have a weight of their own. With a ``learning_rate`` or ``lora_rank``, a start that was trained on
             similarity has the method's defaults.
         model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
             or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
@@ -225,6 +228,8 @@ def choose_method(
             )
     changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
     found = _choose_by_start(choices[0], model, own_rate=bool(changes & {"learning_rate", "lora_rank"}))
+    if "sentences" in changes:
+        found = replace(found, values={**found.kind.with_sentences, **found.values})
     if "second" not in changes:
         return found
     return replace(found, values={name: value for name, value in found.values.items() if name not in SECOND_OBJECTIVE})
