@@ -206,8 +206,8 @@ def choose_method(
     Args:
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are. ``second`` takes the
-            place of a recipe's second objective; ``sentences`` may have a weight of their own. With a ``learning_rate`` or ``lora_rank``, a start that was trained on
-            similarity has the method's defaults.
+            place of a recipe's second objective; ``sentences`` may bring a weight of their own. With a
+            ``learning_rate`` or ``lora_rank``, a start that was trained on similarity has the method's defaults.
         model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
             or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
             the rows.
