@@ -38,6 +38,14 @@ class Recipe(NamedTuple):
 
 RECIPES = (
     Recipe("recipes-triplets", "NLI rows", RAW, "all-labels", "mnrl", f"{MNRL}, no dropout"),
+    Recipe(
+        "recipes-nli-sentences",
+        "NLI rows and sentences",
+        RAW,
+        "recipe-sentences",
+        "mnrl-tension",
+        f"{MNRL} and Contrastive Tension, no dropout",
+    ),
     Recipe("recipes-nli-minilm", "NLI rows", TRAINED, "average", "mnrl", MNRL),
     Recipe("recipes-triplets", "triplets", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
     Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
