@@ -24,6 +24,7 @@ from sentence_transformers import SentenceTransformer, SentenceTransformerTraine
 from sentence_transformers.sentence_transformer import losses, modules
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from sentence_transformers.util import pairwise_cos_sim
 from torch import nn
 
 from nearfar.data.fingerprints import row_hashes
@@ -115,6 +116,19 @@ def labelled_pairs(options: argparse.Namespace) -> Columns:
     return {"first": list(first), "second": list(second), "label": list(scores)}
 
 
+def taught(options: argparse.Namespace) -> Columns:
+    """Sentences with the vectors of the teacher."""
+    columns = sentences(options)
+    return {**columns, "label": list(open_guide(options).encode(columns["text"]))}
+
+
+def taught_triplets(options: argparse.Namespace) -> Columns:
+    """Triplets with the cosines that the teacher gives to the anchor and each of the other two texts."""
+    columns, teacher = triplets(options), open_guide(options)
+    anchors, *others = (teacher.encode(texts, normalize_embeddings=True) for texts in columns.values())
+    return {**columns, "label": np.stack([(anchors * other).sum(1) for other in others], axis=1).tolist()}
+
+
 class Loss(NamedTuple):
     """A loss, the rows that it takes, and how its batches are drawn."""
 
@@ -130,9 +144,14 @@ def mnrl(**settings: Any) -> Callable[[SentenceTransformer, argparse.Namespace],
 
 def gist(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
     """GISTEmbedLoss: leaves out candidates that the guide finds more similar than the positive."""
+    return losses.GISTEmbedLoss(model, open_guide(options), temperature=0.05)
+
+
+def open_guide(options: argparse.Namespace) -> SentenceTransformer:
+    """The model that guides or teaches."""
     if options.guide is None:
-        raise SystemExit("--loss gist needs --guide MODEL.")
-    return losses.GISTEmbedLoss(model, SentenceTransformer(str(locate(options.guide)), device="cpu"), temperature=0.05)
+        raise SystemExit(f"--loss {options.loss} needs --guide MODEL.")
+    return SentenceTransformer(str(locate(options.guide)), device="cpu")
 
 
 def matryoshka(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
@@ -182,6 +201,15 @@ LOSSES: dict[str, Loss] = {
     "contrastive-tension": Loss(
         sentences, lambda model, _: losses.ContrastiveTensionLossInBatchNegatives(model), BatchSamplers.BATCH_SAMPLER
     ),
+    "distill-mse": Loss(taught, lambda model, _: losses.MSELoss(model), BatchSamplers.BATCH_SAMPLER),
+    "distill-cosine": Loss(
+        taught, lambda model, _: losses.EmbedDistillLoss(model, distance_metric="cosine"), BatchSamplers.BATCH_SAMPLER
+    ),
+    "distill-kl": Loss(
+        taught_triplets,
+        lambda model, _: losses.DistillKLDivLoss(model, similarity_fct=pairwise_cos_sim, temperature=0.05),
+    ),
+    "margin-mse": Loss(taught_triplets, lambda model, _: losses.MarginMSELoss(model, similarity_fct=pairwise_cos_sim)),
     "batch-hard-soft-margin": Loss(
         labelled, lambda model, _: losses.BatchHardSoftMarginTripletLoss(model), BatchSamplers.GROUP_BY_LABEL
     ),
@@ -235,7 +263,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", choices=LOSSES, required=True)
-    parser.add_argument("--guide", help="a sentence-transformers model, for gist")
+    parser.add_argument("--guide", help="a sentence-transformers model, for gist and the losses with a teacher")
     parser.add_argument("--data", required=True)
     parser.add_argument("--limit", type=int, help="number of rows, by default all")
     parser.add_argument("--beside", help="sentences to train on as well, by --beside-loss")
