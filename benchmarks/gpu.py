@@ -156,8 +156,7 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
             _ranking, triplet, triplets, bf16=bf16, **theirs
         )
         sides[f"scl {precision}"] = NearfarRun(SclConfig(**settings), pair, by_premise, **ours)
-    groups = SbertConfig(**given, precision="fp32", order="rows", head_layers=1)
-    sides["sbert fp32, groups"] = NearfarRun(groups, pair, pairs, backend="groups", **ours)
+        sides[f"info-nce {precision}, without graphs"] = NearfarRun(contrast, triplet, triplets, graphs=False, **ours)
     measured = run_interleaved(sides, plan.rounds, until=until)
     check(measured)
     speeds = {side: round(median(block.rows / block.seconds for block in blocks)) for side, blocks in measured.items()}

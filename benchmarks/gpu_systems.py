@@ -5,7 +5,7 @@ import math
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from training_run import Rows, Run, write_rows
 from transformers import PrinterCallback, TrainerCallback
 
 from nearfar.config import TrainConfig
-from nearfar.encoder.cuda_attention import VARIABLE
+from nearfar.encoder.cuda_graphs import VARIABLE
 from nearfar.types import LABEL_NAMES
 
 Measured = TypeVar("Measured")
@@ -61,18 +61,18 @@ def run_interleaved(
 
 
 @contextmanager
-def force_attention(backend: str | None) -> Any:
-    """Use this attention backend inside the block; None for the default."""
+def without_graphs(*, disabled: bool) -> Iterator[None]:
+    """Train without CUDA graphs inside the block, if ``disabled``."""
     before = os.environ.get(VARIABLE)
+    if disabled:
+        os.environ[VARIABLE] = "0"
     try:
-        if backend is not None:
-            os.environ[VARIABLE] = backend
         yield
     finally:
-        if backend is not None:
+        if disabled:
             os.environ.pop(VARIABLE)
-        if before is not None:
-            os.environ[VARIABLE] = before
+            if before is not None:
+                os.environ[VARIABLE] = before
 
 
 class NearfarRun:
@@ -86,13 +86,13 @@ class NearfarRun:
         *,
         shape: Shape,
         steps: int,
-        backend: str | None = None,
+        graphs: bool = True,
     ) -> None:
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, without_graphs(disabled=not graphs):
             file = write_rows(Path(folder) / "rows.tsv", columns, rows)
             self._run = Run(replace(config, data=(str(file),)))  # type: ignore[call-arg]
         self._batches = [parts[0][1] for parts in self._run.prepared.mixture.epoch(0)]
-        self._shape, self._steps, self._backend, self._device = shape, steps, backend, config.device or "cpu"
+        self._shape, self._steps, self._device = shape, steps, config.device or "cpu"
 
     def __call__(self, number: int) -> Block:
         """Run the block with this number."""
@@ -100,11 +100,10 @@ class NearfarRun:
         if len(batches) < self._steps:
             raise SystemExit(f"block {number} has {len(batches)} batches, not {self._steps}: there are too few rows.")
         synchronize(self._device)
-        with force_attention(self._backend):
-            seconds = self._run.advance(self._steps)
-            started = time.perf_counter()
-            synchronize(self._device)  # the last step's optimiser
-            seconds += time.perf_counter() - started
+        seconds = self._run.advance(self._steps)
+        started = time.perf_counter()
+        synchronize(self._device)  # the last step's optimiser
+        seconds += time.perf_counter() - started
         texts = [text for batch in batches for text in batch.sentences]
         seconds += self._run.tokenization_seconds(list(dict.fromkeys(texts)))
         operations = FORWARD_AND_BACKWARD * self._shape.operations([tokens_of(text) for text in texts])

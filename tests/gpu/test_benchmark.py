@@ -41,11 +41,14 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     (shape,) = found["shapes"].values()
     peers = [f"{loss} {p}" for p in ("fp32", "bf16") for loss in ("SoftmaxLoss", "MultipleNegativesRankingLoss")]
     ours = [f"{method} {p}" for p in ("fp32", "bf16") for method in ("sbert", "info-nce", "scl")]
-    assert set(shape["training"]) == {*peers, *ours, "sbert fp32, groups"}
+    eager = [f"info-nce {p}, without graphs" for p in ("fp32", "bf16")]
+    assert set(shape["training"]) == {*peers, *ours, *eager}
     for side, (block,) in shape["training"].items():
         assert min(block.values()) > 0, side
         assert block["rows"] == found["steps"] * found["batch_size"], side
-    operations = [shape["training"][side][0]["operations"] for side in ("sbert fp32", "sbert fp32, groups")]
+    operations = [
+        shape["training"][side][0]["operations"] for side in ("info-nce fp32", "info-nce fp32, without graphs")
+    ]
     assert operations[0] == operations[1] > 2e6
     assert min(shape["encoding"]["lowest"].values()) > 0.99
     ways = [(row["dtype"], row["dropout"], sorted(row["seconds"])) for row in found["attention"]]

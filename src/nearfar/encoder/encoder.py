@@ -14,6 +14,7 @@ from nearfar.encoder import encoder_folder, token_batches
 from nearfar.encoder.device import choose_device, choose_dtype
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
+from nearfar.encoder.fixed_shape import FixedShapeBatch
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.keep_layers import keep_layers as keep_some_layers
 from nearfar.encoder.pooling import parse_pooling, pool
@@ -154,7 +155,10 @@ class Encoder(Prompts, nn.Module):
 
         Pooling leaves out the first ``prompt_length`` tokens of each text.
         """
-        batch = RaggedBatch.pack(token_ids, prompt_length=prompt_length, device=self.device)
+        return self.embed_batch(RaggedBatch.pack(token_ids, prompt_length=prompt_length, device=self.device))
+
+    def embed_batch(self, batch: RaggedBatch | FixedShapeBatch) -> Float[Tensor, "batch dim"]:
+        """:meth:`forward` of a packed batch. One of fixed shape has an embedding for each text it has room for."""
         hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
         embedding = batch.restore_order(pool(hidden, batch, self._pooling))
         for module in self.tail:

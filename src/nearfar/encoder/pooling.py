@@ -26,7 +26,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.encoder.padded_attention import padded_blocks
+from nearfar.encoder.fixed_shape import FixedShapeBatch
+from nearfar.encoder.padded_attention import PaddedBlock, padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 
@@ -84,12 +85,16 @@ def _layer_pooling(name: str, layer: int, tokens: TokenPooling, layers: int) -> 
     return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
 
 
-def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling: Pooling) -> Float[Tensor, "batch dim"]:
+def pool(
+    hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch | FixedShapeBatch, pooling: Pooling
+) -> Float[Tensor, "batch dim"]:
     """One vector per text, in the batch's packed order.
 
     ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
+    if isinstance(batch, FixedShapeBatch):
+        return _pool_block(states, batch.block(None, states.dtype), batch.lengths[:, None], pooling.tokens)
     if states.device.type == "cuda" and batch.prompt_lengths is None:
         return pool_padded(states, batch, pooling.tokens)
     parts = states.split([group.num_texts * group.length for group in batch.groups])
@@ -117,25 +122,34 @@ def pool_padded(
     blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
     lengths = torch.tensor(batch.lengths, device=states.device)[:, None]
     sizes = [block.num_texts for block in blocks]
-    padding = -torch.inf if tokens == "max" else 0.0
-    pooled = []
     parts = states.split([block.num_tokens for block in blocks])
-    for block, part, length in zip(blocks, parts, lengths.split(sizes), strict=True):
-        rows = part
-        if block.slots is not None:
-            empty = part.new_full((block.num_texts * block.length, part.shape[1]), padding)
-            rows = empty.index_copy(0, block.slots, part)
-        texts = rows.unflatten(0, (block.num_texts, block.length))
-        match tokens:
-            case "cls":
-                pooled.append(texts[:, 0])
-            case "mean":
-                pooled.append((texts.sum(1, dtype=torch.float32) / length.clamp(min=1)).to(texts.dtype))
-            case "mean_without_cls":
-                pooled.append((texts[:, 1:].sum(1, dtype=torch.float32) / (length - 1)).to(texts.dtype))
-            case _:
-                pooled.append(texts.amax(1))
-    return torch.cat(pooled)
+    return torch.cat(
+        [
+            _pool_block(part, block, length, tokens)
+            for block, part, length in zip(blocks, parts, lengths.split(sizes), strict=True)
+        ]
+    )
+
+
+def _pool_block(
+    states: Float[Tensor, "tokens dim"], block: PaddedBlock, lengths: Int[Tensor, "texts 1"], tokens: TokenPooling
+) -> Float[Tensor, "texts dim"]:
+    """Pool the texts of a padded block; ``lengths`` are their numbers of tokens."""
+    rows = states
+    if block.slots is not None:
+        padding = -torch.inf if tokens == "max" else 0.0
+        empty = states.new_full((block.num_texts * block.length, states.shape[1]), padding)
+        rows = empty.index_copy(0, block.slots, states)
+    texts = rows.unflatten(0, (block.num_texts, block.length))
+    match tokens:
+        case "cls":
+            return texts[:, 0]
+        case "mean":
+            return (texts.sum(1, dtype=torch.float32) / lengths.clamp(min=1)).to(texts.dtype)
+        case "mean_without_cls":
+            return (texts[:, 1:].sum(1, dtype=torch.float32) / (lengths - 1)).to(texts.dtype)
+        case _:
+            return texts.amax(1)
 
 
 def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:

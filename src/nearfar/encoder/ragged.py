@@ -19,7 +19,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nearfar.encoder.attention import attend
+from nearfar.encoder.fixed_shape import FixedShapeBatch
 from nearfar.encoder.length_groups import LengthGroup, group_by_length
+from nearfar.encoder.padded_attention import padded
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tokens import TokenRows
 from nearfar.encoder.transformers_types import AttentionInterface, PreTrainedModel
@@ -118,7 +120,7 @@ class Route(NamedTuple):
 
 
 def hidden_states(
-    backbone: PreTrainedModel, batch: RaggedBatch, route: Route, *, all_layers: bool = False
+    backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route, *, all_layers: bool = False
 ) -> list[Float[Tensor, "tokens dim"]]:
     """Hidden states of every real token: the last layer's, or with ``all_layers`` every layer's, embeddings first."""
     arguments, real = _arguments(backbone, batch, route)
@@ -170,9 +172,11 @@ def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:
     raise NearfarError(f"{type(backbone).__name__} has no list of its {count} layers, so nearfar cannot access them.")
 
 
-def _arguments(backbone: PreTrainedModel, batch: RaggedBatch, route: Route) -> tuple[dict[str, Any], Any]:
-    """Arguments of the backbone's forward, and the index that selects the concatenated real tokens from its output."""
-    if route.ragged:
+def _arguments(
+    backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route
+) -> tuple[dict[str, Any], Any]:
+    """Arguments of the backbone's forward, and the index that selects the concatenated tokens from its output."""
+    if route.ragged or isinstance(batch, FixedShapeBatch):
         positions = batch.positions()[None] + route.first_position
         arguments: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}
         if batch.types is not None:
@@ -247,7 +251,7 @@ def ragged_attention(
     value: Float[Tensor, "1 heads tokens head_dim"],
     attention_mask: Tensor | None,  # noqa: ARG001  (``segments`` has the text boundaries)
     *,
-    segments: RaggedBatch,
+    segments: RaggedBatch | FixedShapeBatch,
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
@@ -258,15 +262,12 @@ def ragged_attention(
     With ``sliding_window`` w, tokens attend only to tokens less than w away, as in ModernBERT's local layers.
     """
     query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
-    out = attend(
-        query,
-        key,
-        value,
-        segments.groups,
-        dropout=dropout if module.training else 0.0,
-        scaling=scaling,
-        sliding_window=sliding_window,
-    )
+    dropout = dropout if module.training else 0.0
+    if isinstance(segments, FixedShapeBatch):
+        scaling = query.shape[2] ** -0.5 if scaling is None else scaling
+        block = segments.block(sliding_window, query.dtype)
+        return padded(query, key, value, [block], scaling=scaling, dropout=dropout)[None], None
+    out = attend(query, key, value, segments.groups, dropout=dropout, scaling=scaling, sliding_window=sliding_window)
     return out[None], None
 
 

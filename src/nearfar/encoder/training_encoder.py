@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
+from nearfar.encoder.cuda_graphs import GraphedEncoder, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.prompts import PromptedText
@@ -28,7 +29,8 @@ class TrainingEncoder:
 
     A plain text gets the default prompt that the encoder has when this object is created.
 
-    ``bf16`` selects bfloat16 autocast. For ``broadcast_from_first`` and ``console`` see
+    ``bf16`` selects bfloat16 autocast. With ``cuda_graphs``, batches on a GPU are computed by
+    :class:`nearfar.encoder.cuda_graphs.GraphedEncoder` where it can. For ``broadcast_from_first`` and ``console`` see
     :class:`nearfar.encoder.tokens.TokenStore`.
     """
 
@@ -39,12 +41,14 @@ class TrainingEncoder:
         max_length: int | None,
         bf16: bool,
         broadcast_from_first: BroadcastFromFirst,
+        cuda_graphs: bool = False,
         console: "Console | None" = None,
     ) -> None:
         add_gradients_in_place(encoder)
         self.encoder = encoder
         self.default_prompt = encoder.resolve_prompt()
         self.bf16 = bf16
+        self.graphs = GraphedEncoder(encoder, bf16=bf16) if cuda_graphs and uses_graphs(encoder) else None
         self._max_length = min(max_length or encoder.max_length, encoder.max_length)
         self._prompt_length = cache(partial(encoder.prompt_length, max_length=self._max_length))
         self.tokens = TokenStore(
@@ -71,8 +75,11 @@ class TrainingEncoder:
 
     def embed(self, texts: Sequence[TrainingText]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
+        rows = self.ids(texts)
+        if self.graphs is not None and (embedding := self.graphs.embed(rows)) is not None:
+            return embedding
         with self._autocast():
-            return self.encoder(self.ids(texts)).float()
+            return self.encoder(rows).float()
 
     def hidden(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
         """Last hidden states [tokens, dim] with gradient, in float32."""

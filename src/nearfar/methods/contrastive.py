@@ -12,8 +12,10 @@ from nearfar.objectives import (
     Similarity,
     all_row_masks,
     below_positive_row_mask,
+    fits_in_one_block,
     info_nce_directions,
     masked_fraction,
+    prepare_pair,
     row_blocks,
 )
 
@@ -40,6 +42,11 @@ def contrastive_loss(
     documents = positives if negatives is None else torch.cat([positives, negatives])
     known = masks.query_to_doc
     assert known is not None
+    if similarity == "cosine" and fits_in_one_block(len(anchors), len(documents)):
+        # Once for all comparisons. Larger batches are normalised block by block, because that takes less memory.
+        anchors, documents = prepare_pair(anchors, documents, "cosine")
+        positives, negatives = documents[: len(positives)], None if negatives is None else documents[len(positives) :]
+        similarity = "dot"
     terms = {"accuracy": _accuracy(anchors, positives, documents, known, similarity)}
     if config.false_negative_margin is not None:
         masks = _with_margin(

@@ -1,6 +1,7 @@
 """Premise-anchored supervised contrastive learning: each premise's positives and negatives, and the loss."""
 
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor
 from nearfar.objectives._candidate_masks import RowMask, not_known_positive_row_mask
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._contrast_targets import ContrastTargets, row_blocks
+from nearfar.objectives._on_device import rows_on_device, to_device
 from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
@@ -93,7 +95,8 @@ def premise_scl(
     pairs. Without such a pair the result is empty but still attached to the graph.
 
     ``similarity`` is the raw dot product, as in the paper, or the cosine (0 for a zero vector). float16 and bfloat16
-    vectors are compared in float32, also under autocast, and give float32 losses; other dtypes are kept.
+    vectors are compared in float32, also under autocast, and give float32 losses; other dtypes are kept. Ids and labels
+    may be on the CPU for vectors on a GPU, which then does not wait for the sets.
 
     With ``false_negative_margin``, a hypothesis whose similarity to the premise exceeds that of the most similar
     positive by more than the margin, s_ik > max_{j in P(i)} s_ij + margin, is treated as an unlabelled entailment and
@@ -124,10 +127,11 @@ def premise_scl(
     sets = _PremiseSetSampler(
         premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator
     )
-    anchors = premises[sets.anchors]
+    anchors = premises[to_device(sets.anchors, premises.device)]
+    sets_of = sets.rows_on(premises.device)
 
     def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        positives, negatives = sets.rows(rows)
+        positives, negatives = sets_of(rows)
         if false_negative_margin is not None:
             with torch.no_grad():
                 similar = similarities(anchors[rows], hypotheses, similarity)
@@ -178,6 +182,20 @@ class _PremiseSetSampler:
             if drawn is not None:
                 sets[number] = _mask(drawn[rows], len(self.entailed))
         return sets[0], sets[1]
+
+    def rows_on(self, device: torch.device) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """:meth:`rows` for anchor indices on ``device``, which may be a GPU though the ids are on the CPU."""
+        if self.entailed.device == device:
+            return self.rows
+        both = rows_on_device(
+            lambda rows: torch.stack(self.rows(rows), dim=1), len(self.anchors), 2 * len(self.entailed), device
+        )
+
+        def rows(rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
+            positives, negatives = both(rows).unbind(1)
+            return positives, negatives
+
+        return rows
 
     def _uncapped(self, rows: Int[Tensor, " anchors"]) -> list[Tensor]:
         """Return P and N before the caps."""

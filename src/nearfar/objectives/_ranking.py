@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.objectives._contrast_targets import row_blocks
+from nearfar.objectives._on_device import to_device
 from nearfar.objectives._similarity import check_same_shape, check_temperature, prepare_pair
 from nearfar.types import NearfarError
 
@@ -29,7 +30,8 @@ def ranknet(
 
     with scores s, targets y, temperature t and margin m. Returns one loss for each comparison, ordered by i, then j.
     Without ``groups`` all scores are one group. Scores with equal targets are not compared. Without a comparison the
-    result is empty but still attached to the graph. float16 and bfloat16 scores are compared in float32.
+    result is empty but still attached to the graph. float16 and bfloat16 scores are compared in float32. Targets and
+    groups may be on the CPU for scores on a GPU.
 
     Raises NearfarError for a temperature that is not positive, a margin that is negative or not finite, and shapes that
     do not match.
@@ -45,13 +47,13 @@ def ranknet(
     if groups is not None and groups.shape != scores.shape:
         raise NearfarError(f"groups {tuple(groups.shape)} must be one for each of the {len(scores)} scores")
     found = []
-    for rows in row_blocks(len(scores), len(scores), device=scores.device):
+    for rows in row_blocks(len(scores), len(scores), device=targets.device):
         compared = targets[rows, None] < targets
         if groups is not None:
             compared &= groups[rows, None] == groups
         row, higher = compared.nonzero(as_tuple=True)
         found.append(torch.stack([rows[row], higher]))
-    low, high = torch.cat(found, dim=1)
+    low, high = to_device(torch.cat(found, dim=1), scores.device)
     logits = _logits(scores, temperature)
     return functional.softplus(logits[low] - logits[high] + margin / temperature, threshold=EXACT_FROM)
 

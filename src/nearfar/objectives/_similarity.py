@@ -71,13 +71,11 @@ def _to_usual_length(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batc
     if not vectors.numel():
         return vectors
     with torch.no_grad():
-        largest = vectors.abs().amax(dim=1, keepdim=True)
-        exponent = largest.frexp().exponent
-        unusual = largest.isfinite() & (largest > 0) & (exponent.abs() > USUAL_EXPONENT)
-        exponent = torch.where(unusual, exponent, 0)
-        half = exponent // 2  # of a denormal number, the whole factor would overflow
-        one, other = (torch.exp2(-part.to(vectors.dtype)) for part in (half, exponent - half))
-    return vectors * one * other
+        exponent = vectors.abs().amax(dim=1, keepdim=True).frexp().exponent
+        limit = 1 - math.frexp(torch.finfo(vectors.dtype).tiny)[1]  # 2^limit and 2^-limit are normal numbers
+        exponent = (exponent * (exponent.abs() > USUAL_EXPONENT)).clamp(-limit, limit)
+        factor = torch.exp2(-exponent.to(vectors.dtype))
+    return vectors * factor
 
 
 def masked_nll(

@@ -117,8 +117,7 @@ def run(
             started = time.perf_counter()
             factor = learning_rate_factor(progress.step, total_steps, warmup=warmup, schedule=schedule)
             set_learning_rate(optimiser, factor)
-            for module in modules.values():
-                module.train()
+            _switch_to_training(modules)
             group = list(islice(remaining, accumulate))
             terms, items = gradients.accumulate_mean(group, step=progress.step, sums=sums)
             sums.finish()
@@ -156,6 +155,13 @@ def run(
         # reduction makes all processes wait for the checkpoint.
         if processes.any_process(interrupted()):
             raise Interrupted
+
+
+def _switch_to_training(modules: dict[str, nn.Module]) -> None:
+    """Undo what an evaluation may have changed; to visit all submodules at each step would take milliseconds."""
+    for module in modules.values():
+        if not module.training:
+            module.train()
 
 
 def _remaining_batches(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[LossPart]]:

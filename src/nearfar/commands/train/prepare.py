@@ -113,6 +113,7 @@ def prepare(
         max_length=config.train_max_length,
         bf16=resolve(config.precision, encoder.device) == "bf16",
         broadcast_from_first=Processes().broadcast_from_first,
+        cuda_graphs=processes == 1,  # the graphs' gradients pass autograd's hooks, which sum over processes, by
         console=console,
     )
     seed_rng(config.seed)

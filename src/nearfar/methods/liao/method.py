@@ -51,7 +51,7 @@ from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.describe import describe_anchors, describe_labels
 from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl, premise_sets
+from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl, premise_sets, to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow
 
 
@@ -99,17 +99,17 @@ def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches, roles:
     head = SoftmaxHead(dim, layers=config.head_layers) if scl_weight < 1 else None
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
-        pairs = _pairs(batch, embeddings.device)
+        pairs, ids = _pairs(batch, embeddings.device), _pairs(batch)
         queries, documents = by_role = _by_role(roles, batch, embeddings)
         per_anchor = premise_scl(
             queries[pairs.premises],
             documents[pairs.hypotheses],
-            pairs.premises,
-            pairs.labels,
+            ids.premises,
+            ids.labels,
             temperature=config.temperature,
             similarity=config.similarity,
             hard_negatives=config.hard_negatives,
-            hypothesis_ids=pairs.hypotheses,
+            hypothesis_ids=ids.hypotheses,
             false_negative_margin=config.false_negative_margin,
             max_positives=most_positives,
             max_negatives=most_negatives,
@@ -144,9 +144,9 @@ def augment(config: AugmentConfig, embed: EmbedFn, dim: int, batches: NliBatches
     head = SoftmaxHead(dim, layers=config.head_layers)
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
-        own = _pairs(batch, embeddings.device)
+        own = _pairs(batch)
         added = augmented_pairs(own, max_positives=most_positives, max_negatives=most_negatives)
-        pairs = Pairs(*(torch.cat(both) for both in zip(own, added, strict=True)))
+        pairs = Pairs(*(to_device(torch.cat(both), embeddings.device) for both in zip(own, added, strict=True)))
         ce, accuracy = _classify(head, _by_role(roles, batch, embeddings), pairs)
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy[: len(own.labels)].mean()})
 
@@ -193,8 +193,9 @@ def _by_role(roles: Roles, batch: NliBatch, embeddings: Tensor) -> tuple[Tensor,
     return roles.split(embeddings, batch.sentences, batch.premises, batch.hypotheses)
 
 
-def _pairs(batch: NliBatch, device: torch.device) -> Pairs:
-    return Pairs(*(torch.tensor(field, device=device) for field in (batch.premises, batch.hypotheses, batch.labels)))
+def _pairs(batch: NliBatch, device: torch.device | None = None) -> Pairs:
+    fields = torch.tensor([batch.premises, batch.hypotheses, batch.labels])
+    return Pairs(*(fields if device is None else to_device(fields, device)))
 
 
 def _classify(

@@ -35,25 +35,28 @@ from nearfar.objectives import (
     RowMask,
     cosent,
     direction_masks,
+    masks_on_device,
     not_known_positive_row_mask,
     ranknet,
     row_similarities,
+    rows_on_device,
     similarities,
+    to_device,
 )
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NearfarError
 
 
 class Pairs(NamedTuple):
-    """The pairs of a batch, as indices of sentences; equal indices are equal texts."""
+    """The pairs of a batch on the CPU, as indices of sentences; equal indices are equal texts."""
 
     premises: Int[Tensor, " pairs"]
     hypotheses: Int[Tensor, " pairs"]
     labels: Int[Tensor, " pairs"]
 
     @classmethod
-    def of(cls, batch: NliBatch, device: torch.device | None = None) -> "Pairs":
+    def of(cls, batch: NliBatch) -> "Pairs":
         """The pairs of a batch as tensors."""
-        return cls(*(torch.tensor(ids, device=device) for ids in (batch.premises, batch.hypotheses, batch.labels)))
+        return cls(*(torch.tensor(ids) for ids in (batch.premises, batch.hypotheses, batch.labels)))
 
     def labelled(self, label: int) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
         """Premises and hypotheses of the pairs with this label."""
@@ -90,9 +93,9 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: NliBatches, roles
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
-        pairs = Pairs.of(batch, embeddings.device)
+        pairs = Pairs.of(batch)
         queries, documents = roles.split(embeddings, batch.sentences, batch.premises, batch.hypotheses)
-        contrast, terms = _contrast(config, queries, documents, pairs, neutral.to(embeddings.device))
+        contrast, terms = _contrast(config, queries, documents, pairs, neutral)
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
             return Loss(contrast, terms)
@@ -165,18 +168,21 @@ def _contrast(
 ) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
     """The mean over anchors of the mean over their positives, and the terms to log."""
     anchors, positives = pairs.labelled(ENTAILMENT)
+    negatives, device = pairs.labelled(CONTRADICTION)[1], queries.device
+    count, candidates = len(anchors), len(positives) + len(negatives)
+    margin = config.false_negative_margin is not None
     losses, terms = contrastive_loss(
         config,
-        queries[anchors],
-        documents[positives],
-        documents[pairs.labelled(CONTRADICTION)[1]],
-        masks=_masks(config.directions, pairs, neutral),
-        own_negatives=None if config.false_negative_margin is None else _contradicted(pairs),
+        queries[to_device(anchors, device)],
+        documents[to_device(positives, device)],
+        documents[to_device(negatives, device)],
+        masks=masks_on_device(_masks(config.directions, pairs, neutral), count, candidates, device),
+        own_negatives=rows_on_device(_contradicted(pairs), count, candidates, device) if margin else None,
         directions=config.directions,
         similarity=config.similarity,
     )
     _, anchor, counts = anchors.unique(return_inverse=True, return_counts=True)
-    return (losses / counts[anchor]).sum() / max(len(counts), 1), terms
+    return (losses / to_device(counts[anchor], device)).sum() / max(len(counts), 1), terms
 
 
 def _order(
@@ -186,18 +192,23 @@ def _order(
     pairs: Pairs,
 ) -> Float[Tensor, ""]:
     """How far the similarities of the pairs are from the order of their labels; 0 if there is nothing to compare."""
-    scores = row_similarities(queries[pairs.premises], documents[pairs.hypotheses], config.similarity)
+    premise, hypothesis = to_device(torch.stack([pairs.premises, pairs.hypotheses]), queries.device)
+    scores = row_similarities(queries[premise], documents[hypothesis], config.similarity)
     ranks, settings = -pairs.labels, {"temperature": config.order_temperature, "margin": config.order_margin}
     if config.order_pairs == "within-premise":
         losses = ranknet(scores, ranks, pairs.premises, **settings)
         return losses.sum() / max(len(losses), 1)
     if config.order_unrelated:
         premises, hypotheses = pairs.premises.unique(), pairs.hypotheses.unique()
-        unrelated = _unrelated(premises, hypotheses, pairs)
-        others = similarities(queries[premises], documents[hypotheses], config.similarity)[unrelated]
+        one, other = to_device(_unrelated(premises, hypotheses, pairs).nonzero().T.contiguous(), queries.device)
+        others = similarities(
+            queries[to_device(premises, queries.device)],
+            documents[to_device(hypotheses, queries.device)],
+            config.similarity,
+        )[one, other]
         scores = torch.cat([scores, others])
         ranks = torch.cat([ranks, ranks.new_full(others.shape, -CONTRADICTION - 1)])
-    return cosent(scores, ranks, **settings)
+    return cosent(scores, to_device(ranks, scores.device), **settings)
 
 
 def _unrelated(

@@ -42,7 +42,14 @@ from nearfar.methods.contrastive import contrastive_loss
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.roles import NO_PROMPTS, Roles
 from nearfar.methods.simcse import InfoNceConfig, InfoNceSettings, SimcseConfig, SimcseSupConfig, SimcseUnsupConfig
-from nearfar.objectives import DirectionMasks, Directions, direction_masks, distinct_row_mask
+from nearfar.objectives import (
+    DirectionMasks,
+    Directions,
+    direction_masks,
+    distinct_row_mask,
+    masks_on_device,
+    to_device,
+)
 from nearfar.types import NearfarError
 
 
@@ -71,8 +78,9 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
 
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         first, second = _projected(head, representations).chunk(2)
-        known = distinct_row_mask(torch.tensor(batch.columns[0], device=representations.device))
-        losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
+        known = distinct_row_mask(torch.tensor(batch.columns[0]))
+        masks = masks_on_device(DirectionMasks(query_to_doc=known), len(first), len(first), first.device)
+        losses, terms = contrastive_loss(config, first, second, None, masks=masks)
         return Loss(losses.mean(), terms)
 
     def describe(batch: TextBatch) -> list[str]:
@@ -157,15 +165,18 @@ def contrastive_method(
 
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         queries, documents = roles.split(_projected(head, representations), batch.sentences, *by_role(batch))
+        columns = to_device(torch.tensor(batch.columns), queries.device)
         anchors, positives, *negatives = (
-            vectors[column] for vectors, column in zip((queries, documents, documents), batch.columns, strict=False)
+            vectors[column] for vectors, column in zip((queries, documents, documents), columns, strict=False)
         )
         losses, terms = contrastive_loss(
             config,
             anchors,
             positives,
             negatives[0] if negatives else None,
-            masks=_masks(batch, config.directions, queries.device),
+            masks=masks_on_device(
+                _masks(batch, config.directions), len(anchors), len(anchors) * (len(batch.columns) - 1), queries.device
+            ),
             own_negatives=partial(_own_negatives, batch=len(anchors)) if negatives else None,
             directions=config.directions,
             hard_negative_weight=config.hard_negative_weight,
@@ -194,9 +205,9 @@ def contrastive_method(
     return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
-def _masks(batch: TextBatch, directions: Directions, device: torch.device | None = None) -> DirectionMasks:
+def _masks(batch: TextBatch, directions: Directions) -> DirectionMasks:
     """Where a candidate is a negative of a row's text, judged by the texts alone."""
-    return direction_masks(directions, *(torch.tensor(column, device=device) for column in batch.columns))
+    return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
 
 
 def _own_negatives(rows: Int[Tensor, " anchors"], *, batch: int) -> Bool[Tensor, "anchors candidates"]:

@@ -1,0 +1,212 @@
+"""CUDA graphs of the training encoder: values, gradients and dropout as without them, and what they leave out."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import cuda_graphs
+from nearfar.encoder.cuda_graphs import GraphedEncoder, uses_graphs
+from nearfar.encoder.dropout import set_dropout
+from nearfar.encoder.training_encoder import TrainingEncoder
+from nearfar.training.gradients import seed_rng
+from tests.gpu.devices import GPU
+from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
+
+pytestmark = pytest.mark.long
+
+RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in PADDED]
+SHORT = sentences(20, longest=12)
+LONG = [*sentences(30, seed=1, longest=12), *sentences(5, seed=2, longest=40)]
+
+
+def opened(folder: Path, architecture: str = "bert", *, dropout: float = 0.0, graphs: bool = True, **settings: Any):
+    encoder = Encoder.from_pretrained(
+        save_tiny(folder, architecture), device="cuda", pooling=settings.pop("pooling", "mean")
+    )
+    set_dropout(encoder.backbone, dropout)
+    training = TrainingEncoder(
+        encoder.train(),
+        max_length=None,
+        bf16=settings.pop("bf16", False),
+        broadcast_from_first=lambda compute: compute(),
+        cuda_graphs=graphs,
+    )
+    training.read([SHORT, LONG])
+    return training
+
+
+def backward(training: TrainingEncoder, texts: Sequence[str], *, seed: int = 0) -> torch.Tensor:
+    """Embed, add the gradient of a weighted sum to that of the weights, and return the embeddings."""
+    seed_rng(seed)
+    output = training.embed(texts)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(len(texts))).cuda()
+    (output * weights).sum().backward()
+    return output.detach()
+
+
+def gradients(training: TrainingEncoder) -> dict[str, torch.Tensor]:
+    return {name: p.grad.clone() for name, p in training.encoder.named_parameters() if p.grad is not None}
+
+
+def assert_same_gradients(found: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float) -> None:
+    assert found.keys() == right.keys()
+    largest = max(float(gradient.norm()) for gradient in right.values())
+    assert largest > 0.1
+    for name, gradient in right.items():  # the gradient of a key's bias is only rounding
+        error = float((found[name] - gradient).norm())
+        assert error <= tolerance * (float(gradient.norm()) + 0.01 * largest), f"{name}: {error}"
+
+
+def test_the_environment_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path), device="cpu")
+    assert not uses_graphs(encoder)
+    monkeypatch.setenv(cuda_graphs.VARIABLE, "yes")
+    with pytest.raises(NearfarError, match="NEARFAR_CUDA_GRAPHS=yes: must be 0 or 1"):
+        uses_graphs(encoder)
+
+
+@GPU[0]
+@GPU[1]
+class TestOnGpu:
+    """All that needs a GPU."""
+
+    @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+    @pytest.mark.parametrize("architecture", RAGGED)
+    def test_values_and_gradients(self, architecture: str, bf16: bool, tmp_path: Path) -> None:
+        """Two batches are summed in one step; the step after starts from zero."""
+        ours, plain = (opened(tmp_path, architecture, bf16=bf16, graphs=graphs) for graphs in (True, False))
+        assert ours.graphs is not None
+        assert plain.graphs is None
+        for texts in ((SHORT, LONG), (LONG,)):
+            for training in (ours, plain):
+                training.encoder.zero_grad()
+            for batch in texts:
+                found, expected = backward(ours, batch), backward(plain, batch)
+                torch.testing.assert_close(found, expected, atol=3e-2 if bf16 else 1e-5, rtol=0)
+            assert_same_gradients(gradients(ours), gradients(plain), 5e-2 if bf16 else 1e-4)
+        assert len(ours.graphs.shapes) == 2
+
+    @pytest.mark.parametrize("pooling", ["cls", "max", "first_last"])
+    def test_poolings(self, pooling: str, tmp_path: Path) -> None:
+        ours, plain = (opened(tmp_path, pooling=pooling, graphs=graphs) for graphs in (True, False))
+        torch.testing.assert_close(backward(ours, LONG), backward(plain, LONG), atol=1e-5, rtol=0)
+        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+
+    def test_later_weights_are_used(self, tmp_path: Path) -> None:
+        ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
+        for training in (ours, plain):
+            optimiser = torch.optim.AdamW(training.encoder.parameters(), lr=1e-2, fused=True)
+            for _ in range(3):
+                backward(training, LONG)
+                optimiser.step()
+                optimiser.zero_grad()
+        first, second = ours.embed(SHORT), plain.embed(SHORT)
+        torch.testing.assert_close(first, second, atol=1e-3, rtol=0)
+        assert float((second - opened(tmp_path, graphs=False).embed(SHORT)).abs().max()) > 0.1
+
+    def test_dropout_follows_the_seed_with_and_without_gradient(self, tmp_path: Path) -> None:
+        """A recording changes no random numbers either: the first call equals the later ones."""
+        training = opened(tmp_path, dropout=0.3)
+        first = backward(training, LONG, seed=1)
+        assert torch.equal(backward(training, LONG, seed=1), first)
+        with torch.no_grad():
+            seed_rng(1)
+            assert torch.equal(training.embed(LONG), first)
+        after = torch.randn(1, device="cuda")
+        assert not torch.equal(backward(training, LONG, seed=2), first)
+        fresh = opened(tmp_path, dropout=0.3)
+        with torch.no_grad():
+            seed_rng(1)
+            assert torch.equal(fresh.embed(LONG), first)
+        assert torch.equal(torch.randn(1, device="cuda"), after)
+        training.encoder.eval()
+        assert torch.equal(training.embed(LONG), training.embed(LONG))
+
+    def test_the_gradient_has_the_dropout_of_the_forward_pass(self, tmp_path: Path) -> None:
+        """The gradient along a direction equals the difference of the outputs on both sides, with the same seed."""
+        training = opened(tmp_path, dropout=0.3)
+        weight = training.encoder.backbone.encoder.layer[0].intermediate.dense.weight
+        direction = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)).cuda()
+        weights = torch.randn(
+            len(LONG), training.encoder.dim, generator=torch.Generator().manual_seed(len(LONG))
+        ).cuda()
+        backward(training, LONG, seed=3)
+        slope = float((weight.grad * direction).sum())
+        sides = []
+        with torch.no_grad():
+            for sign in (1, -1):
+                weight.add_(sign * 1e-3 * direction)
+                seed_rng(3)
+                sides.append(float((training.embed(LONG) * weights).double().sum()))
+                weight.sub_(sign * 1e-3 * direction)
+        assert (sides[0] - sides[1]) / 2e-3 == pytest.approx(slope, rel=2e-2, abs=1e-2)
+
+    def test_a_second_batch_before_the_backward_pass(self, tmp_path: Path) -> None:
+        ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
+        for training in (ours, plain):
+            (training.embed(SHORT).square().sum() + training.embed(LONG).square().sum()).backward()
+        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+        del training
+        ours.embed(SHORT)  # without a backward pass
+        backward(ours, LONG)
+        assert len(ours.graphs.shapes) == 2  # the pass above no longer waits
+
+    def test_the_other_gradients_of_a_step_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
+        monkeypatch.setattr(cuda_graphs, "MAX_TOKENS", ours.graphs and 1 + sum(ours.lengths(SHORT)) + 64)
+        for batch in (LONG, SHORT, LONG):
+            backward(ours, batch)
+            backward(plain, batch)
+        assert len(ours.graphs.shapes) == 1
+        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+
+    def test_frozen_weights_get_no_gradient(self, tmp_path: Path) -> None:
+        training = opened(tmp_path)
+        frozen = training.encoder.backbone.embeddings.requires_grad_(False)
+        backward(training, SHORT)
+        assert all(parameter.grad is None for parameter in frozen.parameters())
+        assert len(gradients(training)) > 10
+
+    def test_a_second_backward_pass_is_refused(self, tmp_path: Path) -> None:
+        output = opened(tmp_path).embed(SHORT).sum()
+        output.backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="one backward pass"):
+            output.backward()
+
+    def test_few_graphs_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
+        training, plain = opened(tmp_path), opened(tmp_path, graphs=False)
+        for texts in (SHORT, LONG, SHORT[:4], LONG, SHORT[:4], SHORT):
+            torch.testing.assert_close(backward(training, texts), backward(plain, texts), atol=1e-5, rtol=0)
+        assert len(training.graphs.shapes) == 2
+        assert_same_gradients(gradients(training), gradients(plain), 1e-4)
+
+    def test_a_recording_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """An operation that waits for the GPU cannot be recorded; training goes on without graphs."""
+        ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
+        embed_batch = ours.encoder.embed_batch
+
+        def waits(batch: Any) -> torch.Tensor:
+            output = embed_batch(batch)
+            assert float(output.detach().abs().sum()) > 0
+            return output
+
+        monkeypatch.setattr(ours.encoder, "embed_batch", waits)
+        with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
+            backward(ours, LONG)
+        backward(ours, SHORT)
+        for texts in (LONG, SHORT):
+            backward(plain, texts)
+        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+
+    def test_prompts_that_pooling_leaves_out_are_computed_without_graphs(self, tmp_path: Path) -> None:
+        training = opened(tmp_path)
+        rows = training.ids(SHORT)
+        assert isinstance(training.graphs, GraphedEncoder)
+        assert training.graphs.embed(rows) is not None
+        ones = rows.__class__(rows.flat, rows.starts, rows.lengths, rows.lengths * 0 + 1)
+        assert training.graphs.embed(ones) is None

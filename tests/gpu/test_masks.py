@@ -1,0 +1,41 @@
+"""Masks that are computed on the CPU for a loss on a GPU: whole for small batches, block by block for large ones."""
+
+import pytest
+import torch
+
+from nearfar.objectives import DirectionMasks, masks_on_device, ranknet, rows_on_device, to_device
+from tests.gpu.devices import on_each_device
+
+pytestmark = pytest.mark.long
+
+
+@on_each_device("block", small=(2**22, 8), whole=(2**22, 8))
+def test_the_rows_of_a_mask(device: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.objectives._contrast_targets.BLOCK", block)
+    whole = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)) > 0.5
+    calls = []
+
+    def mask(rows: torch.Tensor) -> torch.Tensor:
+        calls.append(rows.device.type)
+        return whole[rows]
+
+    masks = masks_on_device(DirectionMasks(query_to_doc=mask), 5, 7, torch.device(device))
+    assert masks.doc_to_query is None
+    assert masks.query_to_doc is not None
+    for rows in ([0, 1, 2, 3, 4], [3, 1]):
+        found = masks.query_to_doc(torch.tensor(rows, device=device))
+        assert found.device.type == device
+        assert torch.equal(found.cpu(), whole[rows])
+    assert calls == ["cpu"] * (1 if device == "cuda" and block > 35 else 2)
+    row = torch.tensor([4], device=device)
+    assert torch.equal(rows_on_device(mask, 5, 7, torch.device(device))(row).cpu(), whole[4:])
+
+
+@on_each_device("", small=((),), whole=((),))
+def test_an_order_by_targets_on_the_cpu(device: str) -> None:
+    scores = torch.randn(6, generator=torch.Generator().manual_seed(0))
+    targets, groups = torch.tensor([0, 1, 2, 0, 1, 2]), torch.tensor([0, 0, 0, 1, 1, 1])
+    expected = ranknet(scores, targets, groups, temperature=0.1)
+    assert len(expected) == 6
+    found = ranknet(to_device(scores, torch.device(device)), targets, groups, temperature=0.1)
+    torch.testing.assert_close(found.cpu(), expected)
