@@ -13,8 +13,8 @@ from nearfar.objectives._info_nce_directions import DirectionMasks
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A CPU tensor on ``device``. A copy to a GPU starts at once, but Python does not wait for it."""
-    if device.type != "cuda":
+    """The tensor on ``device``. Python does not wait for a copy from the CPU to a GPU."""
+    if device.type != "cuda" or tensor.device.type != "cpu":
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
