@@ -39,6 +39,7 @@ CELLS = {
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-scored-minilm-choice": 1 + 1 + 5 * 3 + 1 + 5,
     "recipes-sentences": 1 + 2 * 5 + 2,
+    "recipes-sentences-minilm": 1 + 3 * 5,
     "recipes-sentences-minilm-choice": 17,
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored": 1 + 3 * 5 + 1,
