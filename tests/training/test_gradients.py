@@ -1,5 +1,6 @@
 """Gradients with micro-batches equal the gradient of the whole batch, for every method, with the same dropout."""
 
+import random
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -248,3 +249,21 @@ def test_a_loss_that_does_not_depend_on_the_rows(folder: Path) -> None:
             Gradients(7, Processes(), micro_batch).accumulate(objective, batch, weight=1.0, key=(0,))
     assert float(head.weight.grad) == 2  # once from each of the two
     assert all(parameter.grad is None for parameter in run.encoder.parameters())
+
+
+def test_seeding_equals_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each kind of machine: with a GPU in use, with one that is not in use yet, and without one."""
+    seeded: list[int] = []
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    drawn = []
+    for initialised, accelerator in ((True, True), (False, True), (False, False)):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda found=initialised: found)
+        monkeypatch.setattr("nearfar.training.gradients.has_accelerator", lambda found=accelerator: found)
+        torch.manual_seed(99)
+        seeded.clear()
+        seed_rng(7, "rows", 3)
+        drawn.append(float(torch.rand(())))
+        assert len(seeded) == (1 if accelerator else 0)
+    assert len(set(drawn)) == 1
+    torch.manual_seed(random.Random("7 rows 3").getrandbits(63))
+    assert float(torch.rand(())) == drawn[0]
