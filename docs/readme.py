@@ -15,6 +15,7 @@ TABLES = ROOT / "studies" / "results" / "tables"
 TRAINING = ROOT / "benchmarks" / "results" / "training.json"
 DEMO = ROOT / "studies" / "results" / "demo"
 ENCODING = ROOT / "benchmarks" / "results" / "encoding.json"
+GPU = ROOT / "benchmarks" / "results" / "gpu.json"
 RAW, TRAINED = "masked language model", "all-MiniLM-L6-v2"
 MNRL = "MultipleNegativesRankingLoss"
 AVERAGE = "average:seven tasks, SICK-R test"
@@ -60,6 +61,7 @@ TRAINING_ROWS = (
     ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),
     ("triplets", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),
 )
+GPU_ROWS = (("MiniLM-L6, 6 x 384", "info-nce bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),)
 ENCODING_ROWS = (
     ("short", "nearfar bf16", "sentence-transformers fp32", "encode short texts, defaults of both"),
     ("short", "nearfar bf16", "sentence-transformers bf16", "encode short texts"),
@@ -136,6 +138,12 @@ def speed() -> list[str]:
             name: [one["rows"] / one["seconds"] for one in groups[group]["sides"][name]] for name in (ours, theirs)
         }
         rows.append(_speed_row(what, ours, theirs, sides))
+    on_gpu = _load(GPU)
+    for encoder, ours, theirs, what in GPU_ROWS:
+        blocks = on_gpu["shapes"][encoder]["training"]
+        sides = {name: [one["rows"] / one["seconds"] for one in blocks[name]] for name in (ours, theirs)}
+        where = on_gpu["hardware"]["accelerator"]
+        rows.append(_speed_row(f"{what}, [on an {where}](docs/gpu-speed.md)", ours, theirs, sides))
     for kind, ours, theirs, what in ENCODING_ROWS:
         texts, seconds = kinds[kind]["texts"], kinds[kind]["seconds"]
         rows.append(
