@@ -23,6 +23,7 @@ CELLS = {
     "published-scores": 1,
     "recipes-labels": 1 + 2 * 5 + 2,
     "recipes-labels-choice": 5 * 3 + 13,
+    "recipes-labels-minilm-choice": 1 + 9 + 4 + 6 + 2,
     "recipes-nli": 1 + 2 * 5 + 2,
     "recipes-nli-choice": 2 + 2 * 3 + 5,
     "recipes-nli-minilm": 1 + 3 * 5,
