@@ -54,6 +54,7 @@ RECIPES = (
         "recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", f"{MNRL} and SimCSE"
     ),
     Recipe("recipes-scored", "scored pairs", RAW, "recipe", "peer", "CoSENTLoss, no dropout"),
+    Recipe("recipes-scored-minilm", "scored pairs", TRAINED, "recipe", "peer", "CoSENTLoss"),
     Recipe("recipes-labels", "labelled questions (accuracy)", RAW, "recipe", "semi-hard", "BatchSemiHard", "trec"),
     Recipe("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
 )

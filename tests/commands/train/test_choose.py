@@ -214,8 +214,31 @@ def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tm
     assert (second.sentences, second.dropout, second.second_weight) == ((), None, 0.1)
     assert "docs/tables/recipes-scored.md" in choose_method([file], given, model=str(start)).explain()
     assert choose_method(["stsb-clean"], model=str(start)).values["objective"] == "cosent"
-    (start / "modules.json").write_text("[]")
-    assert "objective" not in choose_method([file], given, model=str(start)).values
+
+
+@pytest.mark.parametrize("width", [None, 384, 768, "default"])
+def test_scored_pairs_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
+    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-scored-minilm.md."""
+    file = table(tmp_path / "scored.tsv", "score", "one", "two")
+    given = {"first_column": "one", "second_column": "two"}
+    settings: dict[str, Any] = {"data": file, "output": "x", **given}
+    if not isinstance(width, str):
+        start = plain_model(tmp_path, width)
+        (start / "modules.json").write_text("[]")
+        settings["model"] = start
+    small = width in (384, "default")
+    config = resolve_config(None, settings)
+    assert isinstance(config, RegressionConfig)
+    assert (config.learning_rate, config.start_weight) == ((5e-5, 0.3) if small else (2e-5, 0))
+    assert (config.objective, config.epochs, config.batch_size) == (("cosent", 4, 32) if small else ("mse", 10, 16))
+    assert (config.pooling, config.dropout, config.sentences) == (None, None, ())
+    assert (config.first_column, config.second_column) == ("one", "two")
+    explained = choose_method([file], given, model=str(settings.get("model", TrainConfig.model))).explain()
+    assert ("docs/tables/recipes-scored-minilm.md" in explained) == small
+    # With a rate of the user's own only the average is left out, not the objective.
+    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
+    assert (own.learning_rate, own.start_weight) == (3e-5, 0)
+    assert own.objective == ("cosent" if small else "mse")
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 5e-5)])

@@ -132,6 +132,19 @@ SCORED_FROM_RAW = SCORED._replace(
     },
 )
 """Scored pairs, and such a start."""
+SCORED_FROM_SIMILAR = SCORED._replace(
+    why="cosines are ranked as the scores, and the trained weights averaged with those of the start; with the settings "
+    "of docs/tables/recipes-scored-minilm.md, for a start that was trained on similarity",
+    values={
+        "objective": "cosent",
+        "batch_size": RegressionConfig.recipe_batch_size,
+        "epochs": 4,
+        "warmup": 0.1,
+        "learning_rate": 5e-5,
+        "start_weight": 0.3,
+    },
+)
+"""Scored pairs, and a sentence-transformers folder."""
 SENTENCES = RowKind(
     "sentences",
     ("text",),
@@ -158,8 +171,10 @@ FROM_RAW = {
     )
 }
 """Name of the rows -> what is recommended for them and such a start."""
-FROM_SIMILAR = {NLI_FROM_SIMILAR.name: NLI_FROM_SIMILAR}
+FROM_SIMILAR = {kind.name: kind for kind in (NLI_FROM_SIMILAR, SCORED_FROM_SIMILAR)}
 """Name of the rows -> what is recommended for them and a sentence-transformers folder."""
+AVERAGE = ("learning_rate", "start_weight")
+"""Settings of these recipes that belong together: a share of the start fits one learning rate."""
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 """The learning rate of all recipes (docs/tables/recipes-*.md) for a plain transformers model, and the hidden size that
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
@@ -207,7 +222,7 @@ def choose_method(
         specs: files or named data sets, all of one kind.
         settings: settings that the user gave; those that name columns say what the rows are. ``second`` takes the
             place of a recipe's second objective; ``sentences`` may bring a weight of their own. With a
-            ``learning_rate`` or ``lora_rank``, a start that was trained on similarity has the method's defaults.
+            ``learning_rate`` or ``lora_rank``, weights are not averaged with those of the start.
         model: the encoder that training starts from. The choice depends on whether it is a sentence-transformers folder
             or a plain transformers model. One that cannot be found changes nothing: training says so, after it has read
             the rows.
@@ -239,17 +254,19 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     """The choice, with the recipe of its rows for the kind of start that ``model`` is.
 
     The average with a start that was trained on similarity belongs to the recipe's learning rate, so with an
-    ``own_rate`` of the user's or adapters there is none.
+    ``own_rate`` of the user's or adapters there is none. Wider starts have the method's defaults.
     """
     start = _Start(True, RECIPE_WIDTH) if model == TrainConfig.model else _read_start(model)
     if start is None:
         return choice
     small = start.width is not None and start.width <= RECIPE_WIDTH
     kind = (FROM_SIMILAR if start.similar else FROM_RAW).get(choice.rows)
-    if kind is None or (start.similar and (own_rate or not small)):
+    if kind is None or (start.similar and not small):
         return choice
     columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
     values = {**kind.values, **columns}
+    if start.similar and own_rate:
+        return replace(choice, values={name: value for name, value in values.items() if name not in AVERAGE})
     if small:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
     return replace(choice, kind=kind, values=values)
