@@ -57,6 +57,7 @@ RECIPES = (
     Recipe("recipes-scored-minilm", "scored pairs", TRAINED, "recipe", "peer", "CoSENTLoss"),
     Recipe("recipes-labels", "labelled questions (accuracy)", RAW, "recipe", "semi-hard", "BatchSemiHard", "trec"),
     Recipe("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
+    Recipe("recipes-sentences-minilm", "sentences alone", TRAINED, "recipe", "simcse", "SimCSE"),
 )
 TRAINING_ROWS = (
     ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),

@@ -256,8 +256,28 @@ def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_p
     assert config.text_column == "body"
     assert not has_default_batch_size(replace(config, batch_size=63))
     assert not has_default_batch_size(SgConfig(output="x", batch_size=64))  # no recipe
-    (start / "modules.json").write_text("[]")
-    assert "views" not in choose_method([file], model=str(start)).values
+
+
+@pytest.mark.parametrize("width", [None, 384, 768, "default"])
+def test_sentences_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
+    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-sentences-minilm.md."""
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    settings: dict[str, Any] = {"data": str(tmp_path / "lines.txt"), "output": "x"}
+    if not isinstance(width, str):
+        start = plain_model(tmp_path, width)
+        (start / "modules.json").write_text("[]")
+        settings["model"] = start
+    small = width in (384, "default")
+    config, default = resolve_config(None, settings), SgOpt1Config(output="x")
+    assert isinstance(config, SgOpt1Config)
+    assert (config.learning_rate, config.start_weight) == ((1e-4, 0.85) if small else (default.learning_rate, 0))
+    expected = ("0-0", 0, 64) if small else (default.views, default.dropout, default.batch_size)
+    assert (config.views, config.dropout, config.batch_size) == expected
+    assert config.pooling == default.pooling
+    explained = choose_method([settings["data"]], model=str(settings.get("model", TrainConfig.model))).explain()
+    assert ("docs/tables/recipes-sentences-minilm.md" in explained) == small
+    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
+    assert (own.learning_rate, own.start_weight, own.views) == (3e-5, 0, expected[0])
 
 
 def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:

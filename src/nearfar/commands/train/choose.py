@@ -159,6 +159,18 @@ SENTENCES_FROM_RAW = SENTENCES._replace(
     values={"views": "0-0", "dropout": 0.0, "batch_size": SgOpt1Config.recipe_batch_size, "pooling": "cls"},
 )
 """Sentences, and such a start."""
+SENTENCES_FROM_SIMILAR = SENTENCES._replace(
+    why="the token embeddings guide it, and the trained weights are averaged with those of the start; with the "
+    "settings of docs/tables/recipes-sentences-minilm.md, for a start that was trained on similarity",
+    values={
+        "views": "0-0",
+        "dropout": 0.0,
+        "batch_size": SgOpt1Config.recipe_batch_size,
+        "learning_rate": 1e-4,
+        "start_weight": 0.85,
+    },
+)
+"""Sentences, and a sentence-transformers folder."""
 FROM_RAW = {
     kind.name: kind
     for kind in (
@@ -171,7 +183,7 @@ FROM_RAW = {
     )
 }
 """Name of the rows -> what is recommended for them and such a start."""
-FROM_SIMILAR = {kind.name: kind for kind in (NLI_FROM_SIMILAR, SCORED_FROM_SIMILAR)}
+FROM_SIMILAR = {kind.name: kind for kind in (NLI_FROM_SIMILAR, SCORED_FROM_SIMILAR, SENTENCES_FROM_SIMILAR)}
 """Name of the rows -> what is recommended for them and a sentence-transformers folder."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of these recipes that belong together: a share of the start fits one learning rate."""
