@@ -1,6 +1,7 @@
 """The columns of rows choose the method."""
 
 import json
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny
+
+ROOT = Path(__file__).parents[3]
 
 
 def table(file: Path, *columns: str) -> str:
@@ -273,7 +276,7 @@ def test_sentences_and_a_start_trained_on_similarity(width: int | str | None, tm
     assert (config.learning_rate, config.start_weight) == ((1e-4, 0.85) if small else (default.learning_rate, 0))
     expected = ("0-0", 0, 64) if small else (default.views, default.dropout, default.batch_size)
     assert (config.views, config.dropout, config.batch_size) == expected
-    assert config.pooling == default.pooling
+    assert config.pooling == ("own" if small else "cls")
     explained = choose_method([settings["data"]], model=str(settings.get("model", TrainConfig.model))).explain()
     assert ("docs/tables/recipes-sentences-minilm.md" in explained) == small
     own = resolve_config(None, {**settings, "learning_rate": 3e-5})
@@ -362,3 +365,28 @@ def test_the_command_line_refuses_what_it_cannot_choose_from(tmp_path: Path, mon
     table(tmp_path / "pairs.tsv", "question", "answer")
     assert_refused(["train", "--data", "pairs.tsv", "--output", "x", "--premise-column", "question"], "do not say")
     assert_refused(["train", "--data", "pairs.tsv", "--output", "x", "--labels", "question"], "no flag is called")
+
+
+@pytest.mark.parametrize(
+    ("columns", "study", "row"),
+    [
+        (("premise", "hypothesis", "label"), "recipes-nli-minilm", "average"),
+        (("sentence1", "sentence2", "score"), "recipes-scored-minilm", "recipe"),
+        (("text",), "recipes-sentences-minilm", "recipe"),
+    ],
+)
+def test_a_start_trained_on_similarity_has_what_was_measured(
+    columns: tuple[str, ...], study: str, row: str, tmp_path: Path
+) -> None:
+    """Each setting of the study's row is that of the default, and the default sets nothing else."""
+    content = tomllib.loads((ROOT / "studies" / "tables" / f"{study}.toml").read_text(encoding="utf-8"))
+    (chosen,) = (one for one in content["rows"] if one["id"] == row)
+    measured = {**content["train"], **chosen.get("train", {})}
+    file = table(tmp_path / "rows.tsv", *columns)
+    choice, config = choose_method([file]), resolve_config(None, {"data": file, "output": "x"})
+    assert choice.method == measured.pop("method")
+    assert measured.pop("model") == config.model
+    of_the_run = {"data", "limit", "precision", "evaluate_on", "evaluate_every"}
+    settings = {name: value for name, value in measured.items() if name not in of_the_run}
+    assert {name: getattr(config, name) for name in settings} == settings
+    assert {name for name in choice.values if not name.endswith("_column")} == settings.keys()

@@ -166,6 +166,7 @@ SENTENCES_FROM_SIMILAR = SENTENCES._replace(
         "views": "0-0",
         "dropout": 0.0,
         "batch_size": SgOpt1Config.recipe_batch_size,
+        "pooling": "own",
         "learning_rate": 1e-4,
         "start_weight": 0.85,
     },
