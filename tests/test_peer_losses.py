@@ -73,6 +73,22 @@ def test_the_last_step_is_kept(start: Path, tmp_path: Path, monkeypatch: pytest.
 
 
 @pytest.mark.long
+def test_a_model_of_fewer_layers_is_trained(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kept layers have their weights before training, and the saved model has these alone."""
+    words = f"--model {start} --output {tmp_path} --loss distill-mse --guide {start} --data microworld --batch-size 8"
+    words += " --evaluate-on microworld:dev --precision fp32 --max-steps 1 --evaluate-every 1 --keep-layers 2"
+    words += " --learning-rate 0"
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
+    PEERS.main()
+    before = load_file(start / "model.safetensors")
+    after = load_file(tmp_path / "model" / "model.safetensors")
+    layers = {name: value for name, value in after.items() if "encoder.layer." in name}
+    assert layers
+    for name, value in layers.items():
+        torch.testing.assert_close(value, before[name.replace("layer.0.", "layer.1.")])
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("beside", PEERS.SENTENCE_LOSSES)
 def test_sentences_train_beside_pairs(
     beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

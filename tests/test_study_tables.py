@@ -51,6 +51,7 @@ CELLS = {
     "recipes-triplets": 1 + 4 * 5 + 1,
     "recipes-triplets-choice": 3 * 3 + 14,
     "sentences-from-minilm": 12,
+    "students-choice": 3 + 6 + 6 + 4,
     "stsb-regression": 6,
     "widths": 90,
 }

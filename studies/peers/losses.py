@@ -233,6 +233,8 @@ def main() -> None:
         rows[options.beside_loss] = LOSSES[options.beside_loss].rows(beside)
     dev = load_pairs(options.evaluate_on)
     model = open_model(options.model, options.pooling)
+    if options.keep_layers is not None:
+        keep_layers(model, options.keep_layers)
     set_dropout(model, options.dropout)
     datasets = {name: Dataset.from_dict(columns) for name, columns in rows.items()}
     built = {name: LOSSES[name].build(model, options) for name in rows}
@@ -271,6 +273,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--beside-limit", type=int, help="number of these sentences, by default all")
     parser.add_argument("--evaluate-on", required=True)
     parser.add_argument("--pooling", choices=("cls", "mean", "own"), default="cls")
+    parser.add_argument("--keep-layers", type=int, nargs="+", help="train a model of these layers, counted from 1")
     parser.add_argument("--dropout", type=float, help="probability of dropout, by default the model's own")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
@@ -291,6 +294,13 @@ def open_model(name: str, pooling: str) -> SentenceTransformer:
     transformer = modules.Transformer(name, model_kwargs={"dtype": "float32"})
     layer = modules.Pooling(transformer.get_embedding_dimension(), pooling_mode=pooling)
     return SentenceTransformer(modules=[transformer, layer], device="cpu")
+
+
+def keep_layers(model: SentenceTransformer, numbers: Sequence[int]) -> None:
+    """Remove all other layers of a BERT-like model, as the library's example of distillation does."""
+    backbone = model[0].auto_model
+    backbone.encoder.layer = nn.ModuleList(backbone.encoder.layer[number - 1] for number in numbers)
+    backbone.config.num_hidden_layers = len(numbers)
 
 
 def set_dropout(model: nn.Module, probability: float | None) -> None:

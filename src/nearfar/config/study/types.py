@@ -25,7 +25,7 @@ class SpeedConfig(Settings):
     limit: Rows = 2000
     """Use only the first LIMIT distinct texts."""
     repeats: Runs = 3
-    """Number of timed passes over the texts, after one that is not timed; the median counts."""
+    """Number of timed passes over the texts, after one that is not timed; their mean counts."""
     batch_size: Count | None = None
     """Number of texts to encode at a time; by default all, in batches of similar length."""
     pooling: str | None = None
