@@ -23,6 +23,7 @@ CELLS = {
     "published-scores": 1,
     "recipes-labels": 1 + 2 * 5 + 2,
     "recipes-labels-choice": 5 * 3 + 13,
+    "recipes-labels-minilm": 1 + 3 * 5 + 2,
     "recipes-labels-minilm-choice": 1 + 9 + 4 + 6 + 2,
     "recipes-labels-more-choice": 1 + 3 + 9,
     "recipes-nli": 1 + 2 * 5 + 2,
