@@ -45,6 +45,25 @@ def test_views_equal_the_pooled_hidden_states(architecture: str, pooling: str, t
         torch.testing.assert_close(part.views(ids), expected[:, first : last + 1], atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_layers_after_the_last_view_do_not_run(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    ids = encoder.tokenize(TEXTS).ids
+    count = encoder.backbone.config.num_hidden_layers
+    guide = Guide(encoder.backbone, encoder.route)
+    expected = guide.views(ids)
+    ran: list[int] = []
+    layers = transformer_layers(guide.backbone)
+    for number, layer in enumerate(layers, start=1):
+        layer.register_forward_hook(lambda *_, number=number: ran.append(number))
+    for last in (*range(count), count):
+        guide.layers = (0, last)
+        ran.clear()
+        torch.testing.assert_close(guide.views(ids), expected[:, : last + 1])
+        assert ran == list(range(1, last + 1))
+        assert not any(layer._forward_pre_hooks for layer in layers)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_only_one_layers_states_are_in_memory(architecture: str, tmp_path: Path) -> None:
@@ -108,9 +127,9 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
     runs: list[int] = []
     visit = guide_module.visit_hidden_states
 
-    def counting(backbone, batch, route, visitor):
+    def counting(backbone, batch, route, visitor, **settings):
         runs.append(len(batch.lengths))
-        visit(backbone, batch, route, visitor)
+        visit(backbone, batch, route, visitor, **settings)
 
     monkeypatch.setattr(guide_module, "visit_hidden_states", counting)
     guide = Guide(encoder.backbone, encoder.route, keep=True)

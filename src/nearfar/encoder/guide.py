@@ -22,7 +22,7 @@ class Guide(nn.Module):
 
     Kim et al. 2021 (section 3): h_k = pool of hidden state k over all real tokens, including special tokens, for k in
     0..L; layer 0 is the embedding layer. Each layer is pooled as soon as it is computed, so that no tensor
-    [layers, tokens, dim] is allocated.
+    [layers, tokens, dim] is allocated. Layers after the last one of the views do not run.
 
     Args:
         backbone: the backbone to copy; training it afterwards does not change the copy.
@@ -105,10 +105,10 @@ class Guide(nn.Module):
         pooled: list[Tensor] = []
 
         def visit(layer: int, states: Tensor) -> None:
-            if first <= layer <= last:
+            if layer >= first:
                 pooled.append(batch.restore_order(pool([states], batch, self._pooling)).float())
 
-        visit_hidden_states(self.backbone, batch, self._route, visit)
+        visit_hidden_states(self.backbone, batch, self._route, visit, last_layer=last)
         return torch.stack(pooled, dim=1)
 
 

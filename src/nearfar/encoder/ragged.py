@@ -129,14 +129,24 @@ def hidden_states(
     return [layer[real] for layer in layers]
 
 
+class _Stop(Exception):  # noqa: N818  (no error)
+    """Ends a forward pass before its last layer."""
+
+
 def visit_hidden_states(
-    backbone: PreTrainedModel, batch: RaggedBatch, route: Route, visit: Callable[[int, Tensor], None]
+    backbone: PreTrainedModel,
+    batch: RaggedBatch,
+    route: Route,
+    visit: Callable[[int, Tensor], None],
+    *,
+    last_layer: int | None = None,
 ) -> None:
     """Call ``visit(layer, states)`` with the hidden states [tokens, dim] of each layer, embedding layer (0) first.
 
     The states equal those of :func:`hidden_states` with ``all_layers``. Each layer's are passed on as soon as they are
     computed, so that only one layer's states are in memory unless ``visit`` keeps them. A layer's states are read from
-    the next layer's input; the last layer's are the backbone's output (in ModernBERT after the final norm).
+    the next layer's input; the last layer's are the backbone's output (in ModernBERT after the final norm). Layers
+    after ``last_layer`` do not run.
 
     Raises:
         NearfarError: the backbone has no list of its layers.
@@ -145,6 +155,8 @@ def visit_hidden_states(
 
     def capture_input(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         visit(number, (args[0] if args else kwargs["hidden_states"])[real])
+        if number == last_layer:
+            raise _Stop
 
     layers = transformer_layers(backbone)
     hooks = [
@@ -153,6 +165,8 @@ def visit_hidden_states(
     ]
     try:
         last = backbone(**arguments, output_hidden_states=False).last_hidden_state
+    except _Stop:
+        return
     finally:
         for hook in hooks:
             hook.remove()
