@@ -56,6 +56,15 @@ RECIPES = (
     Recipe("recipes-scored", "scored pairs", RAW, "recipe", "peer", "CoSENTLoss, no dropout"),
     Recipe("recipes-scored-minilm", "scored pairs", TRAINED, "recipe", "peer", "CoSENTLoss"),
     Recipe("recipes-labels", "labelled questions (accuracy)", RAW, "recipe", "semi-hard", "BatchSemiHard", "trec"),
+    Recipe(
+        "recipes-labels-minilm",
+        "labelled questions (accuracy)",
+        TRAINED,
+        "recipe",
+        "semi-hard",
+        "BatchSemiHard",
+        "trec",
+    ),
     Recipe("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
     Recipe("recipes-sentences-minilm", "sentences alone", TRAINED, "recipe", "simcse", "SimCSE"),
 )

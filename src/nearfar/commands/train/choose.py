@@ -110,6 +110,20 @@ LABELLED_FROM_RAW = LABELLED._replace(
     values={"temperature": 0.1, "epochs": 3, "pooling": "cls", "sentences": (OWN,), "second_weight": 0.1},
 )
 """Labelled texts, and such a start."""
+LABELLED_FROM_SIMILAR = LABELLED._replace(
+    why="texts of one label are positives of each other; the texts also train as sentences, and trained weights are "
+    "averaged with those of the start, which keeps the similarity of other texts; with the settings of "
+    "docs/tables/recipes-labels-minilm.md, for a start that was trained on similarity",
+    values={
+        "temperature": 0.1,
+        "epochs": 3,
+        "sentences": (OWN,),
+        "second_weight": 0.1,
+        "learning_rate": 2e-4,
+        "start_weight": 0.3,
+    },
+)
+"""Labelled texts, and a sentence-transformers folder."""
 SCORED = RowKind(
     "scored pairs",
     ("sentence1", "sentence2", "score"),
@@ -184,7 +198,9 @@ FROM_RAW = {
     )
 }
 """Name of the rows -> what is recommended for them and such a start."""
-FROM_SIMILAR = {kind.name: kind for kind in (NLI_FROM_SIMILAR, SCORED_FROM_SIMILAR, SENTENCES_FROM_SIMILAR)}
+FROM_SIMILAR = {
+    kind.name: kind for kind in (NLI_FROM_SIMILAR, LABELLED_FROM_SIMILAR, SCORED_FROM_SIMILAR, SENTENCES_FROM_SIMILAR)
+}
 """Name of the rows -> what is recommended for them and a sentence-transformers folder."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of these recipes that belong together: a share of the start fits one learning rate."""
