@@ -86,6 +86,9 @@ def test_a_model_of_fewer_layers_is_trained(start: Path, tmp_path: Path, monkeyp
     assert layers
     for name, value in layers.items():
         torch.testing.assert_close(value, before[name.replace("layer.0.", "layer.1.")])
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.replace("--keep-layers 2", "--keep-layers 0 2").split()])
+    with pytest.raises(SystemExit, match="--keep-layers 0 2: this model has the layers 1 to 2"):
+        PEERS.main()
 
 
 @pytest.mark.long

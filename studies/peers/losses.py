@@ -299,7 +299,10 @@ def open_model(name: str, pooling: str) -> SentenceTransformer:
 def keep_layers(model: SentenceTransformer, numbers: Sequence[int]) -> None:
     """Remove all other layers of a BERT-like model, as the library's example of distillation does."""
     backbone = model[0].auto_model
-    backbone.encoder.layer = nn.ModuleList(backbone.encoder.layer[number - 1] for number in numbers)
+    layers = backbone.encoder.layer
+    if not all(1 <= number <= len(layers) for number in numbers):
+        raise SystemExit(f"--keep-layers {' '.join(map(str, numbers))}: this model has the layers 1 to {len(layers)}.")
+    backbone.encoder.layer = nn.ModuleList(layers[number - 1] for number in numbers)
     backbone.config.num_hidden_layers = len(numbers)
 
 

@@ -43,6 +43,15 @@ def plain_model(folder: Path, width: int | None) -> Path:
     return start
 
 
+def trained_start(folder: Path, width: int | str | None) -> dict[str, Any]:
+    """The setting of a sentence-transformers folder of this hidden size, or of none; ``default`` names no model."""
+    if isinstance(width, str):
+        return {}
+    start = plain_model(folder, width)
+    (start / "modules.json").write_text("[]")
+    return {"model": start}
+
+
 @pytest.mark.parametrize(
     ("columns", "method", "values"),
     [
@@ -104,10 +113,7 @@ def test_nli_rows_and_a_start_trained_on_similarity(width: int | str | None, tmp
     """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-nli-minilm.md."""
     file = table(tmp_path / "nli.tsv", "premise", "text", "label")
     settings: dict[str, Any] = {"data": file, "hypothesis_column": "text", "output": "x"}
-    if not isinstance(width, str):
-        start = plain_model(tmp_path, width)
-        (start / "modules.json").write_text("[]")
-        settings["model"] = start
+    settings |= trained_start(tmp_path, width)
     small = width in (32, 384, "default")
     config = resolve_config(None, settings)
     assert isinstance(config, SclConfig)
@@ -193,7 +199,6 @@ def test_labelled_texts_and_a_plain_transformers_model(width: int, rate: float, 
     assert config.label_column == "kind"
     choice = choose_method([file], {"label_column": "kind"}, model=str(start))
     assert "docs/tables/recipes-labels.md" in choice.explain()
-    (start / "modules.json").write_text("[]")
 
 
 @pytest.mark.parametrize("width", [None, 384, 768, "default"])
@@ -201,10 +206,7 @@ def test_labelled_texts_and_a_start_trained_on_similarity(width: int | str | Non
     """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-labels-minilm.md."""
     file = table(tmp_path / "labelled.tsv", "text", "kind")
     settings: dict[str, Any] = {"data": file, "output": "x", "label_column": "kind"}
-    if not isinstance(width, str):
-        start = plain_model(tmp_path, width)
-        (start / "modules.json").write_text("[]")
-        settings["model"] = start
+    settings |= trained_start(tmp_path, width)
     small = width in (384, "default")
     config, default = resolve_config(None, settings), SupconTextConfig(output="x")
     assert isinstance(config, SupconTextConfig)
@@ -250,10 +252,7 @@ def test_scored_pairs_and_a_start_trained_on_similarity(width: int | str | None,
     file = table(tmp_path / "scored.tsv", "score", "one", "two")
     given = {"first_column": "one", "second_column": "two"}
     settings: dict[str, Any] = {"data": file, "output": "x", **given}
-    if not isinstance(width, str):
-        start = plain_model(tmp_path, width)
-        (start / "modules.json").write_text("[]")
-        settings["model"] = start
+    settings |= trained_start(tmp_path, width)
     small = width in (384, "default")
     config = resolve_config(None, settings)
     assert isinstance(config, RegressionConfig)
@@ -291,10 +290,7 @@ def test_sentences_and_a_start_trained_on_similarity(width: int | str | None, tm
     """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-sentences-minilm.md."""
     (tmp_path / "lines.txt").write_text("one\ntwo\n")
     settings: dict[str, Any] = {"data": str(tmp_path / "lines.txt"), "output": "x"}
-    if not isinstance(width, str):
-        start = plain_model(tmp_path, width)
-        (start / "modules.json").write_text("[]")
-        settings["model"] = start
+    settings |= trained_start(tmp_path, width)
     small = width in (384, "default")
     config, default = resolve_config(None, settings), SgOpt1Config(output="x")
     assert isinstance(config, SgOpt1Config)

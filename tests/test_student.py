@@ -1,0 +1,46 @@
+"""studies/student.py: a student that was not trained has some layers of the teacher, or its token vectors alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import nearfar
+from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from nearfar.encoder.ragged import transformer_layers
+
+FILE = Path(__file__).parents[1] / "studies" / "student.py"
+TEXTS = ["A man plays a guitar.", "Nobody plays."]
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, FILE, *map(str, words)], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.long
+def test_a_student_of_a_teacher(tmp_path: Path) -> None:
+    write_inputs(tmp_path / "inputs")
+    teacher = tmp_path / "inputs" / ENCODER
+    layers = transformer_layers(nearfar.Encoder.from_pretrained(teacher).backbone)
+    assert len(layers) == 2
+    made = run("--model", teacher, "--output", tmp_path / "one", "--layers", 1, "--seed", 1)
+    assert made.returncode == 0, made.stderr
+    (kept,) = transformer_layers(nearfar.Encoder.from_pretrained(tmp_path / "one" / "model").backbone)
+    for name, value in layers[1].state_dict().items():
+        assert torch.equal(kept.state_dict()[name], value), name
+
+    made = run("--model", teacher, "--output", tmp_path / "static", "--static")
+    assert made.returncode == 0, made.stderr
+    nearfar.static(teacher, output=tmp_path / "expected", dim=None, progress=False)
+    found, expected = (
+        nearfar.Encoder.from_pretrained(folder).encode(TEXTS)
+        for folder in (tmp_path / "static" / "model", tmp_path / "expected")
+    )
+    np.testing.assert_array_equal(found, expected)
+
+    refused = run("--model", teacher, "--output", tmp_path / "none", "--layers", 9)
+    assert refused.returncode
+    assert "this encoder has the layers 1 to 2" in refused.stderr
