@@ -33,7 +33,7 @@ from torch import nn
 from transformers.utils.logging import disable_progress_bar
 
 from nearfar import Encoder
-from nearfar.config import InfoNceConfig, SbertConfig, SclConfig
+from nearfar.config import InfoNceConfig, SbertConfig, SclConfig, SgOpt1Config
 from nearfar.types import LABEL_NAMES
 
 NO_GPU = "There is no GPU: torch sees no CUDA device, so nothing was measured."
@@ -139,6 +139,8 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
     count = round(MORE * (1 + plan.rounds) * (plan.steps + 1) * size)
     by_premise = texts.by_premise(count)
     pairs, triplets = shuffled(by_premise), texts.triplets(count)
+    sentences = list(dict.fromkeys((texts.sentence("premise"),) for _ in range(count)))
+    twice = [(text, text) for (text,) in sentences]
     given: dict[str, Any] = {"output": "unused", "model": str(model), "device": plan.device, "batch_size": size}
     given |= {"train_max_length": None, "epochs": 1}
     ours: dict[str, Any] = {"shape": shape, "steps": plan.steps}
@@ -156,6 +158,9 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
             _ranking, triplet, triplets, bf16=bf16, **theirs
         )
         sides[f"scl {precision}"] = NearfarRun(SclConfig(**settings), pair, by_premise, **ours)
+        guided = SgOpt1Config(**settings, views="0-0", dropout=0.0)  # the recipe for sentences
+        sides[f"sg-opt1 {precision}"] = NearfarRun(guided, ("text",), sentences, **ours)
+        sides[f"SimCSE {precision}"] = SentenceTransformersRun(_ranking, triplet[:2], twice, bf16=bf16, **theirs)
         sides[f"info-nce {precision}, without graphs"] = NearfarRun(contrast, triplet, triplets, graphs=False, **ours)
     measured = run_interleaved(sides, plan.rounds, until=until)
     check(measured)

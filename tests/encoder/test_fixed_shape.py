@@ -1,6 +1,7 @@
 """Batches of a fixed shape equal ragged batches, in values and gradients, and have few shapes and no data in Python."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar import Encoder
 from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch, round_up
+from nearfar.encoder.guide import Guide
 from nearfar.encoder.tokens import TokenRows
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
@@ -68,6 +70,20 @@ def test_every_pooling_equals_that_of_a_ragged_batch(pooling: str, tmp_path: Pat
     right, found = gradients(encoder, expected), gradients(encoder, output)
     for name, gradient in right.items():
         torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+@pytest.mark.parametrize("layers", [None, (0, 0), (1, 1)])
+@pytest.mark.parametrize("architecture", RAGGED)
+def test_views_of_a_guide_equal_those_of_a_ragged_batch(
+    architecture: str, layers: tuple[int, int] | None, pooling: Literal["max", "mean"], tmp_path: Path
+) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    guide = Guide(encoder.backbone, encoder.route, pooling=pooling, layers=layers)
+    rows = rows_of(encoder, TEXTS)
+    with _NoReadingBack():
+        output = guide.batch_views(fixed(encoder, rows))
+    torch.testing.assert_close(output[: len(TEXTS)], guide.views(rows), atol=1e-5, rtol=0)
 
 
 def test_a_batch_that_fills_its_shape(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 pytestmark = pytest.mark.long
 
+PEERS = ("SoftmaxLoss", "MultipleNegativesRankingLoss", "SimCSE")
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
 Bench = Callable[..., None]
 
@@ -39,8 +40,8 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     assert (found["small"], found["device"], found["hardware"]["accelerator"]) == (True, "cpu", None)
     assert all(found["peak"][precision] > 0 for precision in ("fp32", "bf16"))
     (shape,) = found["shapes"].values()
-    peers = [f"{loss} {p}" for p in ("fp32", "bf16") for loss in ("SoftmaxLoss", "MultipleNegativesRankingLoss")]
-    ours = [f"{method} {p}" for p in ("fp32", "bf16") for method in ("sbert", "info-nce", "scl")]
+    peers = [f"{loss} {p}" for p in ("fp32", "bf16") for loss in PEERS]
+    ours = [f"{method} {p}" for p in ("fp32", "bf16") for method in ("sbert", "info-nce", "scl", "sg-opt1")]
     eager = [f"info-nce {p}, without graphs" for p in ("fp32", "bf16")]
     assert set(shape["training"]) == {*peers, *ours, *eager}
     for side, (block,) in shape["training"].items():

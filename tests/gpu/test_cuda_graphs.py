@@ -1,16 +1,17 @@
-"""CUDA graphs of the training encoder: values, gradients and dropout as without them, and what they leave out."""
+"""CUDA graphs of encoder and guide: values, gradients and dropout as without them, and what they leave out."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import cuda_graphs
-from nearfar.encoder.cuda_graphs import GraphedEncoder, uses_graphs
+from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
 from nearfar.encoder.dropout import set_dropout
+from nearfar.encoder.guide import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU
@@ -212,3 +213,62 @@ class TestOnGpu:
         assert training.graphs.embed(rows) is not None
         ones = rows.__class__(rows.flat, rows.starts, rows.lengths, rows.lengths * 0 + 1)
         assert training.graphs.embed(ones) is None
+
+    @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+    @pytest.mark.parametrize("pooling", ["max", "mean"])
+    @pytest.mark.parametrize("layers", [None, (0, 0), (1, 1)])
+    def test_views_of_a_guide(
+        self, layers: tuple[int, int] | None, pooling: Literal["max", "mean"], bf16: bool, tmp_path: Path
+    ) -> None:
+        ours, plain = (opened(tmp_path, bf16=bf16, graphs=graphs) for graphs in (True, False))
+        encoder = ours.encoder
+        guide = Guide(encoder.backbone, encoder.route, pooling=pooling, layers=layers)
+        first, second = ours.views(guide), plain.views(guide)
+        for texts in (SHORT, LONG, SHORT[:3], LONG):
+            found, expected = first(texts), second(texts)
+            assert found.dtype == torch.float32
+            assert not found.requires_grad
+            torch.testing.assert_close(found, expected, atol=0.1 if bf16 else 1e-5, rtol=0)
+        kept = first(SHORT)
+        copied = kept.clone()
+        first(SHORT[::-1])
+        assert torch.equal(kept, copied)
+
+    def test_graphs_of_a_guide(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Batches of one shape share a graph; few graphs are kept, and no large batch has one."""
+        training = opened(tmp_path)
+        graphs = GraphedGuide(Guide(training.encoder.backbone, training.encoder.route), bf16=False)
+        monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
+        for texts in (SHORT, SHORT[::-1], LONG, SHORT[:4]):
+            assert graphs.views(training.ids(texts)) is not None
+        assert len(graphs.shapes) == 2
+        monkeypatch.setattr(cuda_graphs, "MAX_TOKENS", 64)
+        assert graphs.views(training.ids(LONG)) is None
+
+    @pytest.mark.parametrize("settings", [{"dropout": True}, {"keep": True}])
+    def test_guides_without_graphs(self, settings: dict[str, bool], tmp_path: Path) -> None:
+        training = opened(tmp_path)
+        guide = Guide(training.encoder.backbone, training.encoder.route, **settings)  # type: ignore[arg-type]
+        calls = []
+        views = guide.views
+        guide.views = lambda rows: calls.append(len(rows)) or views(rows)  # type: ignore[assignment]
+        assert training.views(guide)(SHORT).shape[0] == len(SHORT)
+        assert calls == [len(SHORT)]
+
+    def test_a_recording_of_views_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        training = opened(tmp_path)
+        guide = Guide(training.encoder.backbone, training.encoder.route)
+        expected = guide.views(training.ids(LONG))
+        batch_views = guide.batch_views
+
+        def waits(batch: Any) -> torch.Tensor:
+            output = batch_views(batch)
+            assert float(output.sum()) != 0
+            return output
+
+        monkeypatch.setattr(guide, "batch_views", waits)
+        views = training.views(guide)
+        with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
+            found = views(LONG)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        torch.testing.assert_close(views(LONG), expected, atol=1e-5, rtol=0)

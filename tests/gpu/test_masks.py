@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from nearfar.objectives import DirectionMasks, masks_on_device, ranknet, rows_on_device, to_device
+from nearfar.objectives import DirectionMasks, masks_on_device, ranknet, rows_on_device
+from nearfar.runtime.transfer import to_device
 from tests.gpu.devices import on_each_device
 
 pytestmark = pytest.mark.long

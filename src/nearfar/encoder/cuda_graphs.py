@@ -1,7 +1,7 @@
-"""CUDA graphs of a training encoder: a batch's forward pass is started by one call, and its backward pass by another.
+"""CUDA graphs of the passes of training: the encoder's forward and backward pass, and the views of a frozen guide.
 
 A small encoder's pass has about a hundred short operations per layer, and Python needs longer to start them than a GPU
-to compute them. A CUDA graph records the operations once per :class:`BatchShape` and starts them together. Whether a
+to compute them. A CUDA graph records the operations once per :class:`BatchShape` and starts them by one call. Whether a
 graph computes a batch depends on the batch alone, so that a resumed run repeats the steps of an uninterrupted one.
 
 ``NEARFAR_CUDA_GRAPHS=0`` disables graphs. Results differ by the order of summation, and dropout masks differ.
@@ -11,9 +11,9 @@ import os
 import warnings
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from nearfar.encoder import cuda_attention
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch
+from nearfar.encoder.guide import Guide
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError
@@ -30,7 +31,8 @@ VARIABLE = "NEARFAR_CUDA_GRAPHS"
 MAX_TOKENS = 16_384
 """Largest number of tokens of a batch that a graph computes: a GPU needs longer for more tokens than Python."""
 MAX_GRAPHS = 64
-"""Number of graphs that are kept; the one that was used least recently is dropped."""
+"""Number of recordings of an encoder or a guide that are kept; the one that was used least recently is dropped."""
+Recording = TypeVar("Recording")
 
 
 def uses_graphs(encoder: Encoder) -> bool:
@@ -46,6 +48,70 @@ def uses_graphs(encoder: Encoder) -> bool:
         raise NearfarError(f"{VARIABLE}={requested[:80]}: must be 0 or 1.")
     possible = encoder.device.type == "cuda" and encoder.route.ragged and not is_static(encoder.backbone)
     return possible and requested == "1" and os.environ.get(cuda_attention.VARIABLE) != "groups"
+
+
+class Inputs(NamedTuple):
+    """A batch as a graph reads it: its shape, and all else in one tensor on the CPU."""
+
+    shape: BatchShape
+    values: Tensor
+
+    @classmethod
+    def of(cls, rows: TokenRows, *, padding: int) -> "Inputs | None":
+        """The inputs, or None if no graph can compute the batch.
+
+        That is the case for texts with a prompt that pooling leaves out, and for batches of no text or of over
+        :data:`MAX_TOKENS` tokens.
+        """
+        if not len(rows) or rows.prompt_lengths is not None:
+            return None
+        shape = BatchShape.of(rows.lengths)
+        if shape.tokens > MAX_TOKENS:
+            return None
+        return cls(shape, torch.from_numpy(FixedShapeBatch.layout(rows, shape, padding=padding)).pin_memory())
+
+
+class Recordings(Generic[Recording]):
+    """The recordings of one computation by shape and mode; those used least recently are dropped.
+
+    Args:
+        record: records the computation for a shape, with an example of the inputs.
+        device: the GPU, whose random numbers a recording does not change.
+    """
+
+    def __init__(self, record: Callable[[Inputs], Recording], device: torch.device) -> None:
+        self._record, self._device = record, device
+        self._by_key: OrderedDict[tuple[BatchShape, bool], Recording] = OrderedDict()
+        self.failed = False
+        """Whether a recording failed, after which there are no further ones."""
+
+    @property
+    def shapes(self) -> list[BatchShape]:
+        """The recorded shapes, the one used last at the end."""
+        return [shape for shape, _ in self._by_key]
+
+    def find(self, inputs: Inputs, *, training: bool) -> Recording | None:
+        """The recording for these inputs, made now if there is none; None, with a warning, if that fails."""
+        key = (inputs.shape, training)
+        if key not in self._by_key:
+            state = torch.cuda.get_rng_state(self._device)
+            try:
+                self._by_key[key] = self._record(inputs)
+            except RuntimeError as error:
+                self.failed = True
+                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+                warnings.warn(
+                    f"this encoder cannot be recorded as a CUDA graph ({reason}). Training is correct, but may be "
+                    f"slower. {VARIABLE}=0 skips the attempt.",
+                    stacklevel=4,
+                )
+                return None
+            finally:
+                torch.cuda.set_rng_state(state, self._device)
+            if len(self._by_key) > MAX_GRAPHS:
+                self._by_key.popitem(last=False)
+        self._by_key.move_to_end(key)
+        return self._by_key[key]
 
 
 class RecordedPasses(NamedTuple):
@@ -74,36 +140,32 @@ class GraphedEncoder:
     def __init__(self, encoder: Encoder, *, bf16: bool) -> None:
         self._encoder, self._bf16, self._device = encoder, bf16, encoder.device
         self._padding: int = encoder.backbone.config.pad_token_id or 0
-        self._graphs: OrderedDict[tuple[BatchShape, bool], RecordedPasses] = OrderedDict()
+        self._recordings = Recordings(self._record, encoder.device)
         self._buffers: dict[nn.Parameter, Tensor] = {}
         self._stream = torch.cuda.Stream(self._device)
         self._pool = torch.cuda.graph_pool_handle()
         self._anchor = torch.zeros((), device=self._device, requires_grad=True)  # so that autograd calls the backward
         self._open_pass: weakref.ref[_Pass] | None = None
-        self._failed = False
 
     @property
     def shapes(self) -> list[BatchShape]:
         """Shapes for which there are graphs, the one used last at the end."""
-        return [shape for shape, _ in self._graphs]
+        return self._recordings.shapes
 
     def embed(self, rows: TokenRows) -> Float[Tensor, "batch dim"] | None:
         """Float32 embeddings of texts in the caller's order, or None if no graph can compute them.
 
-        That is the case for texts with a prompt that pooling leaves out, for batches of over :data:`MAX_TOKENS` tokens,
-        while another batch waits for its backward pass, and after a recording has failed, of which a warning informs.
+        That is the case where :meth:`Inputs.of` is None, while another batch waits for its backward pass, and after a
+        recording has failed, of which a warning informs.
         """
         waiting = self._open_pass is not None and self._open_pass() is not None
-        if self._failed or waiting or not len(rows) or rows.prompt_lengths is not None:
+        if self._recordings.failed or waiting:
             return None
-        shape = BatchShape.of(rows.lengths)
-        if shape.tokens > MAX_TOKENS:
+        inputs = Inputs.of(rows, padding=self._padding)
+        passes = None if inputs is None else self._recordings.find(inputs, training=self._encoder.training)
+        if inputs is None or passes is None:
             return None
-        inputs = torch.from_numpy(FixedShapeBatch.layout(rows, shape, padding=self._padding)).pin_memory()
-        passes = self._recorded(shape, inputs)
-        if passes is None:
-            return None
-        passes.inputs.copy_(inputs, non_blocking=True)
+        passes.inputs.copy_(inputs.values, non_blocking=True)
         passes.forward.replay()
         if not torch.is_grad_enabled():
             return passes.output[: len(rows)].clone()
@@ -124,44 +186,26 @@ class GraphedEncoder:
         passes = one.passes
         passes.grad_output.zero_()
         passes.grad_output[: len(grad_output)].copy_(grad_output)
-        fresh = []
+        fresh: list[Tensor] = []
+        replaced: list[Tensor] = []
+        previous: list[Tensor] = []
         for parameter in passes.parameters:
             buffer = self._buffers[parameter]
             if parameter.grad is None:
                 fresh.append(buffer)
             elif parameter.grad is not buffer:
-                buffer.copy_(parameter.grad)
+                replaced.append(buffer)
+                previous.append(parameter.grad)
             parameter.grad = buffer
         if fresh:
             torch._foreach_zero_(fresh)
+        if replaced:
+            torch._foreach_copy_(replaced, previous)
         passes.backward.replay()
 
-    def _recorded(self, shape: BatchShape, inputs: Tensor) -> RecordedPasses | None:
-        """The graphs for this shape, recorded now if there are none; None if that fails."""
-        key = (shape, self._encoder.training)
-        if key not in self._graphs:
-            state = torch.cuda.get_rng_state(self._device)
-            try:
-                self._graphs[key] = self._record(shape, inputs)
-            except RuntimeError as error:
-                self._failed = True
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-                warnings.warn(
-                    f"this encoder cannot be recorded as a CUDA graph ({reason}). Training is correct, but may be "
-                    f"slower. {VARIABLE}=0 skips the attempt.",
-                    stacklevel=4,
-                )
-                return None
-            finally:
-                torch.cuda.set_rng_state(state, self._device)
-            if len(self._graphs) > MAX_GRAPHS:
-                self._graphs.popitem(last=False)
-        self._graphs.move_to_end(key)
-        return self._graphs[key]
-
     @torch.enable_grad()
-    def _record(self, shape: BatchShape, example: Tensor) -> RecordedPasses:
-        inputs = example.to(self._device)
+    def _record(self, example: Inputs) -> RecordedPasses:
+        shape, inputs = example.shape, example.values.to(self._device)
         trained = [parameter for parameter in self._encoder.parameters() if parameter.requires_grad]
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
@@ -207,6 +251,62 @@ class _Embed(torch.autograd.Function):
     def backward(ctx: Any, grad_output: Tensor) -> tuple[None, None, None]:
         ctx.one.owner.run_backward(ctx.one, grad_output)
         return None, None, None
+
+
+class RecordedViews(NamedTuple):
+    """The graph of one shape, and the memory that it reads and writes."""
+
+    inputs: Tensor
+    views: Float[Tensor, "texts layers dim"]
+    forward: torch.cuda.CUDAGraph
+
+
+class GraphedGuide:
+    """The views of a guide by CUDA graphs, one for each shape of batches, without gradient.
+
+    Args:
+        guide: the guide, on a GPU, without dropout, whose backbone attends without padding.
+        bf16: whether it runs under bfloat16 autocast.
+    """
+
+    def __init__(self, guide: Guide, *, bf16: bool) -> None:
+        self._guide, self._bf16, self._device = guide, bf16, guide.backbone.device
+        self._padding: int = guide.backbone.config.pad_token_id or 0
+        self._recordings = Recordings(self._record, self._device)
+        self._stream = torch.cuda.Stream(self._device)
+        self._pool = torch.cuda.graph_pool_handle()
+
+    @property
+    def shapes(self) -> list[BatchShape]:
+        """Shapes for which there are graphs, the one used last at the end."""
+        return self._recordings.shapes
+
+    def views(self, rows: TokenRows) -> Float[Tensor, "batch layers dim"] | None:
+        """The views of texts in the caller's order, in float32; None where :meth:`GraphedEncoder.embed` is None."""
+        inputs = None if self._recordings.failed else Inputs.of(rows, padding=self._padding)
+        recorded = None if inputs is None else self._recordings.find(inputs, training=False)
+        if inputs is None or recorded is None:
+            return None
+        recorded.inputs.copy_(inputs.values, non_blocking=True)
+        recorded.forward.replay()
+        return recorded.views[: len(rows)].clone()
+
+    def _record(self, example: Inputs) -> RecordedViews:
+        shape, inputs = example.shape, example.values.to(self._device)
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            self._compute(inputs, shape)  # once without recording, because first calls allocate and initialise
+            torch.cuda.synchronize(self._device)
+            forward = torch.cuda.CUDAGraph()
+            with _recording(forward, self._pool):
+                views = self._compute(inputs, shape)
+        current.wait_stream(self._stream)
+        return RecordedViews(inputs, views, forward)
+
+    def _compute(self, inputs: Tensor, shape: BatchShape) -> Float[Tensor, "texts layers dim"]:
+        with torch.autocast(self._device.type, dtype=torch.bfloat16, enabled=self._bf16, cache_enabled=False):
+            return self._guide.batch_views(FixedShapeBatch(inputs, shape))
 
 
 @contextmanager

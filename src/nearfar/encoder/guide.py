@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nearfar.encoder.fixed_shape import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.ragged import RaggedBatch, Route, transformer_layers, visit_hidden_states
 from nearfar.encoder.transformers_types import PreTrainedModel
@@ -66,6 +67,7 @@ class Guide(nn.Module):
         self.backbone.zero_grad(set_to_none=True)
         self._route = route
         self._pooling = Pooling(pooling, (), pooling)
+        self.keep = keep
         self._cache: dict[tuple[int, ...], Tensor] | None = {} if keep else None
         self.train()
 
@@ -98,9 +100,12 @@ class Guide(nn.Module):
             batch = missing[start : start + BATCH_SIZE]
             self._cache.update(zip(batch, self._views(batch).cpu().unbind(), strict=True))
 
-    @torch.no_grad()
     def _views(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
-        batch = RaggedBatch.pack(token_ids, device=self.backbone.device)
+        return self.batch_views(RaggedBatch.pack(token_ids, device=self.backbone.device))
+
+    @torch.no_grad()
+    def batch_views(self, batch: RaggedBatch | FixedShapeBatch) -> Float[Tensor, "batch layers dim"]:
+        """The views of a batch's texts, in the caller's order, computed now; see :meth:`views`."""
         first, last = self.layers
         pooled: list[Tensor] = []
 

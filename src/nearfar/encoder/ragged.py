@@ -135,7 +135,7 @@ class _Stop(Exception):  # noqa: N818  (no error)
 
 def visit_hidden_states(
     backbone: PreTrainedModel,
-    batch: RaggedBatch,
+    batch: RaggedBatch | FixedShapeBatch,
     route: Route,
     visit: Callable[[int, Tensor], None],
     *,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
-from nearfar.encoder.cuda_graphs import GraphedEncoder, uses_graphs
+from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.prompts import PromptedText
@@ -87,11 +87,19 @@ class TrainingEncoder:
             return self.encoder.hidden(token_ids).float()
 
     def views(self, guide: Guide) -> Callable[[Sequence[str]], Tensor]:
-        """A function that computes the guide's views of texts, over all tokens, those of a prompt included."""
+        """A function that computes the guide's views of texts, over all tokens, those of a prompt included.
+
+        Where training passes are CUDA graphs, views are too, unless the guide has dropout or keeps its views.
+        """
+        graphed = self.graphs is not None and not (guide.dropout or guide.keep)
+        graphs = GraphedGuide(guide, bf16=self.bf16) if graphed else None
 
         def views(texts: Sequence[str]) -> Tensor:
+            rows = replace(self.ids(texts), prompt_lengths=None)
+            if graphs is not None and (found := graphs.views(rows)) is not None:
+                return found
             with self._autocast():
-                return guide.views(replace(self.ids(texts), prompt_lengths=None)).float()
+                return guide.views(rows).float()
 
         return views
 

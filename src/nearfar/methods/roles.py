@@ -14,6 +14,7 @@ from torch import Tensor
 
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.training_encoder import TrainingEncoder, TrainingText
+from nearfar.runtime.transfer import to_device
 
 
 class Roles(NamedTuple):
@@ -69,7 +70,7 @@ class Roles(NamedTuple):
             return vectors, vectors
         place = {item: row for row, item in enumerate(self.items(texts, queries, documents))}
         rows = (
-            torch.tensor([place.get(PromptedText(prompt, text), 0) for text in texts], device=vectors.device)
+            to_device(torch.tensor([place.get(PromptedText(prompt, text), 0) for text in texts]), vectors.device)
             for prompt in (self.query, self.document)
         )
         as_queries, as_documents = (vectors[row] for row in rows)

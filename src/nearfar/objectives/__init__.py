@@ -25,11 +25,12 @@ from nearfar.objectives._info_nce_directions import (
 )
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._nli_softmax import nli_softmax, nli_softmax_features
-from nearfar.objectives._on_device import masks_on_device, rows_on_device, to_device
+from nearfar.objectives._on_device import masks_on_device, rows_on_device
+from nearfar.objectives._parameter_drift import parameter_drift
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._ranking import angle_similarity, cosent, ranknet
 from nearfar.objectives._regression import cosine_regression, regression_features
-from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
+from nearfar.objectives._self_guided import SelfGuidedVariant, self_guided
 from nearfar.objectives._similarity import Similarity, l2_normalize, prepare_pair, row_similarities, similarities
 from nearfar.objectives._supcon import supcon
 
@@ -74,6 +75,5 @@ __all__ = [
     "self_guided",
     "similarities",
     "supcon",
-    "to_device",
     "vector_distillation",
 ]

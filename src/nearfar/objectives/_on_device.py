@@ -5,18 +5,11 @@ short operations, each of which a GPU needs longer to start than a CPU to finish
 """
 
 import torch
-from torch import Tensor
 
 from nearfar.objectives._candidate_masks import RowMask
 from nearfar.objectives._contrast_targets import fits_in_one_block
 from nearfar.objectives._info_nce_directions import DirectionMasks
-
-
-def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """The tensor on ``device``. Python does not wait for a copy from the CPU to a GPU."""
-    if device.type != "cuda" or tensor.device.type != "cpu":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
+from nearfar.runtime.transfer import to_device
 
 
 def rows_on_device(mask: RowMask, anchors: int, candidates: int, device: torch.device) -> RowMask:

@@ -11,8 +11,9 @@ from torch import Tensor
 from nearfar.objectives._candidate_masks import RowMask, not_known_positive_row_mask
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._contrast_targets import ContrastTargets, row_blocks
-from nearfar.objectives._on_device import rows_on_device, to_device
+from nearfar.objectives._on_device import rows_on_device
 from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
+from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
 HardNegatives: TypeAlias = Literal["all", "contradiction", "none"]

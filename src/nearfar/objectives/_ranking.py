@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.objectives._contrast_targets import row_blocks
-from nearfar.objectives._on_device import to_device
 from nearfar.objectives._similarity import check_same_shape, check_temperature, prepare_pair
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 EXACT_FROM = 40.0

@@ -4,7 +4,7 @@ from typing import Literal, TypeAlias, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from nearfar.objectives._candidate_masks import RowMask, mask_rows
 from nearfar.objectives._contrast import contrast
@@ -79,35 +79,6 @@ def self_guided(
         )
 
     return contrast(cls, torch.cat([views, cls]), targets_fn, temperature=temperature, similarity="cosine")
-
-
-def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
-    """Squared distance between two modules' parameters: sum of (theta - theta')^2 over all parameters.
-
-    ``reference`` is constant: only ``module`` gets a gradient. float16 and bfloat16 parameters are compared in float32.
-    Raises NearfarError unless both modules have the same parameter names and shapes.
-
-    Source: Kim et al. 2021, section 3.1, the regulariser ||theta_F - theta_T||_2^2.
-
-    >>> one, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
-    >>> _ = nn.init.constant_(one.weight, 1.0), nn.init.constant_(other.weight, 4.0)
-    >>> parameter_drift(one, other).item()  # 4 * 3^2
-    36.0
-    """
-    tuned, start = dict(module.named_parameters()), dict(reference.named_parameters())
-    for name in sorted(tuned.keys() ^ start.keys()):
-        owner = "module" if name in tuned else "reference"
-        raise NearfarError(f"module and reference must have the same parameters, but only the {owner} has {name}")
-    total = torch.zeros(())
-    for name, parameter in tuned.items():
-        other = start[name].detach()
-        if parameter.shape != other.shape:
-            raise NearfarError(
-                f"parameter {name} is {tuple(parameter.shape)} in the module but {tuple(other.shape)} in the reference"
-            )
-        exact = torch.promote_types(parameter.dtype, torch.float32)
-        total = total.to(parameter.device) + (parameter.to(exact) - other.to(exact)).square().sum()
-    return total
 
 
 def _all_layers(

@@ -40,7 +40,8 @@ def prepare_pair(
 ) -> tuple[Float[Tensor, "anchors dim"], Float[Tensor, "candidates dim"]]:
     """Convert both to one dtype, float32 or better, and for the cosine to length 1."""
     exact = compute_dtype(first, second)
-    return prepare_vectors(first, exact, similarity), prepare_vectors(second, exact, similarity)
+    prepared = prepare_vectors(first, exact, similarity)
+    return prepared, prepared if second is first else prepare_vectors(second, exact, similarity)
 
 
 def compute_dtype(first: Tensor, second: Tensor) -> torch.dtype:

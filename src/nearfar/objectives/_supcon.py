@@ -6,6 +6,7 @@ from torch import Tensor
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._contrast_targets import ContrastTargets
 from nearfar.objectives._similarity import check_temperature
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -21,7 +22,8 @@ def supcon(
     result is empty but still attached to the graph. The paper sums these losses.
 
     float16 and bfloat16 vectors are compared in float32, also under autocast, and give float32 losses; other dtypes
-    are kept. A zero vector has cosine 0 with every vector, and no gradient.
+    are kept. A zero vector has cosine 0 with every vector, and no gradient. Labels may be on the CPU if embeddings are
+    on a GPU: Python then does not wait for the GPU.
 
     Raises NearfarError for a temperature that is not positive and shapes that do not match.
 
@@ -40,7 +42,8 @@ def supcon(
             f"but labels are {tuple(labels.shape)}"
         )
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
-    anchors = (sizes[label] > 1).nonzero().squeeze(1)
+    is_anchor = sizes[label] > 1
+    anchors, labels = (to_device(x, embeddings.device) for x in (is_anchor.nonzero().squeeze(1), labels))
 
     def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
         self_column = anchors[rows]
@@ -48,4 +51,5 @@ def supcon(
         positives = same_label.scatter_(1, self_column[:, None], value=False)
         return ContrastTargets(positives=positives, self_column=self_column)
 
-    return contrast(embeddings[anchors], embeddings, targets_fn, temperature=temperature, similarity="cosine")
+    chosen = embeddings if bool(is_anchor.all()) else embeddings[anchors]
+    return contrast(chosen, embeddings, targets_fn, temperature=temperature, similarity="cosine")

@@ -34,6 +34,7 @@ from nearfar.config.finetune import FinetuneConfig
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.methods.base import Loss, Method
 from nearfar.objectives import supcon
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 StatesFn = Callable[[Sequence[tuple[str, ...]]], Tensor]
@@ -57,15 +58,16 @@ def scl_finetune(
     def loss_fn(batch: TextBatch, rows: Tensor) -> Loss:
         outputs = head(rows).float()
         if not label_names:
-            targets = torch.tensor(batch.targets, dtype=outputs.dtype, device=outputs.device)
+            targets = to_device(torch.tensor(batch.targets, dtype=outputs.dtype), outputs.device)
             error = functional.mse_loss(outputs.squeeze(1), targets)
             return Loss(error, {"mse": error.detach()})
-        labels = torch.tensor([int(target) for target in batch.targets], device=outputs.device)
+        on_cpu = torch.tensor([int(target) for target in batch.targets])
+        labels = to_device(on_cpu, outputs.device)
         ce = functional.cross_entropy(outputs, labels)
         terms = {"ce": ce.detach(), "accuracy": (outputs.detach().argmax(dim=1) == labels).float().mean()}
         if not scl_weight:
             return Loss(ce, terms)
-        per_anchor = supcon(rows, labels, temperature=config.temperature)
+        per_anchor = supcon(rows, on_cpu, temperature=config.temperature)
         scl = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
         return Loss((1 - scl_weight) * ce + scl_weight * scl, terms | {"scl": scl.detach()})
 

@@ -33,6 +33,7 @@ from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.describe import pluralize
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.objectives import row_blocks, supcon
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -52,7 +53,7 @@ def supcon_text(
     _require_labels(batches, label_names)
 
     def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
-        labels = torch.tensor(_labels(batch), device=embeddings.device)
+        labels = torch.tensor(_labels(batch))
         per_anchor = supcon(embeddings, labels, temperature=config.temperature)
         total = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
         return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
@@ -85,11 +86,13 @@ def _labels(batch: TextBatch) -> list[int]:
 
 def _accuracy(embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]) -> Float[Tensor, ""]:
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
-    blocks = row_blocks(len(labels), len(labels), device=labels.device)
+    blocks = row_blocks(len(labels), len(labels), device=unit.device)
     nearest = [(unit[rows] @ unit.T).scatter_(1, rows[:, None], -torch.inf).argmax(dim=1) for rows in blocks]
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
     anchors = sizes[label] > 1
-    return ((labels[torch.cat(nearest)] == labels) & anchors).sum() / anchors.sum().clamp(min=1)
+    count = max(int(anchors.sum()), 1)
+    labels, anchors = to_device(labels, unit.device), to_device(anchors, unit.device)
+    return ((labels[torch.cat(nearest)] == labels) & anchors).sum() / count
 
 
 def _require_labels(batches: TextBatches, label_names: Sequence[str]) -> None:

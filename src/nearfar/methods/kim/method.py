@@ -43,7 +43,9 @@ from nearfar.objectives import (
     distinct_row_mask,
     masked_fraction,
     nt_xent,
+    rows_on_device,
 )
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 DriftFn: TypeAlias = Callable[[], Tensor]
@@ -113,7 +115,7 @@ def self_guided(
         projected = _project(head, torch.cat([own, guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         logged_terms: dict[str, Tensor] = {}
-        known = mask = _negative_row_mask(batch, cls.device)
+        known = mask = rows_on_device(_negative_row_mask(batch), len(cls), len(cls), cls.device)
         if margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
@@ -168,7 +170,7 @@ def back_translation(
         projected = _project(head, embeddings)
         first, second = projected[batch.columns[0]], projected[batch.columns[1]]
         logged_terms: dict[str, Tensor] = {}
-        known = mask = _negative_row_mask(batch, first.device)
+        known = mask = rows_on_device(_negative_row_mask(batch), len(first), len(first), first.device)
         if margin is not None:
             both = torch.cat([first, second])
             one = below_positive_row_mask(first, second, both, margin=margin)
@@ -205,14 +207,14 @@ def _text_pairs(batch: TextBatch) -> list[TextPair]:
     return [(batch.sentences[first], batch.sentences[second]) for first, second in zip(own, guiding, strict=True)]
 
 
-def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> RowMask:
-    """Whether row j may be a negative of row i: it shares no text with it."""
-    return distinct_row_mask(*(torch.tensor(column, device=device) for column in batch.columns))
+def _negative_row_mask(batch: TextBatch) -> RowMask:
+    """Whether row j may be a negative of row i: it shares no text with it. Row indices are on the CPU."""
+    return distinct_row_mask(*(torch.tensor(column) for column in batch.columns))
 
 
 def draw_layer(views: Float[Tensor, "batch layers dim"]) -> Float[Tensor, "batch 1 dim"]:
     """The view of a layer for each row, drawn uniformly from torch's global generator on the CPU (section 3.1)."""
-    layers = torch.randint(views.shape[1], (len(views),)).to(views.device)
+    layers = to_device(torch.randint(views.shape[1], (len(views),)), views.device)
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 

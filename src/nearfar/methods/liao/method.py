@@ -51,7 +51,8 @@ from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.describe import describe_anchors, describe_labels
 from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl, premise_sets, to_device
+from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl, premise_sets
+from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow
 
 

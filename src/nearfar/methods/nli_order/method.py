@@ -41,8 +41,8 @@ from nearfar.objectives import (
     row_similarities,
     rows_on_device,
     similarities,
-    to_device,
 )
+from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NearfarError
 
 

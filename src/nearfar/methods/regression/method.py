@@ -36,6 +36,7 @@ from nearfar.objectives import (
     row_blocks,
     row_similarities,
 )
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -55,7 +56,7 @@ def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: Text
 
     def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
-        targets = torch.tensor(batch.targets, dtype=embeddings.dtype, device=embeddings.device)
+        targets = to_device(torch.tensor(batch.targets, dtype=embeddings.dtype), embeddings.device)
         if config.objective != "mse":
             return _ranking_loss(config, batch, first, second, targets)
         if linear is None:

@@ -31,6 +31,7 @@ from nearfar.methods.base import Batches, Loss, Method
 from nearfar.methods.describe import pluralize
 from nearfar.methods.simcse import SimcseConfig
 from nearfar.objectives import masked_lm
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -100,8 +101,8 @@ def masked_language_model(
             positions += [start + place for place in item.positions]
             start += len(item.ids)
         tokens = torch.tensor([token for item in items for token in item.tokens], dtype=torch.long)
-        counts = torch.tensor([len(item.tokens) for item in items], device=states.device)
-        losses = masked_lm(head(states[positions]), tokens.to(states.device))
+        counts = to_device(torch.tensor([len(item.tokens) for item in items]), states.device)
+        losses = masked_lm(head(states[positions]), to_device(tokens, states.device))
         owners = torch.arange(len(items), device=states.device).repeat_interleave(counts)
         sums = losses.new_zeros(len(items)).index_add(0, owners, losses)
         return torch.stack([sums, counts.to(sums.dtype)], dim=1)

@@ -48,8 +48,8 @@ from nearfar.objectives import (
     direction_masks,
     distinct_row_mask,
     masks_on_device,
-    to_device,
 )
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
