@@ -15,12 +15,13 @@ from nearfar.methods.base import Method
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.gunel.supcon_text import supcon_text
 from nearfar.methods.kim import SgConfig
-from nearfar.methods.kim.build import trained_drift
+from nearfar.methods.kim.build import trained_weights
 from nearfar.methods.kim.method import self_guided
 from nearfar.methods.liao import SclConfig
 from nearfar.methods.liao.method import scl
 from nearfar.methods.simcse import InfoNceConfig
 from nearfar.methods.simcse.method import contrastive_method
+from nearfar.objectives import squared_distance
 from nearfar.sentence_transformers import InfoNceLoss, PremiseSclLoss, SelfGuidedLoss, SupconLoss
 from tests.sentence_transformers.batches import assert_same_gradients, features_of
 from tests.tiny import nli_rows
@@ -162,7 +163,7 @@ def self_guided_method(encoder: Encoder, rows: Sequence[tuple[str, ...]], varian
         lambda texts: guide.views(encoder.tokenize(texts).ids),
         encoder.dim,
         TextBatches(rows, len(rows)),
-        drift=lambda: trained_drift(encoder.backbone, guide.backbone),
+        drift=lambda: squared_distance(*trained_weights(encoder.backbone, guide.backbone)),
         variant=variant,
         head_std=0.3,
     )

@@ -99,6 +99,7 @@ class Recordings(Generic[Recording]):
                 self._by_key[key] = self._record(inputs)
             except RuntimeError as error:
                 self.failed = True
+                _leave_recording(self._device)
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 warnings.warn(
                     f"this encoder cannot be recorded as a CUDA graph ({reason}). Training is correct, but may be "
@@ -317,3 +318,11 @@ def _recording(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
         yield
     finally:
         graph.capture_end()
+
+
+def _leave_recording(device: torch.device) -> None:
+    """Make random numbers usable after a failed recording, as only a complete one ends that state of the generator."""
+    with torch.cuda.device(device):
+        number = torch.zeros((), device=device)
+        with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+            number.add_(1)

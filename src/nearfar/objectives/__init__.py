@@ -26,7 +26,7 @@ from nearfar.objectives._info_nce_directions import (
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._nli_softmax import nli_softmax, nli_softmax_features
 from nearfar.objectives._on_device import masks_on_device, rows_on_device
-from nearfar.objectives._parameter_drift import parameter_drift
+from nearfar.objectives._parameter_drift import matching_parameters, parameter_drift, squared_distance
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._ranking import angle_similarity, cosent, ranknet
 from nearfar.objectives._regression import cosine_regression, regression_features
@@ -59,6 +59,7 @@ __all__ = [
     "masked_fraction",
     "masked_lm",
     "masks_on_device",
+    "matching_parameters",
     "nli_softmax",
     "nli_softmax_features",
     "not_known_positive_row_mask",
@@ -74,6 +75,7 @@ __all__ = [
     "rows_on_device",
     "self_guided",
     "similarities",
+    "squared_distance",
     "supcon",
     "vector_distillation",
 ]

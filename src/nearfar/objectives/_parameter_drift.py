@@ -1,5 +1,6 @@
 """The squared distance of a module's parameters from those of a reference, which keeps training near its start."""
 
+from collections.abc import Sequence
 from functools import reduce
 from typing import Any
 
@@ -23,6 +24,15 @@ def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""
     >>> parameter_drift(one, other).item()  # 4 * 3^2
     36.0
     """
+    parameters, references = matching_parameters(module, reference)
+    return squared_distance(parameters, references) if parameters else torch.zeros(())
+
+
+def matching_parameters(module: nn.Module, reference: nn.Module) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """The parameters of ``module``, and those of ``reference`` with the same names, detached.
+
+    Raises NearfarError unless both modules have the same parameter names and shapes.
+    """
     tuned, start = dict(module.named_parameters()), dict(reference.named_parameters())
     for name in sorted(tuned.keys() ^ start.keys()):
         owner = "module" if name in tuned else "reference"
@@ -33,11 +43,15 @@ def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""
                 f"parameter {name} is {tuple(parameter.shape)} in the module but {tuple(start[name].shape)} "
                 "in the reference"
             )
-    if not tuned:
-        return torch.zeros(())
-    exact = reduce(torch.promote_types, (parameter.dtype for parameter in tuned.values()), torch.float32)
-    references = [start[name].detach().to(exact) for name in tuned]
-    distance: Tensor = _SquaredDistance.apply(references, *(parameter.to(exact) for parameter in tuned.values()))  # type: ignore[no-untyped-call]
+    return list(tuned.values()), [start[name].detach() for name in tuned]
+
+
+def squared_distance(parameters: Sequence[Tensor], references: Sequence[Tensor]) -> Float[Tensor, ""]:
+    """Sum of (theta - theta')^2 over one or more pairs of tensors of the same shape, as in :func:`parameter_drift`."""
+    exact = reduce(torch.promote_types, (parameter.dtype for parameter in parameters), torch.float32)
+    distance: Tensor = _SquaredDistance.apply(  # type: ignore[no-untyped-call]
+        [reference.to(exact) for reference in references], *(parameter.to(exact) for parameter in parameters)
+    )
     return distance
 
 

@@ -15,9 +15,9 @@ from nearfar.encoder.ragged import choose_route
 from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.methods.build import initializer_range
 from nearfar.methods.citations import PAPERS
-from nearfar.methods.kim.build import trained_drift
+from nearfar.methods.kim.build import trained_weights
 from nearfar.methods.kim.method import draw_layer
-from nearfar.objectives import SelfGuidedVariant, distinct_row_mask, self_guided
+from nearfar.objectives import SelfGuidedVariant, distinct_row_mask, self_guided, squared_distance
 from nearfar.sentence_transformers._features import (
     Features,
     columns_of,
@@ -130,7 +130,8 @@ class SelfGuidedLoss(nn.Module):
         ).mean()
         if not self.drift_weight:
             return contrast
-        return contrast + self.drift_weight * trained_drift(_backbone(self.model), self.guide.backbone)
+        drift = squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
+        return contrast + self.drift_weight * drift
 
     def get_config_dict(self) -> dict[str, Any]:
         """The settings, for the model card."""

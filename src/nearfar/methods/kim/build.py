@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache, partial
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.config.files import method_of
@@ -18,7 +18,7 @@ from nearfar.encoder.vocabulary import vocabulary_texts
 from nearfar.methods.build import BuildContext, BuiltMethod, initializer_range, require_data, text_facts
 from nearfar.methods.kim import BtConfig, BtSgOptConfig, GuidedConfig, KimConfig, SgConfig
 from nearfar.methods.kim.method import VARIANT_NAMES, DriftFn, TextPair, back_translation, self_guided
-from nearfar.objectives import SelfGuidedVariant, parameter_drift
+from nearfar.objectives import SelfGuidedVariant, matching_parameters, squared_distance
 from nearfar.types import NearfarError
 
 _VARIANTS: dict[str, SelfGuidedVariant] = {name: variant for variant, name in VARIANT_NAMES.items()} | {
@@ -113,20 +113,20 @@ def _drift(config: KimConfig, encoder: Encoder, initial: Guide) -> DriftFn:
     if config.freeze_embeddings:
         freeze_embeddings(encoder.backbone)
 
-    def drift() -> Tensor:
-        if not config.drift_weight:
-            return torch.zeros((), device=encoder.device)
-        return trained_drift(encoder.backbone, initial.backbone)
+    if not config.drift_weight:
+        return lambda: torch.zeros((), device=encoder.device)
+    # With the first step, which is after the last change of what is trained; to find the weights takes a millisecond.
+    weights = cache(partial(trained_weights, encoder.backbone, initial.backbone))
+    return lambda: squared_distance(*weights())
 
-    return drift
 
-
-def trained_drift(backbone: nn.Module, initial: nn.Module) -> Float[Tensor, ""]:
-    """The squared distance of a backbone's weights from the initial ones, over its children with trained weights."""
+def trained_weights(backbone: nn.Module, initial: nn.Module) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """The weights of a backbone's children with trained weights, and the initial ones, from which they drift."""
     # Frozen modules have not moved, and half of a small encoder is its embedding layer.
     trained = [name for name, part in backbone.named_children() if _is_trained(part)]
     parts = [(backbone.get_submodule(name), initial.get_submodule(name)) for name in trained]
-    return torch.stack([parameter_drift(*part) for part in parts]).sum()
+    found = [matching_parameters(*part) for part in parts]
+    return [each for now, _ in found for each in now], [each for _, before in found for each in before]
 
 
 def _is_trained(module: nn.Module) -> bool:
