@@ -20,7 +20,9 @@ from nearfar.commands.study import work
 from nearfar.commands.study.command import TABLE, ModelsToDiscard, study
 from nearfar.commands.study.dry_run import dry_run
 from nearfar.commands.study.expand import Cell, expand
+from nearfar.commands.train.prepare import TrainingData, read_training_data
 from nearfar.config.study import load_study
+from nearfar.config.training import TrainConfig
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.jobs.store import ATTEMPT_FILE
@@ -195,17 +197,38 @@ def test_rows_whose_data_are_missing_are_not_run(inside: Path) -> None:
 
 def test_a_failed_cell_leaves_the_others(inside: Path) -> None:
     """The table is written, then the error names the job; it is run again by the same command."""
-    text = STUDY.replace('data = ["nli.tsv"]', 'data = ["bad.tsv"]')
+    text = STUDY.replace('evaluate_on = "dev.tsv"', 'evaluate_on = "bad.tsv"')
     (inside / "bad.toml").write_text(text, encoding="utf-8")
-    (inside / "bad.tsv").write_text("premise\thypothesis\tlabel\na\tb\tnonsense\n", encoding="utf-8")
+    (inside / "bad.tsv").write_text("sentence1\tsentence2\tscore\na\tb\tnonsense\n", encoding="utf-8")
     settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
     with pytest.raises(JobsFailedError, match=r"train: sbert \(rate 0.01, seed 1\): .*nonsense"):
         study("bad.toml", output="bad", **settings)
     table = StudyTable.load(inside / "bad" / TABLE)
     assert {cell.row for cell in table.missing} == {"sbert"}
     assert "nonsense" in str(table.missing)
-    shutil.copy(inside / "nli.tsv", inside / "bad.tsv")
+    shutil.copy(inside / "dev.tsv", inside / "bad.tsv")
     assert not study("bad.toml", output="bad", **settings).missing
+
+
+@pytest.mark.parametrize("run", [study, dry_run])
+def test_training_rows_are_read_before_the_first_job(
+    inside: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal readings once; the error names the row of the study, and nothing is written."""
+    read: list[str] = []
+
+    def note(config: TrainConfig) -> TrainingData:
+        read.append(type(config).__name__)
+        return read_training_data(config)
+
+    monkeypatch.setattr("nearfar.commands.train.prepare.read_training_data", note)
+    (inside / "unread.tsv").write_text("premise\thypothesis\tlabel\na\tb\tnonsense\n", encoding="utf-8")
+    text = STUDY.replace('{ method = "scl",', '{ method = "scl", data = ["unread.tsv"],')
+    (inside / "unread.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"unread\.toml: row 'scl': train: unread\.tsv.*nonsense"):
+        run("unread.toml", output="unread", start="start")
+    assert read == ["SbertConfig", "SclConfig"]  # of two rates and two seeds each
+    assert not (inside / "unread").exists()
 
 
 DAMAGE = {

@@ -55,12 +55,13 @@ def study(
         lists the run folder of each trained cell.
 
     Raises:
-        NearfarError: an invalid study; jobs that failed, after all others are finished and the table is written; an
-            output that holds something else.
+        NearfarError: an invalid study; rows that cannot be trained on; jobs that failed, after all others are finished
+            and the table is written; an output that holds something else.
         KeyboardInterrupt: after Ctrl-C. Finished jobs are kept, and unfinished ones continue from their checkpoints.
     """
     from rich.console import Console
 
+    from nearfar.commands.study.check_rows import check_rows
     from nearfar.commands.study.collect import collect
     from nearfar.commands.study.expand import all_jobs, expand
     from nearfar.commands.study.models import write_models
@@ -81,6 +82,7 @@ def study(
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
     store = JobStore(cells_folder(config))
+    check_rows(loaded, runnable, store)
     for job in remove_without_model(all_jobs(runnable), store):
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
     failed: JobsFailedError | None = None

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from nearfar.commands.study.check_rows import check_rows
 from nearfar.commands.study.command import cells_folder, check_folder, resolve_study
 from nearfar.commands.study.estimate import Estimator
 from nearfar.commands.study.expand import Cell, expand
@@ -115,6 +116,7 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     check_folder(config, loaded)
     cells = [cell for cell in expand(loaded) if not config.only or cell.row_id in config.only]
     store = JobStore(cells_folder(config))
+    check_rows(loaded, (cell for cell in cells if not cell.missing), store)
     runnable = list({job.key: job for cell in cells if not cell.missing for job in cell.jobs}.values())
     jobs = with_inputs(shard_of(runnable, config.shard_numbers))
     finished = {job.key for job in jobs if store.is_finished(job)}

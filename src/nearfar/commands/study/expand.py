@@ -57,6 +57,8 @@ class Cell:
     """Data and models that are missing."""
     downloads: tuple[Source, ...]
     """Data and models that are read from the hub."""
+    trainings: tuple[tuple[Job, TrainConfig], ...] = ()
+    """The jobs that train an encoder, with their settings."""
     scripts: tuple[str, ...] = ()
     """Scripts of the study's author that the cell runs."""
 
@@ -92,6 +94,7 @@ def all_jobs(cells: Iterable[Cell]) -> list[Job]:
 def _expand_cell(study: Study, cell: PlannedCell, planned: Sequence[PlannedCell]) -> Cell:
     sources: list[Source] = []
     jobs: list[Job] = []
+    trainings: list[tuple[Job, TrainConfig]] = []
     model: Job | None = None
     used: set[str] = set()
     try:
@@ -103,6 +106,8 @@ def _expand_cell(study: Study, cell: PlannedCell, planned: Sequence[PlannedCell]
                 job, read = _job(step, model, keep_model=place < len(cell.steps) - 1, held_out=held_out)
             sources += [*rows, *read]
             jobs.append(job)
+            if isinstance(step.config, TrainConfig):
+                trainings.append((job, step.config))
             if model is not None:
                 used.add(model.key)
             if step.verb in MODEL_VERBS:
@@ -117,6 +122,7 @@ def _expand_cell(study: Study, cell: PlannedCell, planned: Sequence[PlannedCell]
         last_training=model,
         missing=tuple(dict.fromkeys(one for one in sources if one.fingerprint is None)),
         downloads=tuple(dict.fromkeys(one for one in sources if one.fingerprint == "hub")),
+        trainings=tuple(trainings),
         scripts=tuple(step.config.file for step in cell.steps if isinstance(step.config, ScriptConfig)),
     )
 
@@ -228,12 +234,9 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
     """Setting -> the data that it names."""
     found: dict[str, list[Source]] = {}
     if isinstance(config, TrainConfig):
-        found["data"] = [find_source(spec) for spec in config.data]
+        found |= _training_data(config)
         if config.evaluate_on is not None:
             found["evaluate_on"] = [find_source(config.evaluate_on)]
-        found["sentences"] = [find_source(spec) for spec in config.sentences if spec != OWN]
-        if config.second is not None:
-            found["second"] = _second(config.second)
         found |= {name: [find_model(model)] for name, model in named_models(config).items()}
     elif isinstance(config, FinetuneConfig):
         found["task"] = [_keep_name(find_finetuning_task(config.task))]
@@ -250,6 +253,19 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
     elif isinstance(config, SpeedConfig):
         found["texts"] = [find_source(config.texts)]
     return {name: some for name, some in found.items() if some}
+
+
+def data_sources(config: TrainConfig) -> list[Source]:
+    """The data that an encoder trains on, those of a second objective included."""
+    return [one for found in _training_data(config).values() for one in found]
+
+
+def _training_data(config: TrainConfig) -> dict[str, list[Source]]:
+    return {
+        "data": [find_source(spec) for spec in config.data],
+        "sentences": [find_source(spec) for spec in config.sentences if spec != OWN],
+        "second": [] if config.second is None else _second(config.second),
+    }
 
 
 def _evaluated(config: EvaluateConfig) -> dict[str, list[Source]]:
