@@ -196,9 +196,14 @@ def test_labelled_texts_and_a_plain_transformers_model(width: int, rate: float, 
     assert isinstance(config, SupconTextConfig)
     assert (config.temperature, config.epochs, config.pooling, config.dropout) == (0.1, 3, "cls", None)
     assert (config.sentences, config.second_weight, config.learning_rate) == (("own",), 0.1, rate)
-    assert config.label_column == "kind"
+    assert (config.label_column, config.start_weight) == ("kind", 0.3 if width == 384 else 0)
     choice = choose_method([file], {"label_column": "kind"}, model=str(start))
     assert "docs/tables/recipes-labels.md" in choice.explain()
+    settings = {"data": file, "output": "x", "model": start, "label_column": "kind"}
+    for own in ({"lora_rank": 4}, {"learning_rate": 3e-5}):
+        changed = resolve_config(None, {**settings, **own})
+        assert (changed.start_weight, changed.sentences) == (0, ("own",))
+        assert changed.learning_rate == own.get("learning_rate", rate)
 
 
 @pytest.mark.parametrize("width", [None, 384, 768, "default"])

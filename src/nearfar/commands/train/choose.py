@@ -104,10 +104,17 @@ LABELLED = RowKind(
     "texts of one label are positives of each other",
 )
 LABELLED_FROM_RAW = LABELLED._replace(
-    why="texts of one label are positives of each other, and the texts also train as sentences, which keeps the "
-    "similarity of other texts; with the settings of docs/tables/recipes-labels.md, for a start that was not yet "
-    "trained on similarity",
-    values={"temperature": 0.1, "epochs": 3, "pooling": "cls", "sentences": (OWN,), "second_weight": 0.1},
+    why="texts of one label are positives of each other; the texts also train as sentences, which keeps the "
+    "similarity of other texts, as an average with the start does at the recipe's learning rate; with the settings of "
+    "docs/tables/recipes-labels.md, for a start that was not yet trained on similarity",
+    values={
+        "temperature": 0.1,
+        "epochs": 3,
+        "pooling": "cls",
+        "sentences": (OWN,),
+        "second_weight": 0.1,
+        "start_weight": 0.3,
+    },
 )
 """Labelled texts, and such a start."""
 LABELLED_FROM_SIMILAR = LABELLED._replace(
@@ -282,8 +289,8 @@ def choose_method(
 def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     """The choice, with the recipe of its rows for the kind of start that ``model`` is.
 
-    The average with a start that was trained on similarity belongs to the recipe's learning rate, so with an
-    ``own_rate`` of the user's or adapters there is none. Wider starts have the method's defaults.
+    The average with the start belongs to the recipe's learning rate, so with an ``own_rate`` of the user's or adapters
+    there is none, and none for wider starts, which train with the method's default rate.
     """
     start = _Start(True, RECIPE_WIDTH) if model == TrainConfig.model else _read_start(model)
     if start is None:
@@ -294,9 +301,10 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
         return choice
     columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
     values = {**kind.values, **columns}
-    if start.similar and own_rate:
-        return replace(choice, values={name: value for name, value in values.items() if name not in AVERAGE})
-    if small:
+    if own_rate or not small:
+        values = {name: value for name, value in values.items() if name not in AVERAGE}
+        kind = choice.kind if start.similar else kind
+    if small and not start.similar:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
     return replace(choice, kind=kind, values=values)
 
