@@ -44,5 +44,5 @@ def _is_here(config: TrainConfig) -> bool:
 def _reading(config: TrainConfig) -> object:
     """What decides how rows are read: the method, and all settings but numbers, of which only the limit does."""
     values = {field.name: getattr(config, field.name) for field in fields(config)}
-    named = {name: value for name, value in values.items() if not isinstance(value, int | float) or name == "limit"}
+    named = {name: value for name, value in values.items() if type(value) not in (int, float) or name == "limit"}
     return name_of(type(config)), tuple(sorted((name, repr(value)) for name, value in named.items()))

@@ -115,7 +115,7 @@ def _drift(config: KimConfig, encoder: Encoder, initial: Guide) -> DriftFn:
 
     if not config.drift_weight:
         return lambda: torch.zeros((), device=encoder.device)
-    # With the first step, which is after the last change of what is trained; to find the weights takes a millisecond.
+    # Found once, with the first step, which is after the last change of what is trained.
     weights = cache(partial(trained_weights, encoder.backbone, initial.backbone))
     return lambda: squared_distance(*weights())
 
