@@ -55,7 +55,8 @@ CELLS = {
     "recipes-triplets-minilm": 1 + 2 * 5 + 1,
     "recipes-triplets-minilm-choice": 1 + 5 + 1 + 4 + 3,
     "sentences-from-minilm": 12,
-    "students-choice": 3 + 6 + 6 + 4,
+    "students": 3 + 4 * 5,
+    "students-choice": 3 + 6 + 6 + 8 + 4,
     "stsb-regression": 6,
     "widths": 90,
 }
