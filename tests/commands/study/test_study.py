@@ -87,10 +87,18 @@ def test_a_study_writes_its_table(inside: Path) -> None:
         parts = [cell.values[name] for name in ("pairs.tsv", "other.tsv")]
         assert cell.values["average"] == pytest.approx(sum(parts) / 2)
         assert cell.validation == cell.values["validation"]
-        assert cell.seconds is not None
+        training = inside / "whole" / "cells" / _job(inside / "whole" / "cells" / cell.key)["inputs"]["model"]
+        whole = json.loads((training / ATTEMPT_FILE).read_text(encoding="utf-8"))["seconds"]
+        assert cell.seconds == pytest.approx(whole, abs=0.01), "loading counts"
+        assert whole > json.loads((training / "numbers.json").read_text(encoding="utf-8"))["seconds"]
     for name in OUTPUTS:
         assert (inside / "whole" / name).stat().st_size, name
     assert str(inside) not in (inside / "whole" / TABLE).read_text(encoding="utf-8")
+
+
+def _job(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "job.json").read_text(encoding="utf-8"))
+    return found
 
 
 def test_results_are_those_of_the_single_commands(inside: Path) -> None:

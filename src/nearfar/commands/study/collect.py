@@ -49,13 +49,24 @@ def _collect_cell(cell: Cell, store: JobStore, read: dict[str, Any]) -> Finished
         folder = store.folder(cell.last_training)
         trained = _numbers(cell.last_training, store)
         curves = training_curves(folder / RUN)
-        seconds = trained.get("seconds")
+        seconds = _training_seconds(cell.last_training, trained, store)
         if cell.last_training not in cell.jobs:
             results.append({name: value for name, value in trained.items() if name not in FIELDS})
     else:
         timed = [one for job in cell.jobs if (one := store.seconds(job)) is not None]
         seconds = sum(timed) if timed else None
     return FinishedCell(**place, results=results, validation=trained.get("validation"), seconds=seconds, curves=curves)
+
+
+def _training_seconds(job: Job, trained: Mapping[str, Any], store: JobStore) -> float | None:
+    """Time of a training, as scripts are timed: with loading, a teacher's vectors, evaluations and saving.
+
+    A run that was resumed counts the training loop of all its attempts if that is more than its last attempt took.
+    """
+    loop: float | None = trained.get("seconds")
+    whole = store.seconds(job) if job.function.endswith(":train") else None
+    known = [one for one in (loop, whole) if one is not None]
+    return max(known) if known else None
 
 
 def _missing(cell: Cell, store: JobStore) -> str | None:

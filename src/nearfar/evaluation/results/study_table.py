@@ -28,7 +28,7 @@ class StudyCell(Record):
     validation: float | None = field(default=None, metadata=OMITTED)
     """The score that chooses among replicates, x 100."""
     seconds: float | None = field(default=None, metadata=OMITTED)
-    """Time of all its steps."""
+    """Time of its last training, or of all its steps if nothing was trained."""
     key: str = ""
     """The key of its last job; cells of a group with the same key are the same run."""
     chosen: bool = True
@@ -193,6 +193,9 @@ class StudyTable(Result):
     """Of the results in the table."""
     unseen_pairs: dict[str, list[int]] = field(default_factory=dict, metadata=OMITTED)
     """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
+    loading_counts: bool = field(default=False, metadata=OMITTED)
+    """Whether the seconds of every training include loading, as those of scripts do. In files of earlier versions those
+    of ``nearfar train`` are of the training loop alone."""
     groups: list[StudyGroup]
     comparisons: list[StudyComparison] = field(default_factory=list)
     missing: list[MissingCell] = field(default_factory=list)
