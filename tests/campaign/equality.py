@@ -125,6 +125,8 @@ def _step(draw: random.Random, method: str, extra: dict[str, Any]) -> dict[str, 
     settings: dict[str, Any] = {"seed": draw.randrange(1000), "batch_size": draw.choice((4, 7, 8, 12, 16)), **extra}
     if method != "distill" and "mlm_weight" not in extra and draw.random() < 0.4:
         settings["matryoshka"] = draw.sample(WIDTHS, draw.randint(1, 3))
+    if method == "distill":
+        settings["list_weight"] = draw.choice((0.0, 0.3, 1.0))
     return {
         "method": method,
         "rows": draw.choice(ROWS),
@@ -160,6 +162,8 @@ def _run_cases(seed: int) -> Iterator[Case]:
             second = draw.choice(SECONDS) if draw.random() < 0.4 else None
             if method != "distill" and second is None and draw.random() < 0.5:
                 settings["matryoshka"] = draw.sample(WIDTHS, draw.randint(1, 3))
+            if method == "distill":
+                settings["list_weight"] = draw.choice((0.0, 0.3, 1.0))
             stops = {str(draw.randint(1, steps)): draw.choice(("killed", "Ctrl-C")) for _ in range(draw.randint(1, 2))}
             given = {"method": method, "rows": draw.choice(ROWS), "settings": settings, "stops": stops}
             call = ("runs:resumed_equals_undisturbed", {**given, "second": second})

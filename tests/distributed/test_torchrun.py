@@ -105,6 +105,7 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
 
 def test_two_processes_share_the_vectors_of_a_teacher(folder: Path, tmp_path: Path) -> None:
     shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 4, "learning_rate": 3e-4, "keep": "last"}
+    shared["list_weight"] = 1.0  # a list has the batch's other texts, of both processes
     two = config("distill", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
     process = start(two)
     one = config("distill", folder, output=str(tmp_path / "one"), batch_size=10, **shared)

@@ -27,7 +27,8 @@ class FixedVectors:
         return torch.stack([self.table[text] for text in texts])
 
 
-def build(*, dim=TEACHER_DIM, normalize=False, scale=1.0, texts=TEXTS, **settings):
+def build(*, dim=TEACHER_DIM, normalize=False, scale=1.0, texts=TEXTS, list_weight=1.0, **settings):
+    settings["list_weight"] = list_weight
     torch.manual_seed(0)
     table, teacher = Table(TEXTS, DIM), FixedVectors(dim, scale)
     head = LinearHead(DIM, dim).double() if dim != DIM else None
@@ -124,7 +125,10 @@ def test_invalid_settings_are_refused():
     with pytest.raises(NearfarError, match="--list-weight and --vector-weight are both 0"):
         DistillConfig(output="x", list_weight=0.0, vector_weight=0.0)
     with pytest.raises(NearfarError, match="--vector-projection kept: the layer is trained by the vectors"):
-        DistillConfig(output="x", vector_weight=0.0, vector_projection="kept")
+        DistillConfig(output="x", list_weight=1.0, vector_weight=0.0, vector_projection="kept")
+    for one in ({"temperature": 0.1}, {"teacher_temperature": 0.05}):
+        with pytest.raises(NearfarError, match="divide the lists' cosines; set --list-weight too"):
+            DistillConfig(output="x", **one)
     with pytest.raises(NearfarError, match="--batch-size is 2: a list has the batch's other texts"):
         build(texts=TEXTS[:2], vector_weight=0.0)
     assert torch.isfinite(build(texts=TEXTS[:2])[2].loss(build(texts=TEXTS[:2])[3]).total)
@@ -137,5 +141,9 @@ def test_describe_shows_the_texts_and_encodes_none():
     table, _, method, batch = build()
     *sentences, note = method.describe(batch)
     assert sentences == [f"sentence    {text}" for text in batch.sentences]
-    assert "similarities with the 5 others" in note
+    assert note == "each is fitted to the teacher's vector of it, and to its similarities with the 5 others"
+    *_, method, batch = build(list_weight=0.0)
+    assert method.describe(batch)[-1] == "each is fitted to the teacher's vector of it"
+    *_, method, batch = build(vector_weight=0.0)
+    assert method.describe(batch)[-1] == "each is fitted to its similarities with the 5 others"
     assert table.calls == []

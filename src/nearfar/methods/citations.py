@@ -66,7 +66,7 @@ PAPERS = {
 _ALSO = {
     "sbert": ("regression", "liao"),
     "scl-finetune": ("gunel",),
-    "distill": ("distill", "vectors"),
+    "distill": ("vectors", "distill"),
     "nli-order": ("khosla", "burges"),
 }
 """Methods whose papers are not, or not only, that of their package."""

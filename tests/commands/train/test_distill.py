@@ -238,6 +238,7 @@ def test_a_student_of_some_layers_of_its_teacher_learns_it(folder: Path, tmp_pat
 
 def test_micro_batches_give_the_same_run(folder: Path, tmp_path: Path) -> None:
     settings = distill(folder, tmp_path, model=str(folder / "tiny"), teacher=str(folder / "wide"), learning_rate=3e-4)
+    settings = replace(settings, list_weight=1.0)
     train(replace(settings, output=str(tmp_path / "whole")))
     train(replace(settings, micro_batch=3))
     np.testing.assert_allclose(losses(tmp_path / "run"), losses(tmp_path / "whole"), rtol=1e-4)
@@ -335,7 +336,11 @@ def test_unusable_teachers_and_layers_are_refused(
         ([*teacher, "--vector-projection", "all"], "must be train_only or kept"),
         ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
         ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),
-        ([*teacher, "--batch-size", "2", "--vector-weight", "0"], "a list of one teaches nothing"),
+        ([*teacher, "--temperature", "0.1"], "divide the lists' cosines; set --list-weight too"),
+        (
+            [*teacher, "--batch-size", "2", "--list-weight", "1", "--vector-weight", "0"],
+            "a list of one teaches nothing",
+        ),
     ):
         assert message in refusal(capsys, *always, *flags)
     assert not (tmp_path / "run").exists()

@@ -54,7 +54,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "sg-opt": KIM,
     "bt": {**PAIRS, "pooling": "mean"},
     "bt+sg-opt": KIM,
-    "distill": {"teacher_temperature": 0.1},
+    "distill": {"list_weight": 1.0, "teacher_temperature": 0.1},
     "nli-order": {
         "pooling": "cls",
         "temperature": 0.2,

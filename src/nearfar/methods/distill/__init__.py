@@ -11,20 +11,20 @@ from nearfar.types import NearfarError
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig(TextColumn, TrainConfig):
-    """distill: fit a smaller encoder to a teacher, by the batch's similarities (RankCSE) and by vectors."""
+    """distill: fit an encoder, mostly a smaller one, to a teacher's vectors or to its similarities in the batch."""
 
     data: tuple[File, ...] = ()
     """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
     teacher: Model | None = None
     """The teacher (required): a folder, or owner/name on the hub. Its own pooling and default prompt apply."""
-    list_weight: Weight = 1.0
-    """Weight of the KL divergence between the teacher's and the student's softmax over the batch's cosines."""
+    list_weight: Weight = 0.0
+    """Weight of the KL divergence between the teacher's and the student's softmax of the batch's cosines (RankCSE)."""
     vector_weight: Weight = 1.0
     """Weight of the squared error between the vectors, relative to the mean square of the teacher's entries."""
     temperature: Temperature = 0.05
-    """Divides the student's cosines."""
+    """Divides the student's cosines, with LIST_WEIGHT."""
     teacher_temperature: Temperature | None = None
-    """Divides the teacher's cosines; by default TEMPERATURE. RankCSE sharpens them to half of it."""
+    """Divides the teacher's cosines, with LIST_WEIGHT; by default TEMPERATURE. RankCSE sharpens them to half of it."""
     vector_projection: Literal["train_only", "kept"] = "train_only"
     """Where the widths differ: a linear layer from student to teacher, in training only, or also after training."""
     learning_rate: LearningRate = 1e-4
@@ -35,6 +35,12 @@ class DistillConfig(TextColumn, TrainConfig):
         super().__post_init__()
         if not (self.list_weight or self.vector_weight):
             raise NearfarError("--list-weight and --vector-weight are both 0, so there is no loss; raise one.")
+        if not self.list_weight and (
+            self.teacher_temperature is not None or self.temperature != type(self).temperature
+        ):
+            raise NearfarError(
+                "--temperature and --teacher-temperature divide the lists' cosines; set --list-weight too."
+            )
         if self.vector_projection == "kept" and not self.vector_weight:
             raise NearfarError(
                 "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."

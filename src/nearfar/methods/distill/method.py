@@ -1,4 +1,4 @@
-"""distill: the student's similarity lists and vectors are fitted to those of a frozen teacher.
+"""distill: the student's vectors, or its similarity lists, are fitted to those of a frozen teacher.
 
 Data: raw sentences x_i with the teacher's vectors t_i, which do not change, and the student's embeddings s_i. The loss
 is the mean over a batch's sentences of
@@ -14,6 +14,8 @@ costs 1. For a teacher whose vectors have length 1, d m = 1, and it is the squar
 batch; here a second objective (``--second``) adds any other loss. ``vectors`` is that of Reimers & Gurevych 2020.
 See ``docs/methods/distill.md``.
 """
+
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -71,16 +73,17 @@ def distill(
             total = total + config.vector_weight * terms["vectors"]
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
-    return Method("distill", batches, _sentences, embed, loss_fn, _describe, head, embeddings=False)
+    return Method("distill", batches, _sentences, embed, loss_fn, partial(_describe, config), head, embeddings=False)
 
 
 def _sentences(batch: TextBatch) -> list[str]:
     return batch.sentences
 
 
-def _describe(batch: TextBatch) -> list[str]:
-    others = len(batch.sentences) - 1
+def _describe(config: DistillConfig, batch: TextBatch) -> list[str]:
+    targets = ["the teacher's vector of it"] if config.vector_weight else []
+    targets += [f"its similarities with the {len(batch.sentences) - 1} others"] if config.list_weight else []
     return [
         *(f"{'sentence':<10}  {text}" for text in batch.sentences),
-        f"each is fitted to the teacher's vector of it, and to its similarities with the {others} others",
+        f"each is fitted to {', and to '.join(targets)}",
     ]
