@@ -21,7 +21,7 @@ CELLS = {
     "methods-from-raw": 3 + 14 * 3 + 5,
     "nli-from-minilm": 1 + 3 * 3,
     "published-scores": 1,
-    "recipes-labels": 1 + 2 * 5 + 4 + 2,
+    "recipes-labels": 1 + 3 * 5 + 2,
     "recipes-labels-choice": 5 * 3 + 13,
     "recipes-labels-minilm": 1 + 3 * 5 + 2,
     "recipes-labels-minilm-choice": 1 + 9 + 4 + 6 + 2,
