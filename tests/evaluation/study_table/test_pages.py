@@ -97,7 +97,7 @@ def test_seconds_without_loading_are_explained(steps):
     table = numbers_study({"ce": {"seconds": [9.0, 8.0]}, "scl": {"seconds": [3.0, 4.0]}}, rows=rows)
     text = "also include loading"
     assert text not in study_markdown(table)
-    assert (text in study_markdown(replace(table, loading_counts=False))) == (steps[0] != "script")
+    assert (text in study_markdown(replace(table, loading_counts=None))) == (steps[0] != "script")
 
 
 def test_what_is_seen_of_the_orderings_of_the_paper(small):

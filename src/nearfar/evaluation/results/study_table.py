@@ -193,7 +193,7 @@ class StudyTable(Result):
     """Of the results in the table."""
     unseen_pairs: dict[str, list[int]] = field(default_factory=dict, metadata=OMITTED)
     """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
-    loading_counts: bool = field(default=False, metadata=OMITTED)
+    loading_counts: bool | None = field(default=None, metadata=OMITTED)
     """Whether the seconds of every training include loading, as those of scripts do. In files of earlier versions those
     of ``nearfar train`` are of the training loop alone."""
     groups: list[StudyGroup]
