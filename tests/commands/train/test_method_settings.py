@@ -104,6 +104,7 @@ NEEDED: dict[str, dict[str, dict[str, Any]]] = {
         )
     },
     "nli-order": {"order_unrelated": {"order_pairs": "batch"}},
+    "distill": {name: {"list_weight": 1.0} for name in ("temperature", "teacher_temperature", "vector_weight")},
 }
 """Method -> setting -> what it needs to have an effect."""
 SHARED = {field.name for field in fields(TrainConfig)}
