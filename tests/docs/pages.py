@@ -52,6 +52,16 @@ def study_script(name: str) -> Iterator[ModuleType]:
         sys.modules.pop("common", None)
 
 
+def docs_script(name: str) -> ModuleType:
+    """The script ``docs/NAME.py`` as a module."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 def blocks(*languages: str) -> Iterator[Block]:
     """All fenced blocks in one of the languages."""
     for page in PAGES:

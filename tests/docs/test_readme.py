@@ -1,30 +1,19 @@
 """The README is short, its tables are those of the committed result files, and its Python runs."""
 
 import ast
-import importlib.util
 import pkgutil
 import re
 from functools import partial
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 import nearfar
-from tests.docs.pages import PAGES, ROOT, blocks, name, spans, text_of
+from tests.docs.pages import PAGES, ROOT, blocks, docs_script, name, spans, text_of
 from tests.tiny import save_tiny
 
 README = ROOT / "README.md"
 DOTTED = re.compile(r"^nearfar(?:\.\w+)+")
-
-
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_readme", ROOT / "docs" / "readme.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def test_it_is_short() -> None:
@@ -32,18 +21,18 @@ def test_it_is_short() -> None:
 
 
 def test_its_tables_are_up_to_date() -> None:
-    assert _script().fill(text_of(README)) == text_of(README), "run: python docs/readme.py"
+    assert docs_script("readme").fill(text_of(README)) == text_of(README), "run: python docs/readme.py"
 
 
 def test_a_changed_figure_is_noticed() -> None:
     text = text_of(README)
     assert "+3.91" in text
-    assert _script().fill(text.replace("+3.91", "+7.40")) == text
+    assert docs_script("readme").fill(text.replace("+3.91", "+7.40")) == text
 
 
 def test_a_readme_without_the_blocks_is_an_error() -> None:
     with pytest.raises(ValueError, match="one block"):
-        _script().fill("# nearfar\n")
+        docs_script("readme").fill("# nearfar\n")
 
 
 def test_its_picture_is_small() -> None:

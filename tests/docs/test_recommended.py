@@ -1,18 +1,16 @@
 """The guide's table of recommended settings is what ``nearfar train --data`` takes."""
 
-import importlib.util
 import json
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from nearfar.cli.parsing import parse
 from nearfar.commands.train.settings import resolve_config
 from nearfar.registry import METHODS
-from tests.docs.pages import ROOT, text_of
+from tests.docs.pages import ROOT, docs_script, text_of
 
 GUIDE = ROOT / "docs" / "guides" / "train.md"
 COLUMNS = {
@@ -26,15 +24,6 @@ COLUMNS = {
 OF_THE_FILES = ("model", "data", "output", "anchor_column", "positive_column", "negative_column", "text_column")
 
 
-def _script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("docs_recommended", ROOT / "docs" / "recommended.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def _rows() -> list[list[str]]:
     """Rows, start, method and settings of each line of the guide."""
     block = text_of(GUIDE).partition("<!-- recommended -->")[2].partition("<!-- end of recommended -->")[0]
@@ -42,12 +31,12 @@ def _rows() -> list[list[str]]:
 
 
 def test_it_is_up_to_date() -> None:
-    assert _script().fill(text_of(GUIDE)) == text_of(GUIDE), "run: python docs/recommended.py"
+    assert docs_script("recommended").fill(text_of(GUIDE)) == text_of(GUIDE), "run: python docs/recommended.py"
 
 
 def test_a_guide_without_the_block_is_an_error() -> None:
     with pytest.raises(ValueError, match="one block"):
-        _script().fill("# Train\n")
+        docs_script("recommended").fill("# Train\n")
 
 
 def test_every_kind_of_rows_is_there() -> None:

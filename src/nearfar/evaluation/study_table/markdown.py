@@ -130,8 +130,8 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
         text += f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}. "
     if "seconds" in table.columns and not table.loading_counts and _has_both_kinds(table):
         text += (
-            "Seconds of nearfar's training are those of its loop; those of other trainers also include loading, about "
-            "20 seconds. "
+            "Seconds of nearfar's training are those of its loop; those of other trainers also include loading and "
+            "saving. "
         )
     if any(group.runs == 0 and not group.missing for group in table.groups):
         text += "–: not run here. "
