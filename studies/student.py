@@ -4,8 +4,10 @@ A script step of nearfar study:
 
     script = { file = "../student.py", layers = 3 }
     script = { file = "../student.py", static = true }
+    script = { file = "../student.py", static = true, dim = 128 }
 
-The student has the teacher's width. A static one has a vector for each token and no transformer (nearfar static).
+The student has the teacher's width, or a static one DIM dimensions. It has a vector for each token and no transformer
+(nearfar static).
 """
 
 import argparse
@@ -23,9 +25,10 @@ def main() -> None:
     kind = parser.add_mutually_exclusive_group(required=True)
     kind.add_argument("--layers", type=int, help="number of layers to keep, evenly spaced")
     kind.add_argument("--static", action="store_true", help="keep no layer, but the teacher's vector of each token")
+    parser.add_argument("--dim", type=int, help="width of a static student, by default the teacher's")
     options = parser.parse_args()
     if options.static:
-        nearfar.static(options.model, output=options.output / "model", dim=None, progress=False)
+        nearfar.static(options.model, output=options.output / "model", dim=options.dim, progress=False)
     else:
         nearfar.Encoder.from_pretrained(options.model, keep_layers=str(options.layers)).save_pretrained(
             options.output / "model"

@@ -3,9 +3,11 @@
 import importlib.util
 import json
 import sys
+from argparse import Namespace
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -89,6 +91,17 @@ def test_a_model_of_fewer_layers_is_trained(start: Path, tmp_path: Path, monkeyp
     monkeypatch.setattr(sys, "argv", ["losses.py", *words.replace("--keep-layers 2", "--keep-layers 0 2").split()])
     with pytest.raises(SystemExit, match="--keep-layers 0 2: this model has the layers 1 to 2"):
         PEERS.main()
+
+
+@pytest.mark.long
+def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
+    options = Namespace(data="microworld", limit=40, guide=str(start), loss="distill-mse", components=None)
+    whole = np.stack(PEERS.taught(options)["label"])
+    options.components = 3
+    taught = np.stack(PEERS.taught(options)["label"])
+    assert taught.shape == (40, 3)
+    variances = np.linalg.svd(whole - whole.mean(0), compute_uv=False)[:3] ** 2
+    np.testing.assert_allclose(np.square(taught - taught.mean(0)).sum(0), variances, rtol=1e-4)
 
 
 @pytest.mark.long

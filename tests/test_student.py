@@ -32,14 +32,15 @@ def test_a_student_of_a_teacher(tmp_path: Path) -> None:
     for name, value in layers[1].state_dict().items():
         assert torch.equal(kept.state_dict()[name], value), name
 
-    made = run("--model", teacher, "--output", tmp_path / "static", "--static")
-    assert made.returncode == 0, made.stderr
-    nearfar.static(teacher, output=tmp_path / "expected", dim=None, progress=False)
-    found, expected = (
-        nearfar.Encoder.from_pretrained(folder).encode(TEXTS)
-        for folder in (tmp_path / "static" / "model", tmp_path / "expected")
-    )
-    np.testing.assert_array_equal(found, expected)
+    for name, words, dim in (("static", (), None), ("narrow", ("--dim", 5), 5)):
+        made = run("--model", teacher, "--output", tmp_path / name, "--static", *words)
+        assert made.returncode == 0, made.stderr
+        nearfar.static(teacher, output=tmp_path / "expected" / name, dim=dim, progress=False)
+        found, expected = (
+            nearfar.Encoder.from_pretrained(folder).encode(TEXTS)
+            for folder in (tmp_path / name / "model", tmp_path / "expected" / name)
+        )
+        np.testing.assert_array_equal(found, expected)
 
     refused = run("--model", teacher, "--output", tmp_path / "none", "--layers", 9)
     assert refused.returncode

@@ -25,6 +25,7 @@ from sentence_transformers.sentence_transformer import losses, modules
 from sentence_transformers.sentence_transformer.evaluation import EmbeddingSimilarityEvaluator
 from sentence_transformers.sentence_transformer.training_args import BatchSamplers
 from sentence_transformers.util import pairwise_cos_sim
+from sklearn.decomposition import PCA
 from torch import nn
 
 from nearfar.data.fingerprints import row_hashes
@@ -117,9 +118,15 @@ def labelled_pairs(options: argparse.Namespace) -> Columns:
 
 
 def taught(options: argparse.Namespace) -> Columns:
-    """Sentences with the vectors of the teacher."""
+    """Sentences with the vectors of the teacher, or with their main components.
+
+    They are fitted and applied as in the library's example of fewer dimensions: found around the mean, which stays.
+    """
     columns = sentences(options)
-    return {**columns, "label": list(open_guide(options).encode(columns["text"]))}
+    vectors = open_guide(options).encode(columns["text"])
+    if options.components is not None:
+        vectors = vectors @ PCA(options.components).fit(vectors).components_.T
+    return {**columns, "label": list(vectors)}
 
 
 def taught_triplets(options: argparse.Namespace) -> Columns:
@@ -266,6 +273,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--loss", choices=LOSSES, required=True)
     parser.add_argument("--guide", help="a sentence-transformers model, for gist and the losses with a teacher")
+    parser.add_argument("--components", type=int, help="number of principal components of the teacher to learn")
     parser.add_argument("--data", required=True)
     parser.add_argument("--limit", type=int, help="number of rows, by default all")
     parser.add_argument("--beside", help="sentences to train on as well, by --beside-loss")

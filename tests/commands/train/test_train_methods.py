@@ -45,7 +45,7 @@ TERMS = {
     "regression": {"mae"},
     "nli-order": {"info_nce", "accuracy", "order"},
     "info-nce": {"accuracy"},
-    "distill": {"lists", "vectors"},
+    "distill": {"vectors"},
 }
 """What a method logs of a step beside the loss; of a method that is not here, what its loss returns."""
 STEP_KEYS = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
