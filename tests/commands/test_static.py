@@ -92,10 +92,10 @@ def test_what_the_model_has_seen_counts(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_static_student_is_distilled_and_resumed(tmp_path: Path) -> None:
+def test_a_static_student_with_fewer_dimensions_learns_its_teacher(tmp_path: Path) -> None:
     folder = write_data(tmp_path)
-    static(folder / "teacher", output=folder / "static", dim=9, progress=False)
-    settings = {"model": str(folder / "static"), "epochs": 12, "max_steps": 30, "learning_rate": 0.02}
+    static(folder / "teacher", output=folder / "static", dim=20, progress=False)
+    settings = {"model": str(folder / "static"), "epochs": 140, "max_steps": 300, "learning_rate": 0.02}
     settings |= {"evaluate_every": 1000, "keep": "last", "micro_batch": 4}
     train(config("distill", folder, output=str(folder / "run"), **settings))
     texts = (folder / "sentences.txt").read_text().splitlines()
@@ -106,7 +106,7 @@ def test_a_static_student_is_distilled_and_resumed(tmp_path: Path) -> None:
         upper = np.triu_indices(len(texts), 1)
         return float(np.corrcoef((vectors @ vectors.T)[upper], (teacher @ teacher.T)[upper])[0, 1])
 
-    assert agreement(folder / "run") > agreement(folder / "static") + 0.05
+    assert agreement(folder / "run") > agreement(folder / "static") + 0.2
     ours = Encoder.from_pretrained(folder / "run").encode(TEXTS)
     theirs = SentenceTransformer(str(folder / "run" / "model"), device="cpu").encode(TEXTS)
     np.testing.assert_allclose(ours, theirs, atol=1e-6)

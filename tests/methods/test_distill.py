@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.encoder.heads import LinearHead
+from nearfar.encoder.heads import LinearHead, start_at_rotation
 from nearfar.methods.distill import DistillConfig
 from nearfar.methods.distill.method import distill
 from nearfar.types import NearfarError
@@ -119,6 +119,34 @@ def test_the_projection_keeps_cosines_where_it_widens():
     torch.testing.assert_close(wide @ wide.T, same @ same.T)
     weight = LinearHead(7, 3).linear.weight
     torch.testing.assert_close(weight @ weight.T, torch.eye(3))
+
+
+def test_the_start_of_the_projection_is_the_rotation_between_the_vectors():
+    x, head = vectors(40, 3), LinearHead(3, 7).double()
+    rotation = head.linear.weight.detach().clone()
+    other = LinearHead(3, 7).double()
+    start_at_rotation(other.linear, x, head(x))
+    torch.testing.assert_close(other.linear.weight.detach(), rotation)
+    assert other.linear.bias.abs().max() == 0
+
+
+def test_the_start_of_the_projection_has_the_main_directions_of_the_targets():
+    main = torch.linalg.qr(vectors(7, 3)).Q
+    targets = vectors(40, 3) @ main.T + 1e-6 * vectors(40, 7)
+    head = LinearHead(3, 7).double()
+    start_at_rotation(head.linear, vectors(40, 3), targets)  # unrelated inputs
+    weight = head.linear.weight.detach()
+    torch.testing.assert_close(weight.T @ weight, torch.eye(3, dtype=torch.float64))
+    torch.testing.assert_close(weight @ weight.T, main @ main.T, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(("count", "dim", "width"), [(2, 3, 7), (2, 7, 3), (40, 7, 3)])
+def test_the_start_of_the_projection_is_orthonormal_with_few_vectors_too(count, dim, width):
+    head = LinearHead(dim, width).double()
+    start_at_rotation(head.linear, vectors(count, dim), vectors(count, width))
+    weight = head.linear.weight.detach()
+    product = weight.T @ weight if width > dim else weight @ weight.T
+    torch.testing.assert_close(product, torch.eye(min(dim, width), dtype=torch.float64))
 
 
 def test_invalid_settings_are_refused():

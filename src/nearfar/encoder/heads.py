@@ -78,7 +78,7 @@ class LinearHead(nn.Module):
     """Embedding -> W x + b of another width: the projection of a student to the width of its teacher.
 
     W starts with orthonormal columns, or rows if the result is narrower, so that where it widens all cosines are kept;
-    it is drawn from torch's global generator. b starts at 0.
+    it is drawn from torch's global generator. b starts at 0. :func:`start_at_rotation` fits W to vectors.
     """
 
     def __init__(self, dim: int, width: int) -> None:
@@ -97,8 +97,27 @@ def start_orthogonal(linear: nn.Linear) -> None:
     nn.init.zeros_(linear.bias)
 
 
-def add_projection(encoder: "Encoder", width: int) -> None:
-    """Append a linear Dense with ``width`` outputs to ``encoder``, which is trained and saved with it.
+def start_at_rotation(
+    linear: nn.Linear, inputs: Float[Tensor, "vectors dim"], targets: Float[Tensor, "vectors width"]
+) -> None:
+    """Set W to a semi-orthogonal matrix that maps ``inputs`` to the main part of ``targets``; set the bias to 0.
+
+    W = V R. V has the first ``dim`` right singular vectors of the targets y_i as columns: no other subspace of this
+    dimension is nearer to them. R has orthonormal columns, or rows if ``width`` is smaller, and maximizes
+    sum_i <R x_i, V^T y_i>: R = A B^T, with the thin singular value decomposition A S B^T of sum_i V^T y_i x_i^T.
+
+    Source of R: Schönemann 1966, "A generalized solution of the orthogonal Procrustes problem".
+    """
+    x, y = inputs.double(), targets.double()
+    main = torch.linalg.svd(y.T @ y).U[:, : x.shape[1]]
+    left, _, right = torch.linalg.svd((y @ main).T @ x, full_matrices=False)
+    with torch.no_grad():
+        linear.weight.copy_(main @ left @ right)
+        linear.bias.zero_()
+
+
+def add_projection(encoder: "Encoder", width: int) -> nn.Linear:
+    """Append a linear Dense with ``width`` outputs to ``encoder``, and return its layer. It is trained and saved.
 
     It starts as :class:`LinearHead`, which is used where the projection is dropped after training.
     """
@@ -107,6 +126,7 @@ def add_projection(encoder: "Encoder", width: int) -> None:
     dense = linear_dense(encoder.dim, width)
     start_orthogonal(dense.linear)
     encoder.tail.append(dense.to(encoder.device, encoder.backbone.dtype).train(encoder.training))
+    return dense.linear
 
 
 class MaskedLmHead(nn.Module):

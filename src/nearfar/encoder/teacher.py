@@ -15,7 +15,7 @@ from nearfar.encoder.finite import NotFiniteError
 from nearfar.types import NearfarError
 
 SAMPLE = 1000
-"""Number of texts of which :attr:`TeacherVectors.mean_square` is computed."""
+"""Number of texts in :attr:`TeacherVectors.sample`."""
 
 
 class TeacherVectors:
@@ -78,11 +78,15 @@ class TeacherVectors:
             found = np.asarray(self._attached[[self._rows[text] for text in texts]])
         return torch.from_numpy(found).to(self._device)
 
+    @property
+    def sample(self) -> list[str]:
+        """At most :data:`SAMPLE` of the texts, at equal distances."""
+        return self.texts[:: -(-len(self.texts) // SAMPLE)]
+
     @cached_property
     def mean_square(self) -> float:
         """The mean square of the entries of the vectors, of at most :data:`SAMPLE` texts; 1 / dim for unit vectors."""
-        sample = self.texts[:: -(-len(self.texts) // SAMPLE)]
-        return float(self(sample).double().square().mean())
+        return float(self(self.sample).double().square().mean())
 
     def _encode(self, texts: Sequence[str], *, start: int = 0) -> NDArray[np.float32]:
         assert self._encoder is not None

@@ -25,6 +25,7 @@ from nearfar.commands.train.prepare import prepare
 from nearfar.config import TrainConfig
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen
+from nearfar.encoder.heads import add_projection
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.training.loop import Interrupted
@@ -193,6 +194,26 @@ def test_a_teacher_of_another_width(projection: str, folder: Path, tmp_path: Pat
     texts = sentences(9)
     theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu").encode(texts)
     assert np.abs(trained.encode(texts) - theirs).max() <= 1e-5
+
+
+@pytest.mark.parametrize("projection", ["train_only", "kept"])
+def test_the_projection_starts_where_the_vectors_of_student_and_teacher_are_nearest(
+    projection: str, folder: Path, tmp_path: Path
+) -> None:
+    """A teacher that is a rotation of the student, in more dimensions: the first loss is 0."""
+    rotated = Encoder.from_pretrained(folder / "tiny")
+    add_projection(rotated, 48)
+    rotated.save_pretrained(tmp_path / "rotated")
+    settings = distill(
+        folder,
+        tmp_path,
+        model=str(folder / "tiny"),
+        teacher=str(tmp_path / "rotated"),
+        pooling="own",
+        vector_projection=projection,
+    )
+    ((method, batch, _),) = next(prepare(settings).mixture.epoch(0))
+    assert method.loss(batch).total.item() == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.parametrize("projection", ["train_only", "kept"])

@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import torch
+
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.heads import LinearHead, add_projection
+from nearfar.encoder.heads import LinearHead, add_projection, start_at_rotation
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.weights import locate
 from nearfar.methods.build import BuildContext, BuiltMethod, require_data, text_facts
@@ -31,15 +33,18 @@ def build_distill(config: DistillConfig, context: BuildContext, rows: TextData) 
     teacher = _open_teacher(config.teacher, student)
     if teacher.seen is not None:  # what the teacher has seen, the student learns from it
         student.seen = teacher.seen if student.seen is None else student.seen.union(teacher.seen)
-    head = None
-    if config.vector_weight and teacher.dim != student.dim:
-        if config.vector_projection == "kept":
-            add_projection(student, teacher.dim)
-        else:
-            head = LinearHead(student.dim, teacher.dim)
-    batches = context.batches(config, rows)
     texts = (text for row in rows.rows[: config.limit] for text in row)
     vectors = TeacherVectors(teacher, texts, name=config.teacher, bf16=context.encoder.bf16)
+    head = None
+    if config.vector_weight and teacher.dim != student.dim:
+        own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
+        if config.vector_projection == "kept":
+            layer = add_projection(student, teacher.dim)
+        else:
+            head = LinearHead(student.dim, teacher.dim)
+            layer = head.linear
+        start_at_rotation(layer, own, vectors(vectors.sample).cpu())
+    batches = context.batches(config, rows)
     method = distill(config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head)
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
     projected = "" if head is None else f", the student {student.dim}, projected for the vectors"
