@@ -56,7 +56,7 @@ class TeacherVectors:
         Raises:
             NotFiniteError: a vector is not finite.
         """
-        return self._encode(self.texts[start:stop], start=start)
+        return self._encode(self.texts[start:stop])
 
     def attach(self, vectors: NDArray[np.float32]) -> None:
         """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher.
@@ -88,12 +88,13 @@ class TeacherVectors:
         """The mean square of the entries of the vectors, of at most :data:`SAMPLE` texts; 1 / dim for unit vectors."""
         return float(self(self.sample).double().square().mean())
 
-    def _encode(self, texts: Sequence[str], *, start: int = 0) -> NDArray[np.float32]:
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         assert self._encoder is not None
         tokenized = self._encoder.tokenize(texts)
         try:
             vectors = self._encoder.encode_tokens(tokenized.ids, prompt_length=tokenized.prompt_length, bf16=self._bf16)
         except NotFiniteError as error:
-            raise NotFiniteError(start + error.number, texts[error.number]) from None
+            text = texts[error.number]
+            raise NotFiniteError(self._rows[text], text) from None
         self.truncated += tokenized.truncated
         return vectors

@@ -407,8 +407,9 @@ def test_sentences_that_cannot_be_held_out_are_refused(folder: Path, tmp_path: P
     assert result.metric is None
 
 
-def test_a_teacher_that_is_not_finite_is_named(folder: Path, tmp_path: Path) -> None:
-    broken = Encoder.from_pretrained(folder / "teacher")
+@pytest.mark.parametrize("width", [32, 48])
+def test_a_teacher_that_is_not_finite_is_named(width: int, folder: Path, tmp_path: Path) -> None:
+    broken = Encoder.from_pretrained(folder / ("teacher" if width == 32 else "wide"))
     with torch.no_grad():
         broken.backbone.embeddings.word_embeddings.weight.fill_(torch.inf)  # type: ignore[union-attr,operator]
     broken.save_pretrained(tmp_path / "broken")

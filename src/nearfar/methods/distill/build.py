@@ -6,6 +6,7 @@ import torch
 
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.heads import LinearHead, add_projection, start_at_rotation
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.weights import locate
@@ -38,12 +39,16 @@ def build_distill(config: DistillConfig, context: BuildContext, rows: TextData) 
     head = None
     if config.vector_weight and teacher.dim != student.dim:
         own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
+        try:
+            targets = vectors(vectors.sample).cpu()
+        except NotFiniteError as error:
+            raise NearfarError(f"--teacher {config.teacher}: {error}") from None
         if config.vector_projection == "kept":
             layer = add_projection(student, teacher.dim)
         else:
             head = LinearHead(student.dim, teacher.dim)
             layer = head.linear
-        start_at_rotation(layer, own, vectors(vectors.sample).cpu())
+        start_at_rotation(layer, own, targets)
     batches = context.batches(config, rows)
     method = distill(config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head)
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
