@@ -58,7 +58,7 @@ CELLS = {
     "sentences-from-minilm": 12,
     "students": 3 + 4 * 5,
     "students-choice": 3 + 6 + 6 + 8 + 4,
-    "students-narrow-choice": 2 + 6 + 3,
+    "students-narrow-choice": 2 + 6 + 4,
     "stsb-regression": 6,
     "widths": 90,
 }
