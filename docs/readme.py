@@ -49,6 +49,7 @@ RECIPES = (
     ),
     Recipe("recipes-nli-minilm", "NLI rows", TRAINED, "average", "mnrl", MNRL),
     Recipe("recipes-triplets", "triplets", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
+    Recipe("recipes-triplets-minilm", "triplets", TRAINED, "recipe", "mnrl", MNRL),
     Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
     Recipe(
         "recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", f"{MNRL} and SimCSE"

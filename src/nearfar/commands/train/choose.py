@@ -69,6 +69,13 @@ TRIPLETS_FROM_RAW = PAIRS._replace(
     values={"distinct_texts": True, "pooling": "cls", "dropout": 0.0},
 )
 """Triplets, and such a start."""
+TRIPLETS_FROM_SIMILAR = PAIRS._replace(
+    name="triplets",
+    why="the other rows of a batch and all hard negatives are negatives; with the settings of "
+    "docs/tables/recipes-triplets-minilm.md, for a start that was trained on similarity",
+    values={"distinct_texts": True, "learning_rate": 5e-5},
+)
+"""Triplets, and a start that was trained on similarity: a sentence-transformers folder."""
 CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank")
 """Settings of the user's that change a recipe by more than their own value."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
@@ -95,7 +102,7 @@ NLI_FROM_SIMILAR = NLI._replace(
     "settings of docs/tables/recipes-nli-minilm.md, for a start that was trained on similarity",
     values={**NLI.values, "learning_rate": 1e-4, "start_weight": 0.5},
 )
-"""NLI rows, and a start that was trained on similarity: a sentence-transformers folder."""
+"""NLI rows, and a sentence-transformers folder."""
 LABELLED = RowKind(
     "labelled texts",
     ("text", "label"),
@@ -206,7 +213,14 @@ FROM_RAW = {
 }
 """Name of the rows -> what is recommended for them and such a start."""
 FROM_SIMILAR = {
-    kind.name: kind for kind in (NLI_FROM_SIMILAR, LABELLED_FROM_SIMILAR, SCORED_FROM_SIMILAR, SENTENCES_FROM_SIMILAR)
+    kind.name: kind
+    for kind in (
+        TRIPLETS_FROM_SIMILAR,
+        NLI_FROM_SIMILAR,
+        LABELLED_FROM_SIMILAR,
+        SCORED_FROM_SIMILAR,
+        SENTENCES_FROM_SIMILAR,
+    )
 }
 """Name of the rows -> what is recommended for them and a sentence-transformers folder."""
 AVERAGE = ("learning_rate", "start_weight")
