@@ -184,7 +184,8 @@ def test_triplets_and_a_plain_transformers_model(width: int, rate: float, tmp_pa
     assert "triplets (columns query, document, hard_neg)" in choice.explain()
     assert "docs/tables/recipes-triplets.md" in choice.explain()
     (start / "modules.json").write_text("[]")
-    assert choose_method([file], model=str(start)) == choose_method([file])
+    assert (choose_method([file], model=str(start)) == choose_method([file])) == (width == 384)
+    assert ("distinct_texts" in choose_method([file], model=str(start)).values) == (width == 384)
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
@@ -411,8 +412,8 @@ def test_a_start_trained_on_similarity_has_what_was_measured(
     (chosen,) = (one for one in content["rows"] if one["id"] == row)
     measured = {**content["train"], **chosen.get("train", {})}
     if measured["method"] == "simcse-sup":  # on NLI rows; without its layer and length info-nce on their triplets
-        assert (measured.pop("mlp"), measured.pop("train_max_length")) == ("none", 128)
-        measured["method"] = "info-nce"
+        assert (measured.pop("mlp"), measured.pop("train_max_length"), measured["pooling"]) == ("none", 128, "own")
+        measured |= {"method": "info-nce", "pooling": None}  # where none is the model's own
     file = table(tmp_path / "rows.tsv", *columns)
     choice, config = choose_method([file]), resolve_config(None, {"data": file, "output": "x"})
     assert choice.method == measured.pop("method")
