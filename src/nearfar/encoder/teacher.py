@@ -41,7 +41,7 @@ class TeacherVectors:
         self._attached: NDArray[np.float32] | None = None
         self.max_length = encoder.max_length
         self.truncated = 0
-        """Number of texts encoded so far that are longer than :attr:`max_length` tokens."""
+        """Number of texts that :meth:`encode` has had and that are longer than :attr:`max_length` tokens."""
 
     def key(self, model: str) -> str:
         """Identifies the vectors (16 hexadecimal digits): the teacher's fingerprint ``model``, precision and texts."""
@@ -56,7 +56,9 @@ class TeacherVectors:
         Raises:
             NotFiniteError: a vector is not finite.
         """
-        return self._encode(self.texts[start:stop])
+        vectors, truncated = self._encode(self.texts[start:stop])
+        self.truncated += truncated
+        return vectors
 
     def attach(self, vectors: NDArray[np.float32]) -> None:
         """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher.
@@ -73,7 +75,7 @@ class TeacherVectors:
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
         """The vectors of some of the texts, in float32 on the teacher's device."""
         if self._attached is None:
-            found = self._encode(texts)
+            found, _ = self._encode(texts)
         else:
             found = np.asarray(self._attached[[self._rows[text] for text in texts]])
         return torch.from_numpy(found).to(self._device)
@@ -88,7 +90,8 @@ class TeacherVectors:
         """The mean square of the entries of the vectors, of at most :data:`SAMPLE` texts; 1 / dim for unit vectors."""
         return float(self(self.sample).double().square().mean())
 
-    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+    def _encode(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], int]:
+        """Their vectors, and how many of them are longer than :attr:`max_length` tokens."""
         assert self._encoder is not None
         tokenized = self._encoder.tokenize(texts)
         try:
@@ -96,5 +99,4 @@ class TeacherVectors:
         except NotFiniteError as error:
             text = texts[error.number]
             raise NotFiniteError(self._rows[text], text) from None
-        self.truncated += tokenized.truncated
-        return vectors
+        return vectors, tokenized.truncated
