@@ -49,7 +49,7 @@ CELLS = {
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored": 1 + 3 * 5 + 1,
     "recipes-scored-choice": (9 * 3 + 6) * 2,
-    "recipes-teacher-choice": 23,
+    "recipes-teacher-choice": 25,
     "recipes-triplets": 1 + 4 * 5 + 1,
     "recipes-triplets-choice": 3 * 3 + 14,
     "recipes-triplets-minilm": 1 + 3 * 5,
