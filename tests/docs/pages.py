@@ -43,18 +43,17 @@ def study_script(name: str) -> Iterator[ModuleType]:
         patch.chdir(ROOT)
         patch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
         patch.syspath_prepend(ROOT / "studies")
-        spec = importlib.util.spec_from_file_location(f"studies_{name}", ROOT / "studies" / f"{name}.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        yield module
+        yield _load("studies", name)
         sys.modules.pop("common", None)
 
 
 def docs_script(name: str) -> ModuleType:
     """The script ``docs/NAME.py`` as a module."""
-    spec = importlib.util.spec_from_file_location(f"docs_{name}", ROOT / "docs" / f"{name}.py")
+    return _load("docs", name)
+
+
+def _load(folder: str, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"{folder}_{name}", ROOT / folder / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
