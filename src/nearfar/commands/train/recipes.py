@@ -220,7 +220,7 @@ FROM_SIMILAR = {
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
 """The learning rate of all recipes (docs/tables/recipes-*.md) for a plain transformers model, and the hidden size that
 recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
-sentence-transformers folders have all defaults."""
+wider sentence-transformers folders have all defaults."""
 KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
 """Settings that name columns."""
