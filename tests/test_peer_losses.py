@@ -59,6 +59,15 @@ def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pyte
     assert len(seen.trained_texts) > 8
 
 
+def test_gradients_are_clipped_at_the_given_norm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By default at 1, as the library's own trainer does."""
+    words = f"--model m --output {tmp_path} --loss distill-mse --data microworld --evaluate-on microworld:dev"
+    for more, norm in (("", 1.0), (" --max-grad-norm 0.003", 0.003)):
+        monkeypatch.setattr(sys, "argv", ["losses.py", *f"{words}{more}".split()])
+        arguments = PEERS.training_arguments(str(tmp_path), PEERS.parse(), PEERS.LOSSES["distill-mse"].sampler)
+        assert arguments.max_grad_norm == norm
+
+
 @pytest.mark.long
 def test_the_last_step_is_kept(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Then the dev pairs choose nothing, and the model has not seen them."""

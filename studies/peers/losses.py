@@ -287,6 +287,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--epochs", type=float, default=1.0)
     parser.add_argument("--warmup", type=float, default=0.0, help="share of the steps in which the learning rate rises")
+    parser.add_argument("--max-grad-norm", type=float, default=1.0, help="the norm at which gradients are clipped")
     parser.add_argument("--evaluate-every", type=int, default=33)
     parser.add_argument("--keep", choices=("best", "last"), default="best", help="the step whose weights are saved")
     parser.add_argument("--max-steps", type=int, default=-1)
@@ -334,7 +335,7 @@ def training_arguments(
         warmup_steps=options.warmup,
         lr_scheduler_type="linear",
         weight_decay=0.0,
-        max_grad_norm=1.0,
+        max_grad_norm=options.max_grad_norm,
         bf16=options.precision == "bf16",
         use_cpu=True,
         seed=options.seed,
