@@ -77,6 +77,37 @@ def test_a_term_without_weight_is_not_computed():
     torch.testing.assert_close(loss.total, expected(*parts, batch, lists=0.0))
 
 
+@pytest.mark.parametrize("dim", [TEACHER_DIM, DIM])
+@pytest.mark.parametrize("scale", [1.0, 1e6])
+def test_the_cosine_distance_by_hand_in_value_and_gradient(dim, scale):
+    """Mean of 2 - 2 cos(P s, t): the length of the teacher's vectors and of the student's does not count."""
+    table, teacher, method, batch = build(dim=dim, scale=scale, list_weight=0.0, vector_distance="cosine")
+    students = table(batch.sentences)
+    if method.head is not None:
+        students = students @ method.head.linear.weight.T + method.head.linear.bias
+    cosines = [
+        sum(a * b for a, b in zip(one, other, strict=True)) / (one @ one).sqrt() / (other @ other).sqrt()
+        for one, other in zip(students, teacher(batch.sentences), strict=True)
+    ]
+    reference = sum(2 - 2 * cosine for cosine in cosines) / len(cosines)
+    loss = method.loss(batch)
+    torch.testing.assert_close(loss.total, reference)
+    weights = [*table.parameters(), *(method.head.parameters() if method.head else ())]
+    ours, theirs = (torch.autograd.grad(total, weights) for total in (loss.total, reference))
+    assert theirs[0].norm() > 1e-3
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_both_distances_are_equal_between_vectors_of_length_1():
+    totals = []
+    for distance in ("squared", "cosine"):
+        _, teacher, method, batch = build(dim=DIM, list_weight=0.0, normalize=True, vector_distance=distance)
+        teacher.table = {text: vector / vector.norm() for text, vector in teacher.table.items()}
+        teacher.mean_square = 1 / DIM
+        totals.append(method.loss(batch).total)
+    torch.testing.assert_close(*totals)
+
+
 def test_the_loss_of_a_student_that_predicts_zeros_does_not_depend_on_the_scale_of_the_teacher():
     for scale in (1e-3, 1.0, 1e3):
         table, _, method, batch = build(dim=DIM, scale=scale, list_weight=0.0)
@@ -154,6 +185,8 @@ def test_invalid_settings_are_refused():
         DistillConfig(output="x", list_weight=0.0, vector_weight=0.0)
     with pytest.raises(NearfarError, match="--vector-projection kept: the layer is trained by the vectors"):
         DistillConfig(output="x", list_weight=1.0, vector_weight=0.0, vector_projection="kept")
+    with pytest.raises(NearfarError, match="--vector-distance compares the vectors; set --vector-weight above 0"):
+        DistillConfig(output="x", list_weight=1.0, vector_weight=0.0, vector_distance="cosine")
     for one in ({"temperature": 0.1}, {"teacher_temperature": 0.05}):
         with pytest.raises(NearfarError, match="divide the lists' cosines; set --list-weight too"):
             DistillConfig(output="x", **one)

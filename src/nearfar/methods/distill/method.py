@@ -8,7 +8,8 @@ is the mean over a batch's sentences of
              width; m the mean square of the entries of the teacher's vectors
 
 each times its weight. The division by m makes the second term independent of the scale of the teacher: predicting zeros
-costs 1. For a teacher whose vectors have length 1, d m = 1, and it is the squared distance.
+costs 1. For a teacher whose vectors have length 1, d m = 1, and it is the squared distance. With the cosine as the
+distance, P s_i and t_i are scaled to length 1 first: the term is then 2 - 2 cos(P s_i, t_i).
 
 ``lists`` is the ListNet distillation of Liu et al. 2023 (RankCSE), which in the paper is added to InfoNCE on the same
 batch; here a second objective (``--second``) adds any other loss. ``vectors`` is that of Reimers & Gurevych 2020.
@@ -24,7 +25,7 @@ from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.distill import DistillConfig
-from nearfar.objectives import l2_normalize, list_distillation, vector_distillation
+from nearfar.objectives import l2_normalize, list_distillation, row_similarities, vector_distillation
 from nearfar.types import NearfarError
 
 
@@ -69,7 +70,11 @@ def distill(
             with torch.autocast(representations.device.type, enabled=False):
                 own = l2_normalize(representations) if normalize else representations
                 own = own if head is None else head(own)
-                terms["vectors"] = vector_distillation(own, target).mean() / teacher.mean_square
+                if config.vector_distance == "cosine":
+                    distance = 2 - 2 * row_similarities(own, target, "cosine")
+                else:
+                    distance = vector_distillation(own, target) / teacher.mean_square
+                terms["vectors"] = distance.mean()
             total = total + config.vector_weight * terms["vectors"]
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
