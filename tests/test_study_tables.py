@@ -49,7 +49,7 @@ CELLS = {
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored": 1 + 3 * 5 + 1,
     "recipes-scored-choice": (9 * 3 + 6) * 2,
-    "recipes-teacher": 2 + 2 * 5 + 2,
+    "recipes-teacher": 2 + 2 * 5 + 1,
     "recipes-teacher-choice": 25,
     "recipes-teacher-more-choice": 9,
     "recipes-triplets": 1 + 4 * 5 + 1,
