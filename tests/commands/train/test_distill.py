@@ -280,7 +280,9 @@ def test_the_model_card_names_the_teacher_without_its_folder(folder: Path, tmp_p
 
 def test_contrast_beside_distillation_is_a_second_objective(folder: Path, tmp_path: Path) -> None:
     second = second_file(tmp_path / "two.toml", method="simcse-unsup", data=[str(folder / "sentences.txt")])
-    train(distill(folder, tmp_path, second=second, second_weight=0.3))
+    with pytest.raises(NearfarError, match="--dropout 0: simcse-unsup needs dropout"):  # distill's default
+        train(distill(folder, tmp_path, second=second, second_weight=0.3))
+    train(distill(folder, tmp_path, second=second, second_weight=0.3, dropout=0.1))
     first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1])
     assert first["loss"] == pytest.approx(first["distill.loss"] + 0.3 * first["simcse-unsup.loss"], abs=1e-5)
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import File, LearningRate, Model, Temperature, Weight
+from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
 from nearfar.methods.settings import TextColumn
 from nearfar.types import NearfarError
@@ -31,6 +31,8 @@ class DistillConfig(TextColumn, TrainConfig):
     """Where the widths differ: a linear layer from student to teacher, in training only, or also after training."""
     learning_rate: LearningRate = 1e-4
     head_learning_rate: LearningRate | None = 1e-3
+    dropout: BelowOne | None = 0.0
+    """Probability of dropout in training."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
