@@ -29,6 +29,8 @@ class FixedVectors:
 
 def build(*, dim=TEACHER_DIM, normalize=False, scale=1.0, texts=TEXTS, list_weight=1.0, **settings):
     settings["list_weight"] = list_weight
+    if settings.get("vector_weight") != 0:
+        settings.setdefault("vector_distance", "squared")
     torch.manual_seed(0)
     table, teacher = Table(TEXTS, DIM), FixedVectors(dim, scale)
     head = LinearHead(DIM, dim).double() if dim != DIM else None
@@ -186,7 +188,7 @@ def test_invalid_settings_are_refused():
     with pytest.raises(NearfarError, match="--vector-projection kept: the layer is trained by the vectors"):
         DistillConfig(output="x", list_weight=1.0, vector_weight=0.0, vector_projection="kept")
     with pytest.raises(NearfarError, match="--vector-distance compares the vectors; set --vector-weight above 0"):
-        DistillConfig(output="x", list_weight=1.0, vector_weight=0.0, vector_distance="cosine")
+        DistillConfig(output="x", list_weight=1.0, vector_weight=0.0, vector_distance="squared")
     for one in ({"temperature": 0.1}, {"teacher_temperature": 0.05}):
         with pytest.raises(NearfarError, match="divide the lists' cosines; set --list-weight too"):
             DistillConfig(output="x", **one)

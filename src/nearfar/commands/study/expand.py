@@ -31,7 +31,7 @@ GEOMETRY_FORMAT = 2
 """The same for the jobs of ``nearfar geometry``; 2 since its results hold the positions of the plots."""
 RAISED = {"distill": 2}
 """Method -> by how much the format of its training jobs is raised, since its defaults have changed; distill: its lists
-have no weight by default, then no dropout."""
+have no weight by default, then no dropout and the cosine as its distance."""
 MODULE = "nearfar.commands.study.work"
 LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""

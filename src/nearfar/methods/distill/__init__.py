@@ -20,9 +20,9 @@ class DistillConfig(TextColumn, TrainConfig):
     list_weight: Weight = 0.0
     """Weight of the KL divergence between the teacher's and the student's softmax of the batch's cosines (RankCSE)."""
     vector_weight: Weight = 1.0
-    """Weight of the squared error between the vectors, relative to the mean square of the teacher's entries."""
-    vector_distance: Literal["squared", "cosine"] = "squared"
-    """Between the vectors as they are, or between both scaled to length 1, which is 2 - 2 cosine."""
+    """Weight of the squared distance between the vectors of student and teacher."""
+    vector_distance: Literal["cosine", "squared"] = "cosine"
+    """Between the vectors scaled to length 1, which is 2 - 2 cosine, or between the vectors as they are."""
     temperature: Temperature = 0.05
     """Divides the student's cosines, with LIST_WEIGHT."""
     teacher_temperature: Temperature | None = None
@@ -45,7 +45,7 @@ class DistillConfig(TextColumn, TrainConfig):
             raise NearfarError(
                 "--temperature and --teacher-temperature divide the lists' cosines; set --list-weight too."
             )
-        if self.vector_distance == "cosine" and not self.vector_weight:
+        if self.vector_distance == "squared" and not self.vector_weight:
             raise NearfarError("--vector-distance compares the vectors; set --vector-weight above 0.")
         if self.vector_projection == "kept" and not self.vector_weight:
             raise NearfarError(

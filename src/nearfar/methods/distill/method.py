@@ -4,12 +4,12 @@ Data: raw sentences x_i with the teacher's vectors t_i, which do not change, and
 is the mean over a batch's sentences of
 
 ``lists``    KL(p_i || q_i), p_i = softmax_{j != i}(cos(t_i, t_j) / t_T), q_i = softmax_{j != i}(cos(s_i, s_j) / t_S)
-``vectors``  ||P s_i - t_i||^2 / (d m), P a linear layer where the widths differ, else the identity; d the teacher's
-             width; m the mean square of the entries of the teacher's vectors
+``vectors``  2 - 2 cos(P s_i, t_i), or with --vector-distance squared ||P s_i - t_i||^2 / (d m); P a linear layer where
+             the widths differ, else the identity; d the teacher's width; m the mean square of the entries of the
+             teacher's vectors
 
-each times its weight. The division by m makes the second term independent of the scale of the teacher: predicting zeros
-costs 1. For a teacher whose vectors have length 1, d m = 1, and it is the squared distance. With the cosine as the
-distance, P s_i and t_i are scaled to length 1 first: the term is then 2 - 2 cos(P s_i, t_i).
+each times its weight. Between vectors of length 1 the two distances are equal. The division by m makes the second one
+independent of the scale of the teacher: predicting zeros costs 1.
 
 ``lists`` is the ListNet distillation of Liu et al. 2023 (RankCSE), which in the paper is added to InfoNCE on the same
 batch; here a second objective (``--second``) adds any other loss. ``vectors`` is that of Reimers & Gurevych 2020.
@@ -71,10 +71,10 @@ def distill(
                 own = l2_normalize(representations) if normalize else representations
                 own = own if head is None else head(own)
                 if config.vector_distance == "cosine":
-                    distance = 2 - 2 * row_similarities(own, target, "cosine")
+                    distances = 2 - 2 * row_similarities(own, target, "cosine")
                 else:
-                    distance = vector_distillation(own, target) / teacher.mean_square
-                terms["vectors"] = distance.mean()
+                    distances = vector_distillation(own, target) / teacher.mean_square
+                terms["vectors"] = distances.mean()
             total = total + config.vector_weight * terms["vectors"]
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
