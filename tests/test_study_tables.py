@@ -60,7 +60,7 @@ CELLS = {
     "sentences-from-minilm": 12,
     "students": 3 + 4 * 5,
     "students-choice": 3 + 6 + 6 + 8 + 4,
-    "students-narrow-choice": 2 + 8 + 5,
+    "students-narrow-choice": 2 + 8 + 6,
     "stsb-regression": 6,
     "widths": 90,
 }
