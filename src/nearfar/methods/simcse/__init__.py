@@ -59,7 +59,10 @@ class SimcseUnsupConfig(TextColumn, SimcseConfig):
         """Check values: without dropout each sentence would equal its positive."""
         super().__post_init__()
         if self.dropout == 0:
-            raise NearfarError("--dropout 0: simcse-unsup needs dropout, which makes the positive of each sentence.")
+            raise NearfarError(
+                "--dropout 0: simcse-unsup needs dropout, which makes the positive of each sentence; set one, such as "
+                "--dropout 0.1."
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
