@@ -34,7 +34,7 @@ CELLS = {
     "recipes-nli-more-choice": 32,
     "recipes-nli-peers-choice": 2 + 3 + 3,
     "recipes-nli-sentences": 1 + 4 * 5,
-    "recipes-nli-words-choice": 10,
+    "recipes-nli-start-choice": 13,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-pairs-minilm": 1 + 2 * 5 + 1,
