@@ -51,6 +51,7 @@ RECIPES = (
     Recipe("recipes-triplets", "triplets", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
     Recipe("recipes-triplets-minilm", "triplets", TRAINED, "recipe", "mnrl", MNRL),
     Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
+    Recipe("recipes-pairs-minilm", "pairs of captions", TRAINED, "recipe", "mnrl", MNRL),
     Recipe(
         "recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", f"{MNRL} and SimCSE"
     ),
@@ -116,9 +117,9 @@ def demo() -> list[str]:
     interval = f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
     text = (
         f"MRR@10 x 100 on {found['pairs']:,} held-out queries: {found['second']:.2f} before, {found['first']:.2f} "
-        f"after, difference and 95% interval {interval}, p {found['p']:.4f}. "
-        f"The interval is above zero in {better} of {len(tests)} demos: five seeds, each in fp32 and bf16 "
-        f"([all](docs/demo.md)). Without AVX-512 a demo takes at most {longest:.1f} minutes of processor time."
+        f"after; difference and 95% interval {interval}, above zero in {better} of {len(tests)} "
+        f"[demos](docs/demo.md); p {found['p']:.4f}. Without AVX-512 a demo takes at most {longest:.1f} minutes of "
+        "processor time."
     )
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 

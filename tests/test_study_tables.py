@@ -39,7 +39,7 @@ CELLS = {
     "recipes-pairs-choice": 2 * 3 + 12,
     "recipes-pairs-minilm": 1 + 2 * 5 + 1,
     "recipes-pairs-minilm-choice": 1 + 6 + 17,
-    "recipes-pairs-minilm-more-choice": 1 + 2 + 12,
+    "recipes-pairs-minilm-more-choice": 1 + 2 + 9,
     "recipes-pairs-sentences": 1 + 4 * 5 + 1,
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-scored-minilm": 1 + 3 * 5,

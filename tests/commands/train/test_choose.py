@@ -165,8 +165,28 @@ def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path:
     assert second.dropout is None  # SimCSE needs the model's own
     assert "docs/tables/recipes-pairs-sentences.md" in choose_method([file], model=str(start)).explain()
     assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
-    (start / "modules.json").write_text("[]")
-    assert choose_method([file], model=str(start)).values.keys() == {"anchor_column", "positive_column"}
+
+
+@pytest.mark.parametrize("width", [None, 384, 768, "default"])
+def test_pairs_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
+    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-pairs-minilm.md."""
+    file = table(tmp_path / "pairs.tsv", "query", "document")
+    settings: dict[str, Any] = {"data": file, "output": "x", **trained_start(tmp_path, width)}
+    small = width in (384, "default")
+    config, default = resolve_config(None, settings), InfoNceConfig(output="x")
+    assert isinstance(config, InfoNceConfig)
+    assert (config.learning_rate, config.start_weight) == ((4e-4, 0.7) if small else (default.learning_rate, 0))
+    assert config.distinct_texts == small
+    assert (config.directions, config.pooling, config.sentences) == ("query_to_doc", None, ())
+    assert (config.anchor_column, config.positive_column) == ("query", "document")
+    explained = choose_method([file], model=str(settings.get("model", TrainConfig.model))).explain()
+    assert ("docs/tables/recipes-pairs-minilm.md" in explained) == small
+    assert choose_method(["flickr8k"]).values["start_weight"] == 0.7
+    # With a rate of the user's own only the average is left out.
+    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
+    assert (own.learning_rate, own.start_weight, own.distinct_texts) == (3e-5, 0, small)
+    beside = resolve_config(None, {**settings, "sentences": "texts.txt"})
+    assert (beside.sentences, beside.second_weight, beside.start_weight) == (("texts.txt",), 0.1, config.start_weight)
 
 
 @pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
@@ -397,6 +417,7 @@ def test_the_command_line_refuses_what_it_cannot_choose_from(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("columns", "study", "row"),
     [
+        (("anchor", "positive"), "recipes-pairs-minilm", "recipe"),
         (("anchor", "positive", "negative"), "recipes-triplets-minilm", "recipe"),
         (("premise", "hypothesis", "label"), "recipes-nli-minilm", "average"),
         (("text", "label"), "recipes-labels-minilm", "recipe"),

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 PAIRS = 3000
 HOLD_OUT = 800
 """Number of pairs that are held out: half choose the best step, half test the result."""
-LEARNING_RATE = 5e-5
 RUN = "trained"
 """Name of the run folder."""
 SETTINGS_FILE = "demo.json"
@@ -112,7 +111,6 @@ def _train(config: DemoConfig, folder: Path, report: Report) -> Path:
         "data": folder / "pairs.tsv",
         "output": run,
         "hold_out": HOLD_OUT,
-        "learning_rate": LEARNING_RATE,
         "precision": config.precision,
         "seed": config.seed,
     }

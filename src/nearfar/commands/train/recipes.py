@@ -60,6 +60,12 @@ PAIRS_FROM_RAW = PAIRS._replace(
     },
 )
 """Pairs, and a start that is a plain transformers model, such as a masked language model."""
+PAIRS_FROM_SIMILAR = PAIRS._replace(
+    why="the other rows of a batch are negatives, and the trained weights are averaged with those of the start; with "
+    "the settings of docs/tables/recipes-pairs-minilm.md, for a start that was trained on similarity",
+    values={"distinct_texts": True, "learning_rate": 4e-4, "start_weight": 0.7},
+)
+"""Pairs, and a start that was trained on similarity: a sentence-transformers folder."""
 TRIPLETS_FROM_RAW = PAIRS._replace(
     name="triplets",
     why="the other rows of a batch and all hard negatives are negatives; with the settings of "
@@ -73,7 +79,7 @@ TRIPLETS_FROM_SIMILAR = PAIRS._replace(
     "docs/tables/recipes-triplets-minilm.md, for a start that was trained on similarity",
     values={"distinct_texts": True, "learning_rate": 5e-5},
 )
-"""Triplets, and a start that was trained on similarity: a sentence-transformers folder."""
+"""Triplets, and a sentence-transformers folder."""
 NLI = RowKind(
     "NLI rows",
     ("premise", "hypothesis", "label"),
@@ -209,6 +215,7 @@ FROM_RAW = {
 FROM_SIMILAR = {
     kind.name: kind
     for kind in (
+        PAIRS_FROM_SIMILAR,
         TRIPLETS_FROM_SIMILAR,
         NLI_FROM_SIMILAR,
         LABELLED_FROM_SIMILAR,
