@@ -53,6 +53,7 @@ CELLS = {
     "recipes-teacher": 2 + 2 * 5 + 1,
     "recipes-teacher-choice": 25,
     "recipes-teacher-more-choice": 7 + 3 * 5,
+    "recipes-teacher-nli-choice": 8,
     "recipes-triplets": 1 + 4 * 5 + 1,
     "recipes-triplets-choice": 3 * 3 + 14,
     "recipes-triplets-minilm": 1 + 3 * 5,
