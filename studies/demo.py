@@ -21,6 +21,7 @@ from common import HERE, load, results_of, table
 
 from nearfar.commands.demo.command import HOLD_OUT, PAIRS, RUN
 from nearfar.disk import write_text
+from nearfar.evaluation.study_table.text import p_value
 from nearfar.runs.held_out import COMPARISON, TASK
 from nearfar.runs.records import HELD_OUT
 
@@ -137,7 +138,7 @@ def _row(precision: str, seed: int, run: dict[str, Any], test: dict[str, Any]) -
         f"{test['second']:.2f}",
         f"{test['first']:.2f}",
         f"{test['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]",
-        f"{test['p']:.4f}",
+        p_value(test["p"]),
         f"{run['seconds'] / 60:.1f}",
         f"{run['processor_seconds'] / 60:.1f}",
     ]

@@ -26,6 +26,7 @@ from common import HERE, load, results_of, table
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, provenance
+from nearfar.evaluation.study_table.text import p_value
 from nearfar.types import metric_title
 
 RESULTS = results_of("own-data")
@@ -194,7 +195,7 @@ def _result(title: str, found: dict[str, Any]) -> list[str]:
     row = found["before_after"]["tasks"]["held-out"]
     measure = metric_title(row["measure"]) if "measure" in row else "accuracy"
     interval = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
-    scores = [f"{row['second']:.2f}", f"{row['first']:.2f}", interval, f"{row['p']:.4f}"]
+    scores = [f"{row['second']:.2f}", f"{row['first']:.2f}", interval, p_value(row["p"])]
     return [title, f"`{found['method']}`", measure, f"{row['pairs']:,}", *scores]
 
 
