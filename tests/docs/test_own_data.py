@@ -1,5 +1,6 @@
 """The tables of the guide on own data are those of the committed result files."""
 
+import re
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -29,5 +30,7 @@ def test_its_commands_were_measured(study: ModuleType) -> None:
 
 def test_a_changed_figure_is_noticed(study: ModuleType) -> None:
     text = text_of(GUIDE)
-    assert "| 72.26 | 89.05 |" in text
-    assert study.fill(text.replace("| 72.26 | 89.05 |", "| 72.26 | 99.05 |")) == text
+    changed, count = re.subn(r"(\| TREC.*?\| \d+\.\d+ \| )\d", r"\g<1>0", text)
+    assert count == 1
+    assert changed != text
+    assert study.fill(changed) == text
