@@ -125,11 +125,12 @@ def demo() -> list[str]:
 
 
 def recipes() -> list[str]:
-    """The score of each recipe, beside that of a loss of sentence-transformers on the same rows."""
+    """The score and time of each recipe, beside those of a loss of sentence-transformers on the same rows."""
     rows = []
     for study, kind, start, ours, theirs, loss, column in RECIPES:
         table = _load(TABLES / study / "study.json")
         scores = {group["row"]: group["scores"][column]["mean"] for group in table["groups"]}
+        seconds = {group["row"]: group["scores"]["seconds"]["mean"] for group in table["groups"]}
         (found,) = (
             one
             for one in table["comparisons"]
@@ -138,8 +139,10 @@ def recipes() -> list[str]:
         interval = f"{found['difference']:+.2f} [{found['pairs']['low']:+.2f}, {found['pairs']['high']:+.2f}]"
         p_values = [f"{found[test]['p_holm']:.4f}" for test in ("pairs", "seeds")]
         page = f"[{kind}](docs/tables/{study}.md)"
-        rows.append((page, start, f"{scores[theirs]:.2f} ({loss})", f"{scores[ours]:.2f}", interval, *p_values))
-    header = ("rows", "start", "sentence-transformers", "nearfar", "difference [95% interval]", "p, rows", "p, seeds")
+        time = f"{seconds[ours] / seconds[theirs]:.2f}"
+        rows.append((page, start, f"{scores[theirs]:.2f} ({loss})", f"{scores[ours]:.2f}", interval, *p_values, time))
+    names = ("rows", "start", "sentence-transformers", "nearfar")
+    header = (*names, "difference [95% interval]", "p, rows", "p, seeds", "time")
     return _table(header, rows)
 
 
