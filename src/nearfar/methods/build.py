@@ -7,7 +7,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nearfar.config.files import method_of
 from nearfar.config.training import TrainConfig
+from nearfar.config.values import flag
 from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.data.files import MissingColumnError
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.encoder.teacher import TeacherVectors
@@ -76,7 +78,11 @@ def read_rows(config: TrainConfig) -> Rows:
     Raises:
         NearfarError: the method needs data and none is named; rows that are missing or malformed.
     """
-    rows: Rows = _entry(config).load_reader()(config)
+    try:
+        rows: Rows = _entry(config).load_reader()(config)
+    except MissingColumnError as error:
+        flags = ", ".join(flag(field.name) for field in fields(config) if field.name.endswith("_column"))
+        raise NearfarError(f"{str(error).removesuffix('.')}: {flags}" if flags else str(error)) from None
     return rows
 
 

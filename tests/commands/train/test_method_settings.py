@@ -16,7 +16,7 @@ from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import METHODS, TrainConfig
-from nearfar.config.values import field_types
+from nearfar.config.values import field_types, flag
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
 from tests.method_configs import config, write_data
@@ -356,6 +356,13 @@ def test_too_few_or_too_similar_rows_are_refused(refuse: Refusals) -> None:
     one = "".join(f"same\ttext {n}\n" for n in range(12))
     refuse("Every text has the label 'same'", "supcon-text", data=refuse.write("one.tsv", "label\ttext\n" + one))
     refuse("--batch-size is 3, but must be at least 4: balanced batches hold two texts", "supcon-text", batch_size=3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_missing_column_is_refused_with_the_flags_that_name_columns(method: str, refuse: Refusals) -> None:
+    flags = [flag(name) for name in field_types(METHODS[method]) if name.endswith("_column")]
+    data = refuse.write("columns.tsv", "a\tb\n" + "one\tother\n" * 12)
+    refuse(r"columns.tsv, line 1: no column '\w+'. Its columns: a, b.*" + ", ".join(flags), method, data=data)
 
 
 @pytest.mark.parametrize("method", METHODS)
