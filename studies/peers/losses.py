@@ -161,6 +161,11 @@ def open_guide(options: argparse.Namespace) -> SentenceTransformer:
     return SentenceTransformer(str(locate(options.guide)), device="cpu")
 
 
+def projected(model: SentenceTransformer, options: argparse.Namespace) -> nn.Module:
+    """EmbedDistillLoss for a student of another width: a linear layer, dropped after training, has the teacher's."""
+    return losses.EmbedDistillLoss(model, "cosine", projection_dim=open_guide(options).get_embedding_dimension())
+
+
 def matryoshka(model: SentenceTransformer, _: argparse.Namespace) -> nn.Module:
     """MultipleNegativesRankingLoss at the full width, a half, a quarter and an eighth."""
     width = model.get_embedding_dimension() or 0
@@ -212,6 +217,7 @@ LOSSES: dict[str, Loss] = {
     "distill-cosine": Loss(
         taught, lambda model, _: losses.EmbedDistillLoss(model, distance_metric="cosine"), BatchSamplers.BATCH_SAMPLER
     ),
+    "distill-projected": Loss(taught, projected, BatchSamplers.BATCH_SAMPLER),
     "distill-kl": Loss(
         taught_triplets,
         lambda model, _: losses.DistillKLDivLoss(model, similarity_fct=pairwise_cos_sim, temperature=0.05),
