@@ -70,6 +70,7 @@ RECIPES = (
     Recipe("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
     Recipe("recipes-sentences-minilm", "sentences alone", TRAINED, "recipe", "simcse", "SimCSE"),
     Recipe("recipes-teacher", "sentences and a teacher", RAW, "distill", "embed-distill", "EmbedDistillLoss"),
+    Recipe("recipes-teacher-nli", "NLI rows and a teacher", RAW, "distill", "embed-distill", "EmbedDistillLoss"),
 )
 TRAINING_ROWS = (
     ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),
