@@ -65,7 +65,7 @@ CELLS = {
     "students-choice": 3 + 6 + 6 + 8 + 4,
     "students-narrow": 2 + 3 * 5,
     "students-narrow-choice": 2 + 8 + 6,
-    "students-narrow-more-choice": 4,
+    "students-narrow-more-choice": 5,
     "stsb-regression": 6,
     "widths": 90,
 }

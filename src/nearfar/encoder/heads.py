@@ -97,19 +97,25 @@ def start_orthogonal(linear: nn.Linear) -> None:
     nn.init.zeros_(linear.bias)
 
 
+def main_directions(vectors: Float[Tensor, "vectors width"], count: int) -> Float[Tensor, "width count"]:
+    """The first ``count`` right singular vectors: no other subspace of this dimension is nearer to ``vectors``."""
+    values = vectors.double()
+    return torch.linalg.svd(values.T @ values).U[:, :count].to(vectors.dtype)
+
+
 def start_at_rotation(
     linear: nn.Linear, inputs: Float[Tensor, "vectors dim"], targets: Float[Tensor, "vectors width"]
 ) -> None:
     """Set W to a semi-orthogonal matrix that maps ``inputs`` to the main part of ``targets``; set the bias to 0.
 
-    W = V R. V has the first ``dim`` right singular vectors of the targets y_i as columns: no other subspace of this
-    dimension is nearer to them. R has orthonormal columns, or rows if ``width`` is smaller, and maximizes
-    sum_i <R x_i, V^T y_i>: R = A B^T, with the thin singular value decomposition A S B^T of sum_i V^T y_i x_i^T.
+    W = V R. V are the :func:`main_directions` of the targets y_i, ``dim`` of them. R has orthonormal columns, or rows if
+    ``width`` is smaller, and maximizes sum_i <R x_i, V^T y_i>: R = A B^T, with the thin singular value decomposition
+    A S B^T of sum_i V^T y_i x_i^T.
 
     Source of R: Schönemann 1966, "A generalized solution of the orthogonal Procrustes problem".
     """
     x, y = inputs.double(), targets.double()
-    main = torch.linalg.svd(y.T @ y).U[:, : x.shape[1]]
+    main = main_directions(y, x.shape[1])
     left, _, right = torch.linalg.svd((y @ main).T @ x, full_matrices=False)
     with torch.no_grad():
         linear.weight.copy_(main @ left @ right)

@@ -181,7 +181,7 @@ def test_a_changed_teacher_or_text_stops_the_resumed_run(
         train(replace(settings, teacher=str(folder / "wide")), resume=True)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("projection", ["train_only", "kept"])
+@pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
 def test_a_teacher_of_another_width(projection: str, folder: Path, tmp_path: Path) -> None:
     printed = io.StringIO()
     settings = distill(folder, tmp_path, teacher=str(folder / "wide"), vector_projection=projection)
@@ -196,7 +196,7 @@ def test_a_teacher_of_another_width(projection: str, folder: Path, tmp_path: Pat
     assert np.abs(trained.encode(texts) - theirs).max() <= 1e-5
 
 
-@pytest.mark.parametrize("projection", ["train_only", "kept"])
+@pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
 def test_the_projection_starts_where_the_vectors_of_student_and_teacher_are_nearest(
     projection: str, folder: Path, tmp_path: Path
 ) -> None:
@@ -216,7 +216,7 @@ def test_the_projection_starts_where_the_vectors_of_student_and_teacher_are_near
     assert method.loss(batch).total.item() == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize("projection", ["train_only", "kept"])
+@pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
 def test_a_projected_student_resumes_bit_identical(
     projection: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -356,7 +356,7 @@ def test_unusable_teachers_and_layers_are_refused(
         ([*teacher, "--list-weight", "0", "--vector-weight", "0"], "--list-weight and --vector-weight are both 0"),
         ([*teacher, "--list-weight", "-1"], "--list-weight -1: must be at least 0"),
         ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be at least 1e-08"),
-        ([*teacher, "--vector-projection", "all"], "must be train_only or kept"),
+        ([*teacher, "--vector-projection", "all"], "must be train_only, kept or same_width"),
         ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
         ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),
         ([*teacher, "--temperature", "0.1"], "divide the lists' cosines; set --list-weight too"),

@@ -7,7 +7,7 @@ import torch
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.finite import NotFiniteError
-from nearfar.encoder.heads import LinearHead, add_projection, start_at_rotation
+from nearfar.encoder.heads import LinearHead, add_projection, main_directions, start_at_rotation
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.weights import locate
 from nearfar.methods.build import BuildContext, BuiltMethod, require_data, text_facts
@@ -36,21 +36,25 @@ def build_distill(config: DistillConfig, context: BuildContext, rows: TextData) 
         student.seen = teacher.seen if student.seen is None else student.seen.union(teacher.seen)
     texts = (text for row in rows.rows[: config.limit] for text in row)
     vectors = TeacherVectors(teacher, texts, name=config.teacher, bf16=context.encoder.bf16)
-    head = None
+    head = basis = None
     if config.vector_weight and teacher.dim != student.dim:
         own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
         try:
             targets = vectors(vectors.sample).cpu()
         except NotFiniteError as error:
             raise NearfarError(f"--teacher {config.teacher}: {error}") from None
-        if config.vector_projection == "kept":
-            layer = add_projection(student, teacher.dim)
-        else:
+        if config.vector_projection == "train_only":
             head = LinearHead(student.dim, teacher.dim)
             layer = head.linear
-        start_at_rotation(layer, own, targets)
+        elif config.vector_projection == "kept" or student.dim > teacher.dim:
+            layer = add_projection(student, teacher.dim)
+        else:
+            layer, basis = add_projection(student, student.dim), main_directions(targets, student.dim)
+        start_at_rotation(layer, own, targets if basis is None else targets @ basis)
     batches = context.batches(config, rows)
-    method = distill(config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head)
+    method = distill(
+        config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head, basis=basis
+    )
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
     projected = "" if head is None else f", the student {student.dim}, projected for the vectors"
     facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projected}"]

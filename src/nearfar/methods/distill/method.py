@@ -19,6 +19,7 @@ See ``docs/methods/distill.md``.
 from functools import partial
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
@@ -26,6 +27,7 @@ from nearfar.encoder.teacher import TeacherVectors
 from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.distill import DistillConfig
 from nearfar.objectives import l2_normalize, list_distillation, row_similarities, vector_distillation
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -37,8 +39,11 @@ def distill(
     *,
     normalize: bool,
     head: nn.Module | None = None,
+    basis: Float[Tensor, "width dim"] | None = None,
 ) -> Method:
     """Train on single sentences. ``head`` projects the student's vectors to the teacher's width.
+
+    ``basis`` does so by orthonormal columns that are not trained.
 
     ``normalize`` says that the student's model ends with Normalize; its vectors are then compared at length 1.
 
@@ -70,6 +75,7 @@ def distill(
             with torch.autocast(representations.device.type, enabled=False):
                 own = l2_normalize(representations) if normalize else representations
                 own = own if head is None else head(own)
+                own = own if basis is None else own @ to_device(basis, own.device).T
                 if config.vector_distance == "cosine":
                     distances = 2 - 2 * row_similarities(own, target, "cosine")
                 else:
