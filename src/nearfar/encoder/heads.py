@@ -108,7 +108,7 @@ def start_at_rotation(
 ) -> None:
     """Set W to a semi-orthogonal matrix that maps ``inputs`` to the main part of ``targets``; set the bias to 0.
 
-    W = V R. V are the :func:`main_directions` of the targets y_i, ``dim`` of them. R has orthonormal columns, or rows if
+    W = V R. V are the first ``dim`` :func:`main_directions` of the targets y_i. R has orthonormal columns, or rows if
     ``width`` is smaller, and maximizes sum_i <R x_i, V^T y_i>: R = A B^T, with the thin singular value decomposition
     A S B^T of sum_i V^T y_i x_i^T.
 
