@@ -71,6 +71,14 @@ RECIPES = (
     Recipe("recipes-sentences-minilm", "sentences alone", TRAINED, "recipe", "simcse", "SimCSE"),
     Recipe("recipes-teacher", "sentences and a teacher", RAW, "distill", "embed-distill", "EmbedDistillLoss"),
     Recipe("recipes-teacher-nli", "NLI rows and a teacher", RAW, "distill", "embed-distill", "EmbedDistillLoss"),
+    Recipe(
+        "students-narrow",
+        "sentences and a teacher",
+        "static, 256 dimensions",
+        "same-width",
+        "embed-distill",
+        "EmbedDistillLoss",
+    ),
 )
 TRAINING_ROWS = (
     ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),

@@ -63,7 +63,7 @@ CELLS = {
     "sentences-from-minilm": 12,
     "students": 3 + 4 * 5,
     "students-choice": 3 + 6 + 6 + 8 + 4,
-    "students-narrow": 2 + 3 * 5,
+    "students-narrow": 2 + 4 * 5,
     "students-narrow-choice": 2 + 8 + 6,
     "students-narrow-more-choice": 5,
     "stsb-regression": 6,

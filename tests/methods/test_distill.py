@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.encoder.heads import LinearHead, start_at_rotation
+from nearfar.encoder.heads import LinearHead, main_directions, start_at_rotation
 from nearfar.methods.distill import DistillConfig
 from nearfar.methods.distill.method import distill
 from nearfar.types import NearfarError
@@ -98,6 +98,44 @@ def test_the_cosine_distance_by_hand_in_value_and_gradient(dim, scale):
     ours, theirs = (torch.autograd.grad(total, weights) for total in (loss.total, reference))
     assert theirs[0].norm() > 1e-3
     torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "squared"])
+def test_directions_that_are_not_trained_by_hand_in_value_and_gradient(distance):
+    """A student of 5 dimensions, and a teacher of 7: P s is V s, with the main directions V of the teacher."""
+    torch.manual_seed(0)
+    table, teacher = Table(TEXTS, DIM), FixedVectors(7)
+    basis = main_directions(teacher(TEXTS), DIM)
+    torch.testing.assert_close(basis.T @ basis, torch.eye(DIM, dtype=torch.float64))
+    config = DistillConfig(output="x", vector_distance=distance)
+    batches = TextBatches([(text,) for text in TEXTS], len(TEXTS))
+    method = distill(config, table, teacher, batches, normalize=False, basis=basis)
+    (batch,) = method.batches.epoch(0)
+    reference = torch.zeros((), dtype=torch.float64)
+    for student, target in zip(table(batch.sentences), teacher(batch.sentences), strict=True):
+        projected = torch.stack([sum(basis[i, j] * student[j] for j in range(DIM)) for i in range(7)])
+        if distance == "cosine":
+            one = 2 - 2 * (projected @ target) / (projected @ projected).sqrt() / (target @ target).sqrt()
+        else:
+            one = ((projected - target) ** 2).mean() / teacher.mean_square
+        reference = reference + one / len(TEXTS)
+    loss = method.loss(batch).total
+    torch.testing.assert_close(loss, reference)
+    torch.testing.assert_close(*(torch.autograd.grad(total, table.vectors.weight) for total in (loss, reference)))
+
+
+def test_no_subspace_of_the_same_dimension_is_nearer_than_the_main_directions():
+    """Beside 100 random ones, and in a space of 3 dimensions among 7 they leave nothing out."""
+    values = vectors(20, 7, seed=1)
+
+    def left_out(basis):
+        return (values - values @ basis @ basis.T).square().sum().item()
+
+    torch.manual_seed(0)
+    others = [torch.linalg.qr(torch.randn(7, 3, dtype=torch.float64)).Q for _ in range(100)]
+    assert left_out(main_directions(values, 3)) < min(map(left_out, others))
+    values = vectors(20, 3, seed=2) @ vectors(3, 7, seed=3)
+    assert left_out(main_directions(values, 3)) == pytest.approx(0, abs=1e-12)
 
 
 def test_both_distances_are_equal_between_vectors_of_length_1():

@@ -25,7 +25,7 @@ from nearfar.commands.train.prepare import prepare
 from nearfar.config import TrainConfig
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen
-from nearfar.encoder.heads import add_projection
+from nearfar.encoder.heads import LinearHead, add_projection
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.training.loop import Interrupted
@@ -188,12 +188,23 @@ def test_a_teacher_of_another_width(projection: str, folder: Path, tmp_path: Pat
     train(settings, console=Console(file=printed, width=300))
     text = printed.getvalue()
     assert "wide: 48 dimensions" in text
-    assert ("the student 32, projected for the vectors" in text) == (projection == "train_only")
+    kept = projection != "train_only"
+    assert f"the student 32, projected {'by a layer that is kept' if kept else 'for the vectors'}" in text
     trained = Encoder.from_pretrained(tmp_path / "run" / "model")
     assert trained.dim == (48 if projection == "kept" else 32)
     texts = sentences(9)
     theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu").encode(texts)
     assert np.abs(trained.encode(texts) - theirs).max() <= 1e-5
+
+
+def test_a_student_that_is_wider_than_its_teacher_drops_the_projection(folder: Path, tmp_path: Path) -> None:
+    settings = distill(folder, tmp_path, model=str(folder / "wide"), teacher=str(folder / "tiny"))
+    ((method, _, _),) = next(prepare(settings).mixture.epoch(0))
+    assert isinstance(method.head, LinearHead)
+    train(settings)
+    trained = Encoder.from_pretrained(tmp_path / "run" / "model")
+    assert trained.dim == 48
+    assert len(trained.tail) == 1  # the one of the start
 
 
 @pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
@@ -356,7 +367,7 @@ def test_unusable_teachers_and_layers_are_refused(
         ([*teacher, "--list-weight", "0", "--vector-weight", "0"], "--list-weight and --vector-weight are both 0"),
         ([*teacher, "--list-weight", "-1"], "--list-weight -1: must be at least 0"),
         ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be at least 1e-08"),
-        ([*teacher, "--vector-projection", "all"], "must be train_only, kept or same_width"),
+        ([*teacher, "--vector-projection", "all"], "must be same_width, kept or train_only"),
         ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
         ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),
         ([*teacher, "--temperature", "0.1"], "divide the lists' cosines; set --list-weight too"),

@@ -29,9 +29,9 @@ FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
 GEOMETRY_FORMAT = 2
 """The same for the jobs of ``nearfar geometry``; 2 since its results hold the positions of the plots."""
-RAISED = {"distill": 2}
+RAISED = {"distill": 3}
 """Method -> by how much the format of its training jobs is raised, since its defaults have changed; distill: its lists
-have no weight by default, then no dropout and the cosine as its distance."""
+have no weight by default, then no dropout and the cosine as its distance, then a projection of the same width."""
 MODULE = "nearfar.commands.study.work"
 LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""

@@ -27,9 +27,9 @@ class DistillConfig(TextColumn, TrainConfig):
     """Divides the student's cosines, with LIST_WEIGHT."""
     teacher_temperature: Temperature | None = None
     """Divides the teacher's cosines, with LIST_WEIGHT; by default TEMPERATURE. RankCSE sharpens them to half of it."""
-    vector_projection: Literal["train_only", "kept", "same_width"] = "train_only"
-    """Where the widths differ: a linear layer from student to teacher, in training only, or also after training; or
-    one to the student's own width, kept, in the teacher's main directions."""
+    vector_projection: Literal["same_width", "kept", "train_only"] = "same_width"
+    """Where the widths differ: a linear layer from student to teacher, kept after training, or in training only. By
+    default the layer of a narrower student is square and kept; that of a wider one is in training only."""
     learning_rate: LearningRate = 1e-4
     head_learning_rate: LearningRate | None = 1e-3
     dropout: BelowOne | None = 0.0
@@ -48,8 +48,7 @@ class DistillConfig(TextColumn, TrainConfig):
             )
         if self.vector_distance == "squared" and not self.vector_weight:
             raise NearfarError("--vector-distance compares the vectors; set --vector-weight above 0.")
-        if self.vector_projection != "train_only" and not self.vector_weight:
+        if self.vector_projection == "kept" and not self.vector_weight:
             raise NearfarError(
-                f"--vector-projection {self.vector_projection}: the layer is trained by the vectors; set "
-                "--vector-weight above 0."
+                "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."
             )

@@ -37,26 +37,28 @@ def build_distill(config: DistillConfig, context: BuildContext, rows: TextData) 
     texts = (text for row in rows.rows[: config.limit] for text in row)
     vectors = TeacherVectors(teacher, texts, name=config.teacher, bf16=context.encoder.bf16)
     head = basis = None
+    projected = ""
     if config.vector_weight and teacher.dim != student.dim:
         own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
         try:
             targets = vectors(vectors.sample).cpu()
         except NotFiniteError as error:
             raise NearfarError(f"--teacher {config.teacher}: {error}") from None
-        if config.vector_projection == "train_only":
+        if config.vector_projection == "kept":
+            layer = add_projection(student, teacher.dim)
+        elif config.vector_projection == "same_width" and student.dim < teacher.dim:
+            layer, basis = add_projection(student, student.dim), main_directions(targets, student.dim)
+        else:
             head = LinearHead(student.dim, teacher.dim)
             layer = head.linear
-        elif config.vector_projection == "kept" or student.dim > teacher.dim:
-            layer = add_projection(student, teacher.dim)
-        else:
-            layer, basis = add_projection(student, student.dim), main_directions(targets, student.dim)
+        where = "for the vectors" if head is not None else "by a layer that is kept"
+        projected = f", the student {own.shape[1]}, projected {where}"
         start_at_rotation(layer, own, targets if basis is None else targets @ basis)
     batches = context.batches(config, rows)
     method = distill(
         config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head, basis=basis
     )
     prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
-    projected = "" if head is None else f", the student {student.dim}, projected for the vectors"
     facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projected}"]
     return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
 
