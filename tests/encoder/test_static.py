@@ -17,7 +17,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.lora import add_lora
 from nearfar.encoder.ragged import RaggedBatch
-from nearfar.encoder.static import UNLIMITED
+from nearfar.encoder.static import UNLIMITED, merge_square_layers
 from tests.tiny import WORDS, save_tiny, sentences
 
 TEXTS = [*sentences(20), "", "dog dog dog", "nothing known here"]
@@ -69,6 +69,30 @@ def test_an_embedding_is_the_mean_of_its_tokens_without_special_ones(tmp_path: P
     expected = np.mean([table[vocabulary[word]] for word in text.split()], axis=0)
     np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-6)
     assert encoder.tokenize([text]).ids == [[vocabulary[word] for word in text.split()]]
+
+
+def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    linear = [st.Dense(12, 12, activation_function=torch.nn.Identity(), bias=bias) for bias in (True, False)]
+    encoder = Encoder.from_pretrained(save_static(tmp_path / "static", *linear, st.Dense(12, 12), st.Normalize()))
+    before = encoder.encode(TEXTS)
+    merge_square_layers(encoder.backbone, encoder.tail)
+    assert len(encoder.tail) == 1  # that with tanh
+    after = encoder.encode(TEXTS)
+    empty = [index for index, text in enumerate(TEXTS) if not encoder.tokenize([text]).ids[0]]
+    assert empty
+    np.testing.assert_allclose(np.delete(after, empty, axis=0), np.delete(before, empty, axis=0), atol=1e-6)
+    encoder.save_pretrained(tmp_path / "merged")
+    np.testing.assert_allclose(theirs(tmp_path / "merged"), after, atol=1e-6)
+
+
+def test_a_layer_of_another_width_is_not_merged(tmp_path: Path) -> None:
+    layer = st.Dense(12, 7, activation_function=torch.nn.Identity())
+    encoder = Encoder.from_pretrained(save_static(tmp_path / "static", layer))
+    before = encoder.encode(TEXTS)
+    merge_square_layers(encoder.backbone, encoder.tail)
+    assert len(encoder.tail) == 1
+    np.testing.assert_array_equal(encoder.encode(TEXTS), before)
 
 
 def test_batches_with_and_without_tokens_are_ragged(tmp_path: Path) -> None:

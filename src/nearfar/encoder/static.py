@@ -68,6 +68,30 @@ def is_static(backbone: object) -> bool:
     return isinstance(backbone, StaticBackbone)
 
 
+def merge_square_layers(backbone: "PreTrainedModel", tail: nn.ModuleList) -> None:
+    """Merge the linear layers of the table's width at the start of ``tail`` into a static backbone, and remove them.
+
+    A mean of W v + b is W (mean of v) + b, so the embeddings are the same, but for that of a text without tokens, which
+    is the zero vector afterwards.
+    """
+    table = cast(StaticBackbone, backbone).word_embeddings.weight
+    while len(tail) and _is_square_linear(tail[0], table.shape[1]):
+        linear = cast(Any, tail[0]).linear
+        with torch.no_grad():
+            bias = None if linear.bias is None else linear.bias.double()
+            table.copy_(nn.functional.linear(table.double(), linear.weight.double(), bias))
+        del tail[0]
+
+
+def _is_square_linear(module: nn.Module, dim: int) -> bool:
+    layer = getattr(module, "linear", None)
+    return (
+        isinstance(layer, nn.Linear)
+        and isinstance(getattr(module, "activation_function", None), nn.Identity)
+        and layer.weight.shape == (dim, dim)
+    )
+
+
 def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":
     """A tokenizer that adds no special tokens and no padding, and its maximum number of tokens."""
     with paused():

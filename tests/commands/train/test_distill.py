@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
-from nearfar import Encoder, NearfarError
+from nearfar import Encoder, NearfarError, static
 from nearfar.cli import main
 from nearfar.commands.train import teacher as teacher_module
 from nearfar.commands.train.command import train
@@ -205,6 +205,18 @@ def test_a_student_that_is_wider_than_its_teacher_drops_the_projection(folder: P
     trained = Encoder.from_pretrained(tmp_path / "run" / "model")
     assert trained.dim == 48
     assert len(trained.tail) == 1  # the one of the start
+
+
+def test_a_static_student_has_its_layer_in_its_vectors(folder: Path, tmp_path: Path) -> None:
+    static(str(folder / "teacher"), output=tmp_path / "static", dim=None, progress=False)
+    settings = distill(folder, tmp_path, model=str(tmp_path / "static"), teacher=str(folder / "wide"), pooling="own")
+    assert len(prepare(settings).encoder.tail) == 1
+    train(settings)
+    trained = Encoder.from_pretrained(tmp_path / "run" / "model")
+    assert trained.dim == 32
+    assert not trained.tail
+    before = load_file(tmp_path / "static" / "model.safetensors")["embedding.weight"]
+    assert not torch.equal(weights(tmp_path / "run")["embedding.weight"], before)
 
 
 @pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])

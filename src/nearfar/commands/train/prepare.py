@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.config import TrainConfig
@@ -47,7 +48,7 @@ class PreparedRun:
     total_steps: int
     facts: list[str]
     merge: Callable[[], None]
-    """Merges adapters, if there are any, into the encoder's weights; call it before saving."""
+    """Merges adapters, or linear layers of a static encoder, into the encoder's weights; call it before saving."""
     rate_factors: "Mapping[nn.Parameter, float]"
     """Factors of the learning rate of the encoder's parameters; empty without ``layer_decay``."""
     teachers: "tuple[TeacherVectors, ...]" = ()
@@ -90,6 +91,7 @@ def prepare(
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.layer_decay import learning_rate_factors
     from nearfar.encoder.precision import resolve
+    from nearfar.encoder.static import is_static, merge_square_layers
     from nearfar.encoder.training_encoder import TrainingEncoder
     from nearfar.methods.build import BuildContext, build_method
     from nearfar.methods.mixture import Mixture
@@ -136,7 +138,7 @@ def prepare(
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
-    merge = _no_merge
+    merge = partial(merge_square_layers, encoder.backbone, encoder.tail) if is_static(encoder.backbone) else _no_merge
     if config.lora_rank is not None:
         from nearfar.encoder.lora import add_lora
 
@@ -163,4 +165,4 @@ def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
 
 
 def _no_merge() -> None:
-    """Without adapters there is nothing to merge."""
+    """There is nothing to merge."""
