@@ -75,7 +75,7 @@ def distill(
             with torch.autocast(representations.device.type, enabled=False):
                 own = l2_normalize(representations) if normalize else representations
                 own = own if head is None else head(own)
-                own = own if basis is None else own @ to_device(basis, own.device).T
+                own = own if basis is None else own.to(basis.dtype) @ to_device(basis, own.device).T
                 if config.vector_distance == "cosine":
                     distances = 2 - 2 * row_similarities(own, target, "cosine")
                 else:
