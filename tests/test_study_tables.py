@@ -45,6 +45,7 @@ CELLS = {
     "recipes-scored-minilm": 1 + 3 * 5,
     "recipes-scored-minilm-choice": 1 + 1 + 5 * 3 + 1 + 5,
     "recipes-sentences": 1 + 2 * 5 + 2,
+    "recipes-sentences-more-choice": 6,
     "recipes-sentences-minilm": 1 + 3 * 5,
     "recipes-sentences-minilm-choice": 17,
     "recipes-sentences-choice": 2 * 3 + 16,
