@@ -75,10 +75,10 @@ def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> Non
     torch.manual_seed(2)
     linear = [st.Dense(12, 12, activation_function=torch.nn.Identity(), bias=bias) for bias in (True, False)]
     encoder = Encoder.from_pretrained(save_static(tmp_path / "static", *linear, st.Dense(12, 12), st.Normalize()))
-    before = encoder.encode(TEXTS)
+    before = encoder.encode(TEXTS, precision="fp32")
     merge_square_layers(encoder.backbone, encoder.tail)
     assert len(encoder.tail) == 1  # that with tanh
-    after = encoder.encode(TEXTS)
+    after = encoder.encode(TEXTS, precision="fp32")
     empty = [index for index, text in enumerate(TEXTS) if not encoder.tokenize([text]).ids[0]]
     assert empty
     np.testing.assert_allclose(np.delete(after, empty, axis=0), np.delete(before, empty, axis=0), atol=1e-6)
@@ -89,10 +89,10 @@ def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> Non
 def test_a_layer_of_another_width_is_not_merged(tmp_path: Path) -> None:
     layer = st.Dense(12, 7, activation_function=torch.nn.Identity())
     encoder = Encoder.from_pretrained(save_static(tmp_path / "static", layer))
-    before = encoder.encode(TEXTS)
+    before = encoder.encode(TEXTS, precision="fp32")
     merge_square_layers(encoder.backbone, encoder.tail)
     assert len(encoder.tail) == 1
-    np.testing.assert_array_equal(encoder.encode(TEXTS), before)
+    np.testing.assert_array_equal(encoder.encode(TEXTS, precision="fp32"), before)
 
 
 def test_batches_with_and_without_tokens_are_ragged(tmp_path: Path) -> None:
