@@ -14,6 +14,8 @@ The additions are not methods of nearfar; they are here so that the studies that
                      encoder; unlike in TSDAE it shares no weights with it afterwards
 --neighbours K       fills each batch with groups of K sentences that are similar to each other by the embeddings of the
                      encoder before training: the negatives become harder
+--poolings W         adds W times InfoNCE, with temperature 0.05, between [CLS] and the mean over the tokens, each of a
+                     pass of its own; with --dropout the two passes differ
 """
 
 import argparse
@@ -58,6 +60,7 @@ class Config(SgOpt1Config):
     decorrelation: float = 0.0
     reconstruction: float = 0.0
     neighbours: int = 1
+    poolings: float = 0.0
 
 
 def main() -> None:
@@ -66,7 +69,7 @@ def main() -> None:
     output: Path = options.pop("output")
     nearfar.register_method("sg-opt1-more", config=Config, read_rows=read_sentences, build=build)
     views = "0-0" if options["layer_share"] is None else "all"
-    run = nearfar.train("sg-opt1-more", output=output, views=views, dropout=0.0, **options)
+    run = nearfar.train("sg-opt1-more", output=output, views=views, **options)
     numbers = {"validation": 100 * run.best_score}
     (output / "numbers.json").write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
 
@@ -91,6 +94,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--decorrelation", type=float, default=0.0, help="its weight")
     parser.add_argument("--reconstruction", type=float, default=0.0, help="its weight")
     parser.add_argument("--neighbours", type=int, default=1, help="sentences in a group")
+    parser.add_argument("--poolings", type=float, default=0.0, help="its weight")
+    parser.add_argument("--dropout", type=float, default=0.0, help="its probability")
     parser.add_argument("--false-negative-margin", type=float, help="as in nearfar train")
     return parser.parse_args()
 
@@ -111,6 +116,8 @@ def build(config: Config, context: BuildContext, rows: TextData) -> BuiltMethod:
         method = decorrelate(method, config.decorrelation)
     if config.reconstruction:
         extra = (*extra, (reconstruct(config, context, rows, method), config.reconstruction))
+    if config.poolings:
+        extra = (*extra, (contrast_poolings(context, method), config.poolings))
     return built._replace(method=method, extra_losses=extra)
 
 
@@ -207,6 +214,22 @@ def reconstruct(config: Config, context: BuildContext, rows: TextData, method: M
 def _delete_words(words: Sequence[str], chance: random.Random) -> str:
     """The words that are left, at least one."""
     return " ".join([word for word in words if chance.random() >= DELETED] or [chance.choice(words)])
+
+
+def contrast_poolings(context: BuildContext, method: Method) -> Method:
+    """[CLS] of each sentence against the means of all sentences; its own mean is the positive."""
+    encoder = context.encoder
+
+    def represent(texts: Sequence[str]) -> Tensor:
+        ids = encoder.ids(texts)
+        one, other = (encoder.hidden(ids).split(ids.lengths.tolist()) for _ in range(2))
+        pooled = (torch.stack([states[0] for states in one]), torch.stack([states.mean(dim=0) for states in other]))
+        return torch.stack(pooled, dim=1)
+
+    def loss_fn(batch: TextBatch, pooled: Tensor) -> Loss:  # noqa: ARG001, sentences are distinct
+        return Loss(objectives.info_nce(pooled[:, 0], pooled[:, 1], temperature=0.05).mean(), {})
+
+    return Method("poolings", method.batches, lambda batch: batch.sentences, represent, loss_fn, lambda _: [])
 
 
 class NeighbourBatches:

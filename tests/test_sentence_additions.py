@@ -64,6 +64,8 @@ def test_each_addition_changes_the_training(tmp_path: Path) -> None:
         ("decorrelation", "--decorrelation", 0.1),
         ("reconstruction", "--reconstruction", 1),
         ("neighbours", "--neighbours", 4),
+        ("poolings", "--poolings", 1),
+        ("dropout", "--dropout", 0.1),
         ("average", "--start-weight", 0.5),
     ):
         assert differ(run(start, tmp_path / name, "--pooling", "cls", *words), plain), name
