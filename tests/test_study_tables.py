@@ -47,7 +47,7 @@ CELLS = {
     "recipes-scored-minilm": 1 + 3 * 5,
     "recipes-scored-minilm-choice": 1 + 1 + 5 * 3 + 1 + 5,
     "recipes-sentences": 1 + 2 * 5 + 2,
-    "recipes-sentences-last-choice": 1 + 10 + 3,
+    "recipes-sentences-last-choice": 1 + 9,
     "recipes-sentences-more-choice": 6,
     "recipes-sentences-minilm": 1 + 3 * 5,
     "recipes-sentences-minilm-choice": 17,
