@@ -64,6 +64,7 @@ PAIRS_FROM_SIMILAR = PAIRS._replace(
     why="the other rows of a batch are negatives, and the trained weights are averaged with those of the start; with "
     "the settings of docs/tables/recipes-pairs-minilm.md, for a start that was trained on similarity",
     values={"distinct_texts": True, "learning_rate": 4e-4, "start_weight": 0.7},
+    with_sentences={"second_weight": 0.3},  # docs/tables/recipes-pairs-sentences-minilm.md
 )
 """Pairs, and a start that was trained on similarity: a sentence-transformers folder."""
 TRIPLETS_FROM_RAW = PAIRS._replace(
