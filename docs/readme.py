@@ -55,6 +55,9 @@ RECIPES = (
     Recipe(
         "recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", f"{MNRL} and SimCSE"
     ),
+    Recipe(
+        "recipes-pairs-sentences-minilm", "pairs and sentences", TRAINED, "recipe", "mnrl-simcse", f"{MNRL} and SimCSE"
+    ),
     Recipe("recipes-scored", "scored pairs", RAW, "recipe", "peer", "CoSENTLoss, no dropout"),
     Recipe("recipes-scored-minilm", "scored pairs", TRAINED, "recipe", "peer", "CoSENTLoss"),
     Recipe("recipes-labels", "labelled questions (accuracy)", RAW, "recipe", "semi-hard", "BatchSemiHard", "trec"),
