@@ -41,7 +41,7 @@ CELLS = {
     "recipes-pairs-minilm-choice": 1 + 6 + 17,
     "recipes-pairs-minilm-more-choice": 1 + 2 + 9,
     "recipes-pairs-sentences": 1 + 4 * 5 + 1,
-    "recipes-pairs-sentences-minilm": 1 + 3 * 5,
+    "recipes-pairs-sentences-minilm": 1 + 4 * 5,
     "recipes-pairs-sentences-minilm-choice": 3 + 2,
     "recipes-pairs-sentences-choice": 2 * 3 + 6,
     "recipes-scored-minilm": 1 + 3 * 5,
