@@ -96,8 +96,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--neighbours", type=int, default=1, help="sentences in a group")
     parser.add_argument("--poolings", type=float, default=0.0, help="its weight")
     parser.add_argument("--dropout", type=float, default=0.0, help="its probability")
-    parser.add_argument("--false-negative-margin", type=float, help="as in nearfar train")
-    return parser.parse_args()
+    parser.add_argument("--false-negative-margin", type=float, help="as in nearfar train; not with --layer-share")
+    options = parser.parse_args()
+    share = options.layer_share
+    if share is not None and not 0 < share < 1:
+        parser.error(f"--layer-share {share}: must be between 0 and 1")
+    if share is not None and options.false_negative_margin is not None:
+        parser.error("--false-negative-margin does not go with --layer-share")
+    if options.neighbours < 1:
+        parser.error(f"--neighbours {options.neighbours}: must be at least 1")
+    for name in ("decorrelation", "reconstruction", "poolings"):
+        if getattr(options, name) < 0:
+            parser.error(f"--{name} {getattr(options, name)}: must be at least 0")
+    return options
 
 
 def build(config: Config, context: BuildContext, rows: TextData) -> BuiltMethod:

@@ -71,6 +71,25 @@ def test_each_addition_changes_the_training(tmp_path: Path) -> None:
         assert differ(run(start, tmp_path / name, "--pooling", "cls", *words), plain), name
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--layer-share 1", "--layer-share 1.0: must be between 0 and 1"),
+        ("--layer-share 0.5 --false-negative-margin 0", "does not go with --layer-share"),
+        ("--neighbours 0", "--neighbours 0: must be at least 1"),
+        ("--decorrelation -1", "--decorrelation -1.0: must be at least 0"),
+    ],
+)
+def test_unusable_values_are_refused(
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"sentences.py --model m --output o --data d --evaluate-on e {words}"
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises(SystemExit):
+        ADDITIONS.parse()
+    assert message in capsys.readouterr().err
+
+
 def test_the_mixture_starts_at_the_given_share_and_is_trained() -> None:
     mixture = ADDITIONS.LayerMixture(3, share=0.8)
     views = torch.randn(5, 3, 7, generator=torch.Generator().manual_seed(1))
