@@ -56,15 +56,21 @@ def reader(tmp_path: Path) -> IndexReader:
 @pytest.mark.parametrize("k", [1, 10, 1000])
 def test_scores_and_order_are_exact_for_what_is_found(reader: IndexReader, queries: int, k: int) -> None:
     vectors = unit_vectors(queries, seed=1)
-    found, exact = ApproximateSearch(reader).search(vectors, k), nearest(vectors, reader.vectors, k)
-    assert found.ids.shape == exact.ids.shape == (queries, min(k, 700))
+    found = ApproximateSearch(reader).search(vectors, k)
+    assert found.ids.shape == (queries, min(k, 700))
     products = np.einsum("qd,qkd->qk", vectors, reader.vectors[found.ids])
     np.testing.assert_allclose(found.scores, products, atol=1e-6)
     assert (np.diff(found.scores, axis=1) <= 0).all()
     assert all(len(set(row)) == len(row) for row in found.ids.tolist())
-    if queries:
-        shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
-        assert np.mean(shared) >= 0.9 * min(k, 700)
+
+
+@pytest.mark.parametrize("k", [1, 10, 1000])
+def test_nine_tenths_of_the_nearest_are_found(reader: IndexReader, k: int) -> None:
+    """Over many queries: the graph is built by several threads, so which ones it misses differs from run to run."""
+    vectors = unit_vectors(200, seed=1)
+    found, exact = ApproximateSearch(reader).search(vectors, k), nearest(vectors, reader.vectors, k)
+    shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
+    assert np.mean(shared) >= 0.9 * min(k, 700)
 
 
 @pytest.mark.parametrize("queries", [1, 4])
