@@ -3,7 +3,8 @@
     python studies/demo.py run       does the runs missing from studies/results/demo, one after the other
     python studies/demo.py report    writes docs/demo.md from the result files only
 
-Runs in fp32 are limited to AVX2, as on a processor without AVX-512. Runs in bf16 have all instruction sets.
+Runs in fp32 are limited to AVX2, as on a processor without AVX-512. Runs in bf16 have all instruction sets. A second
+table compares the demo's model with one that trains on random words beside the same pairs.
 """
 
 import argparse
@@ -37,6 +38,8 @@ AVX2 = {
 """Environment variables that limit torch, its libraries and the compiled kernels to AVX2."""
 ENVIRONMENTS: dict[str, dict[str, str]] = {"fp32": AVX2, "bf16": {}}
 """Precision -> environment variables."""
+WORDS = ("--sentences", "vocabulary", "--second-weight", "0.1")
+"""Flags of the runs with random words: those of docs/tables/recipes-pairs-sentences-minilm.md."""
 
 
 def main() -> None:
@@ -49,12 +52,18 @@ def main() -> None:
         for seed in SEEDS:
             for precision in ENVIRONMENTS:
                 _run(precision, seed, options.runs)
+            _run_words(seed, options.runs)
     report()
 
 
 def file_of(precision: str, seed: int) -> Path:
-    """Return the path of a result file."""
+    """Return the path of the result file of a demo."""
     return RESULTS / f"{precision}-{seed}.json"
+
+
+def words_file_of(seed: int) -> Path:
+    """Return the path of the result file of a run with random words."""
+    return RESULTS / f"words-{seed}.json"
 
 
 def _run(precision: str, seed: int, runs: Path) -> None:
@@ -62,10 +71,44 @@ def _run(precision: str, seed: int, runs: Path) -> None:
     if file.exists():
         return
     folder = runs / file.stem
-    command = ["nearfar", "demo", "--seed", str(seed), "--precision", precision, "--output", str(folder)]
-    print(*command, flush=True)
+    command = _demo_command(precision, seed, folder)
     environment = ENVIRONMENTS[precision]
     started, used = time.perf_counter(), _processor_seconds()
+    _call(command, environment)
+    found = {
+        "command": shlex.join(command),
+        "environment": environment,
+        "seconds": round(time.perf_counter() - started, 1),
+        "processor_seconds": round(_processor_seconds() - used, 1),
+        "comparison": load(folder / RUN / HELD_OUT / COMPARISON),
+    }
+    _save(file, found)
+
+
+def _run_words(seed: int, runs: Path) -> None:
+    """Train on a demo's pairs and random words, and compare with the demo's model on the rows that both held out."""
+    file = words_file_of(seed)
+    if file.exists():
+        return
+    demo, words, comparison = runs / f"bf16-{seed}", runs / file.stem, runs / file.name
+    if not (demo / RUN).exists():
+        _call(_demo_command("bf16", seed, demo), {})
+    held_out = ["--hold-out", str(HOLD_OUT), "--precision", "bf16", "--seed", str(seed)]
+    commands = [
+        ["nearfar", "train", "--data", str(demo / "pairs.tsv"), *held_out, *WORDS, "--output", str(words)],
+        ["nearfar", "compare", str(words), str(demo / RUN), "--output", str(comparison)],
+    ]
+    for command in commands:
+        _call(command, {})
+    _save(file, {"commands": [shlex.join(command) for command in commands], "comparison": load(comparison)})
+
+
+def _demo_command(precision: str, seed: int, folder: Path) -> list[str]:
+    return ["nearfar", "demo", "--seed", str(seed), "--precision", precision, "--output", str(folder)]
+
+
+def _call(command: list[str], environment: dict[str, str]) -> None:
+    print(*command, flush=True)
     done = subprocess.run(
         [sys.executable, "-m", *command],
         env={**os.environ, **environment},
@@ -74,14 +117,10 @@ def _run(precision: str, seed: int, runs: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise SystemExit(f"{file.stem}: {done.stdout[-500:]}\n{done.stderr[-2000:]}")
-    found = {
-        "command": shlex.join(command),
-        "environment": environment,
-        "seconds": round(time.perf_counter() - started, 1),
-        "processor_seconds": round(_processor_seconds() - used, 1),
-        "comparison": load(folder / RUN / HELD_OUT / COMPARISON),
-    }
+        raise SystemExit(f"{shlex.join(command)}: {done.stdout[-500:]}\n{done.stderr[-2000:]}")
+
+
+def _save(file: Path, found: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps(found, indent=1) + "\n")
 
@@ -119,6 +158,7 @@ def report() -> None:
     better = sum(test["low"] > 0 for test in tests.values())
     lines += ["", f"The interval is above zero in {better} of {len(tests)} runs. {_same_scores(tests)}", ""]
     lines += _provenance(list(found.values()))
+    lines += _words_section()
     write_text(PAGE, "\n".join(lines) + "\n")
 
 
@@ -141,6 +181,45 @@ def _row(precision: str, seed: int, run: dict[str, Any], test: dict[str, Any]) -
         p_value(test["p"]),
         f"{run['seconds'] / 60:.1f}",
         f"{run['processor_seconds'] / 60:.1f}",
+    ]
+
+
+def _words_section() -> list[str]:
+    """Return the section on random words beside the pairs; nothing if no run of it is there."""
+    found = {seed: load(file) for seed in SEEDS if (file := words_file_of(seed)).exists()}
+    if not found:
+        return []
+    tests = {seed: one["comparison"]["tasks"][TASK] for seed, one in found.items()}
+    worse = sum(test["high"] < 0 for test in tests.values())
+    rows = [
+        [
+            str(seed),
+            f"{test['second']:.2f}",
+            f"{test['first']:.2f}",
+            f"{test['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]",
+            p_value(test["p"]),
+        ]
+        for seed, test in tests.items()
+    ]
+    first = next(iter(found.values()))
+    provenance = first["comparison"]["provenance"]
+    commits = sorted({one["comparison"]["provenance"]["commit"] for one in found.values()})
+    return [
+        "",
+        "## Random words beside the pairs",
+        "",
+        f"The same pairs in bf16, with `{' '.join(WORDS)}`, which [gains on "
+        "STS](tables/recipes-pairs-sentences-minilm.md). Both models search for the same held-out paraphrases; the "
+        "difference is that of the words to the demo's model. From a model that was trained on similarity, pairs train "
+        "without words if `--sentences` does not name them.",
+        "",
+        *table(["seed", "pairs alone", "with random words", "difference [95%]", "p"], rows),
+        "",
+        f"The interval is below zero in {worse} of {len(tests)} runs.",
+        "",
+        f"Commands: {', '.join(f'`{command}`' for command in first['commands'])}. Versions: "
+        f"{json.dumps(provenance['versions'])}. Hardware: {json.dumps(provenance['hardware'])}. "
+        f"Commits: {', '.join(commits)}.",
     ]
 
 
