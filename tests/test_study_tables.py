@@ -55,6 +55,8 @@ CELLS = {
     "recipes-sentences-choice": 2 * 3 + 16,
     "recipes-scored": 1 + 3 * 5 + 1,
     "recipes-scored-choice": (9 * 3 + 6) * 2,
+    "recipes-soup-choice": 6,
+    "recipes-soup-minilm-choice": 9,
     "recipes-teacher": 2 + 2 * 5 + 1,
     "recipes-teacher-choice": 25,
     "recipes-teacher-more-choice": 7 + 3 * 5,
