@@ -58,6 +58,7 @@ CELLS = {
     "recipes-soup-choice": 6,
     "recipes-soup-minilm-choice": 9,
     "recipes-teacher": 2 + 2 * 5 + 1,
+    "recipes-teacher-average-choice": 3 * 5,
     "recipes-teacher-choice": 25,
     "recipes-teacher-more-choice": 7 + 3 * 5,
     "recipes-teacher-nli": 2 + 3 * 5,
