@@ -34,7 +34,7 @@ CELLS = {
     "recipes-nli-more-choice": 32,
     "recipes-nli-peers-choice": 2 + 3 + 3,
     "recipes-nli-sentences": 1 + 4 * 5,
-    "recipes-nli-sentences-minilm-choice": 7,
+    "recipes-nli-sentences-minilm-choice": 4,
     "recipes-nli-start-choice": 13,
     "recipes-pairs": 1 + 2 * 5,
     "recipes-pairs-choice": 2 * 3 + 12,
