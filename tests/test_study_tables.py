@@ -56,7 +56,7 @@ CELLS = {
     "recipes-scored": 1 + 3 * 5 + 1,
     "recipes-scored-choice": (9 * 3 + 6) * 2,
     "recipes-soup-choice": 4,
-    "recipes-soup-minilm-choice": 9,
+    "recipes-soup-minilm-choice": 8,
     "recipes-teacher": 2 + 2 * 5 + 1,
     "recipes-teacher-average-choice": 3 * 5,
     "recipes-teacher-choice": 25,
