@@ -52,6 +52,7 @@ def main() -> None:
     folders, started = [], time.perf_counter()
     for seed in member_seeds(options.seed, options.members):
         folder = options.output / f"member-{seed}"
+        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was stopped
         words = ["--model", options.model, "--output", str(folder), "--seed", str(seed), *forwarded]
         if (done := subprocess.run([*command, *words], check=False)).returncode:
             raise SystemExit(f"seed {seed} failed with exit status {done.returncode}")

@@ -47,6 +47,9 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 
 @pytest.mark.long
 def test_it_is_the_average_of_its_runs(start: Path, tmp_path: Path) -> None:
+    nearfar.train(
+        "sg-opt1", model=start, output=tmp_path / "soup" / "member-3", seed=9, **TRAINING
+    )  # of a stopped attempt
     made = run(start, tmp_path / "soup", "--members", 2, "--method", "sg-opt1", "--tasks", "microworld", seed=2)
     assert made.returncode == 0, made.stderr
     members = []
