@@ -12,6 +12,7 @@ import json
 import os
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from nearfar.runs.records import HELD_OUT
 RESULTS = results_of("demo")
 WORDS_RESULTS = results_of("demo-words")
 PAGE = HERE.parent / "docs" / "demo.md"
+RUNS = Path("runs", "demo")
 SEEDS = (1, 2, 3, 4, 5)
 AVX2 = {
     "ATEN_CPU_CAPABILITY": "avx2",
@@ -47,7 +49,7 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--runs", type=Path, default=Path("runs/demo"), help="folder for the folders of the demos")
+    parser.add_argument("--runs", type=Path, default=RUNS, help="folder for the folders of the demos")
     options = parser.parse_args()
     if options.command == "run":
         for seed in SEEDS:
@@ -91,17 +93,23 @@ def _run_words(seed: int, runs: Path) -> None:
     file = words_file_of(seed)
     if file.exists():
         return
-    demo, words, comparison = runs / f"bf16-{seed}", runs / f"words-{seed}", runs / f"words-{seed}.json"
-    if not (demo / RUN).exists():
-        _call(_demo_command("bf16", seed, demo), {})
+    if not (runs / f"bf16-{seed}" / RUN).exists():
+        _call(_demo_command("bf16", seed, runs / f"bf16-{seed}"), {})
+    comparison = runs / f"words-{seed}.json"
+    for command in _words_commands(seed, runs, comparison):
+        _call(command, {})
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(comparison, file)
+
+
+def _words_commands(seed: int, runs: Path, comparison: Path) -> list[list[str]]:
+    """The training with random words on a demo's pairs, and the comparison with the demo's model."""
+    demo, words = runs / f"bf16-{seed}", runs / f"words-{seed}"
     held_out = ["--hold-out", str(HOLD_OUT), "--precision", "bf16", "--seed", str(seed)]
-    commands = [
+    return [
         ["nearfar", "train", "--data", str(demo / "pairs.tsv"), *held_out, *WORDS, "--output", str(words)],
         ["nearfar", "compare", str(words), str(demo / RUN), "--output", str(comparison)],
     ]
-    for command in commands:
-        _call(command, {})
-    _save(file, {"commands": [shlex.join(command) for command in commands], "comparison": load(comparison)})
 
 
 def _demo_command(precision: str, seed: int, folder: Path) -> list[str]:
@@ -194,7 +202,7 @@ def _words_section() -> list[str]:
     found = {seed: load(file) for seed in SEEDS if (file := words_file_of(seed)).exists()}
     if not found:
         return []
-    tests = {seed: one["comparison"]["tasks"][TASK] for seed, one in found.items()}
+    tests = {seed: one["tasks"][TASK] for seed, one in found.items()}
     worse = sum(test["high"] < 0 for test in tests.values())
     rows = [
         [
@@ -206,9 +214,10 @@ def _words_section() -> list[str]:
         ]
         for seed, test in tests.items()
     ]
-    first = next(iter(found.values()))
-    provenance = first["comparison"]["provenance"]
-    commits = sorted({one["comparison"]["provenance"]["commit"] for one in found.values()})
+    seed, first = next(iter(found.items()))
+    commands = _words_commands(seed, RUNS, RUNS / f"words-{seed}.json")
+    provenance = first["provenance"]
+    commits = sorted({one["provenance"]["commit"] for one in found.values()})
     return [
         "",
         "## Random words beside the pairs",
@@ -222,7 +231,7 @@ def _words_section() -> list[str]:
         "",
         f"The interval is below zero in {worse} of {len(tests)} runs.",
         "",
-        f"Commands: {', '.join(f'`{command}`' for command in first['commands'])}. Versions: "
+        f"Commands: {', '.join(f'`{shlex.join(command)}`' for command in commands)}. Versions: "
         f"{json.dumps(provenance['versions'])}. Hardware: {json.dumps(provenance['hardware'])}. "
         f"Commits: {', '.join(commits)}.",
     ]
