@@ -1,11 +1,9 @@
 """studies/peers/losses.py: each loss of sentence-transformers trains on generated rows of its kind."""
 
-import importlib.util
 import json
 import sys
 from argparse import Namespace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -15,21 +13,13 @@ from safetensors.torch import load_file
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
 from nearfar.data.fingerprints import row_hashes
 from nearfar.disk import read_seen
+from tests.scripts import load_script
 
 FILE = Path(__file__).parents[1] / "studies" / "peers" / "losses.py"
 SCORED = ("cosent", "angle", "cosine")
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("peer_losses", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PEERS = load()
+PEERS = load_script("studies/peers/losses.py")
 
 
 @pytest.fixture(scope="module")

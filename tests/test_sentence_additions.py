@@ -1,11 +1,9 @@
 """studies/sentences.py: without additions it is the recipe for sentences alone; each addition is what it says."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -14,21 +12,12 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from tests.scripts import load_script
 
 FILE = Path(__file__).parents[1] / "studies" / "sentences.py"
 
 
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sentence_additions", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-ADDITIONS = load()
+ADDITIONS = load_script("studies/sentences.py")
 
 
 def run(start: Path, output: Path, *words: object) -> dict[str, torch.Tensor]:

@@ -1,11 +1,9 @@
 """studies/soup.py: its model is the average of the runs that it names, and its numbers are theirs."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import torch
@@ -13,6 +11,7 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from tests.scripts import load_script
 
 FILE = Path(__file__).parents[1] / "studies" / "soup.py"
 TRAINING = {
@@ -95,15 +94,6 @@ def test_what_it_refuses(start: Path, tmp_path: Path, words: tuple[object, ...],
 
 
 def test_two_averages_share_no_run() -> None:
-    module = load()
+    module = load_script("studies/soup.py")
     seeds = [seed for number in (1, 2, 3) for seed in module.member_seeds(number, 3)]
     assert seeds == [*range(1, 10)]
-
-
-def load() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("soup_script", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

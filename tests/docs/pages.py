@@ -1,6 +1,5 @@
 """The Markdown pages of the repository, their code and their links."""
 
-import importlib.util
 import re
 import sys
 from collections.abc import Iterator
@@ -10,6 +9,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 import pytest
+
+from tests.scripts import load_script
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -43,22 +44,13 @@ def study_script(name: str) -> Iterator[ModuleType]:
         patch.chdir(ROOT)
         patch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
         patch.syspath_prepend(ROOT / "studies")
-        yield _load("studies", name)
+        yield load_script(f"studies/{name}.py")
         sys.modules.pop("common", None)
 
 
 def docs_script(name: str) -> ModuleType:
     """The script ``docs/NAME.py`` as a module."""
-    return _load("docs", name)
-
-
-def _load(folder: str, name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(f"{folder}_{name}", ROOT / folder / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(f"docs/{name}.py")
 
 
 def blocks(*languages: str) -> Iterator[Block]:
