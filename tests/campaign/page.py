@@ -18,7 +18,7 @@ from typing import Any
 from rich.table import Table
 
 from nearfar.disk import write_text
-from nearfar.evaluation.escaping import markdown_text
+from nearfar.evaluation.render import markdown_text
 from nearfar.evaluation.results import provenance
 from tests.campaign.case import PARTS
 

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nearfar.evaluation.render import latex_text
 from nearfar.evaluation.results import StudyTable
 from nearfar.evaluation.results.study_table import StudyComparison, StudyTest
 from nearfar.evaluation.study_table import (
@@ -25,7 +26,7 @@ from nearfar.evaluation.study_table import (
     write_outputs,
 )
 from nearfar.evaluation.study_table.changes import changes
-from nearfar.evaluation.study_table.latex import escape_latex, study_latex
+from nearfar.evaluation.study_table.latex import study_latex
 from nearfar.evaluation.study_table.layout import paper_number, significant
 from nearfar.evaluation.study_table.long_table import study_csv
 from nearfar.evaluation.study_table.orderings import agreement
@@ -247,7 +248,7 @@ def test_latex_of_a_small_table(small):
     assert "CE + SCL & 3 & \\textbf{71.17 $\\pm$ 1.26} & 50.50 $\\pm$ 1.32 \\\\" in text
     assert "(70.25, sd 0.3)" in text
     assert "Bold: best of its column, and significantly better" in text
-    assert escape_latex("a_b & 50% {x} \\") == r"a\_b \& 50\% \{x\} \textbackslash{}"
+    assert latex_text("a_b & 50% {x} \\") == r"a\_b \& 50\% \{x\} \textbackslash{}"
 
 
 def test_the_best_is_not_bold_without_a_significant_test():

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from nearfar.config.values import flag
 from nearfar.disk import write_text
-from nearfar.evaluation.escaping import markdown_text
+from nearfar.evaluation.render import markdown_text
 from nearfar.evaluation.results import provenance
 from nearfar.evaluation.tables.grid import Grid, markdown_table, rich_table
 

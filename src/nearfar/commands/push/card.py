@@ -18,7 +18,7 @@ from nearfar.commands.train.after import before_after
 from nearfar.data.public_sources import SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.widths import describe_widths, read_widths
-from nearfar.evaluation.escaping import code_span, markdown_text
+from nearfar.evaluation.render import code_span, markdown_text
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_grids
 from nearfar.evaluation.tables.grid import Grid, markdown_table

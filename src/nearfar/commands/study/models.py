@@ -9,7 +9,7 @@ from pathlib import Path
 from nearfar.commands.study.expand import Cell
 from nearfar.commands.study.work import RUN
 from nearfar.disk import read_text, write_text
-from nearfar.evaluation.escaping import csv_text
+from nearfar.evaluation.render import csv_text
 from nearfar.jobs import JobStore
 from nearfar.types import NearfarError
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from nearfar.evaluation.escaping import code_block, markdown_text
+from nearfar.evaluation.render import code_block, markdown_text
 from nearfar.evaluation.report.blocks import (
     Block,
     BulletList,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.disk import write_bytes
-from nearfar.evaluation.escaping import one_line
+from nearfar.evaluation.render import one_line
 
 # Okabe & Ito 2008: distinct for people with any common colour vision deficiency. Its yellow is too light for lines.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")

@@ -1,38 +1,9 @@
 """Tables of studies in LaTeX, with booktabs: ours, and the paper's numbers below them in brackets."""
 
-from nearfar.evaluation.escaping import one_line
+from nearfar.evaluation.render import latex_text
 from nearfar.evaluation.results import GroupScore, StudyTable
 from nearfar.evaluation.study_table.layout import Layout, bold_scores, lay_out, our_number, runs_text, their_number
 from nearfar.evaluation.study_table.plan import AVERAGE
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    "−": "$-$",
-    "–": "--",
-    "—": "---",
-    "…": r"\ldots{}",
-    "×": r"$\times$",
-    "λ": r"$\lambda$",
-    "τ": r"$\tau$",
-}
-
-
-def escape_latex(text: str) -> str:
-    """Text that LaTeX shows as it is, also after the end of a row, where ``[`` and ``*`` would be arguments."""
-    escaped = "".join(_SPECIAL.get(letter, letter) for letter in one_line(text))
-    return f"{{}}{escaped}" if escaped.lstrip().startswith(("[", "*")) else escaped
 
 
 def study_latex(table: StudyTable) -> str:
@@ -48,12 +19,12 @@ def study_latex(table: StudyTable) -> str:
         rf"\caption{{{_caption(table, bold=bool(bold))}}}",
         rf"\begin{{tabular}}{{{'l' * (leading - 1)}{'r' * (1 + len(layout.heads))}}}",
         r"\toprule",
-        " & ".join(map(escape_latex, header)) + r" \\",
+        " & ".join(map(latex_text, header)) + r" \\",
         r"\midrule",
     ]
     for number, line in enumerate(layout.lines):
         labels = [AVERAGE.capitalize() if label == AVERAGE else label for label in line.labels]
-        cells = [escape_latex(line.name), *map(escape_latex, labels), escape_latex(runs_text(line.groups))]
+        cells = [latex_text(line.name), *map(latex_text, labels), latex_text(runs_text(line.groups))]
         for place, score in enumerate(line.scores):
             text = "" if score is None else _ours(score, layout, place)
             cells.append(rf"\textbf{{{text}}}" if (number, place) in bold else text)
@@ -63,7 +34,7 @@ def study_latex(table: StudyTable) -> str:
             for head, score in zip(layout.heads, line.scores, strict=True)
         ]
         if any(theirs):
-            shown = [f"({escape_latex(_plain(text))})" if text else "" for text in theirs]
+            shown = [f"({latex_text(_plain(text))})" if text else "" for text in theirs]
             lines.append(" & ".join([r"\quad paper", *[""] * (leading - 1), *shown]) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
@@ -73,7 +44,7 @@ def _ours(score: GroupScore, layout: Layout, place: int) -> str:
         return "--"
     text = our_number(score, layout.heads[place].column)
     value, _, spread = text.partition(" (")
-    return escape_latex(value) + (rf" $\pm$ {escape_latex(spread.rstrip(')'))}" if spread else "")
+    return latex_text(value) + (rf" $\pm$ {latex_text(spread.rstrip(')'))}" if spread else "")
 
 
 def _plain(text: str) -> str:
@@ -83,12 +54,12 @@ def _plain(text: str) -> str:
 
 
 def _caption(table: StudyTable, *, bold: bool) -> str:
-    words = [escape_latex(table.caption or table.title).rstrip(".") + "."]
+    words = [latex_text(table.caption or table.title).rstrip(".") + "."]
     scores = [score for group in table.groups for score in group.scores.values()]
     if any(score.sd is not None for score in scores):
         words.append(r"Mean $\pm$ standard deviation over runs.")
     if any(score.paper is not None for score in scores):
-        words.append(f"In brackets: {escape_latex(table.source or 'the paper')}.")
+        words.append(f"In brackets: {latex_text(table.source or 'the paper')}.")
     if table.missing:
         words.append(f"Incomplete: {len(table.missing)} runs have no result.")
     if bold:

@@ -3,7 +3,7 @@
 import csv
 import io
 
-from nearfar.evaluation.escaping import csv_text
+from nearfar.evaluation.render import csv_text
 from nearfar.evaluation.results import StudyTable
 from nearfar.evaluation.study_table.plan import read_plan
 

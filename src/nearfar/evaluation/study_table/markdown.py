@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from nearfar.evaluation.escaping import code_block, code_span, safe_markdown
+from nearfar.evaluation.render import code_block, code_span, safe_markdown
 from nearfar.evaluation.results import StudyComparison, StudyTable, StudyTest
 from nearfar.evaluation.study_table.layout import (
     Layout,

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from nearfar.evaluation.escaping import one_line
+from nearfar.evaluation.render import one_line
 
 
 def escape(text: str) -> str:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from rich.table import Table
 from rich.text import Text
 
-from nearfar.evaluation.escaping import code_span, markdown_text, one_line
+from nearfar.evaluation.render import code_span, markdown_text, one_line
 from nearfar.evaluation.results import Estimate, Provenance
 
 

@@ -1,0 +1,353 @@
+"""Tables of numbers, and text from files and users, as Markdown, HTML, LaTeX, CSV and on the screen.
+
+A :class:`Table` holds plain text. Each renderer escapes it once, for its format: a text is shown as it is, never as
+markup, a link, a command or a formula.
+"""
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+    from pandas import DataFrame
+    from rich.table import Table as RichTable
+
+_LINE_BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1b\x1f\x7f-\x84\x86-\x9f]")
+_FORBIDDEN_IN_HTML = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f]")
+_HTML = re.compile(r"<(?=[A-Za-z/!?])")
+_LINK = re.compile(r"\](?=\s*\(|:)")
+_SAFE_TARGET = re.compile(r"\](?:\(|:[ \t]*)<?(?:https?://|mailto:|#|[\w./-]+(?:[\s)>#?]|$))")
+_FENCE = re.compile(" {0,3}(`{3,}|~{3,})(.*)")
+_FORMULA = tuple("=+-@\uff1d\uff0b\uff0d\uff20")
+"""What formulas begin with, also in the full width of East Asian keyboards."""
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    "−": "$-$",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "\N{EM SPACE}": r"\quad ",
+    "λ": r"$\lambda$",
+    "τ": r"$\tau$",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell with more than its text."""
+
+    text: str
+    detail: str = ""
+    """An interval, a standard deviation or the mark of a note; in HTML in a smaller font."""
+    mark: Literal["", "best", "near"] = ""
+    """``best``: the best of its column, in bold; ``near``: not significantly different from the best, with ``=``."""
+    shade: float | None = None
+    """Strength of the background colour in HTML, from 0 to 1."""
+
+
+Row: TypeAlias = Sequence[Cell | str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of plain texts; its numbers are formatted.
+
+    >>> table = Table(columns=["model", "sts12"], rows=[["a_b", Cell("61.20", "(0.40)", "best")], ["c", "58.00"]])
+    >>> print(to_markdown(table))
+    | model | sts12 |
+    | --- | ---: |
+    | a\\_b | **61.20** (0.40) |
+    | c | 58.00 |
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Row]
+    title: str = ""
+    notes: Sequence[str] = ()
+    """Sentences below the table."""
+    left: int = 1
+    """How many columns hold words and are aligned left, from the first; the others are aligned right."""
+    breaks: Sequence[int] = ()
+    """Numbers of the rows that begin a group, which a line separates from the rows before."""
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: "DataFrame",
+        *,
+        formats: Mapping[str, Callable[[Any], Cell | str]] | None = None,
+        missing: str = "",
+        **fields: Any,
+    ) -> "Table":
+        """The columns of a pandas frame.
+
+        Args:
+            frame: values; cells and texts are kept, other values are formatted.
+            formats: column -> text or cell of a value; ``str`` for columns that it lacks.
+            missing: the text of None and NaN.
+            fields: the other fields of the table, such as its title.
+        """
+        shown = []
+        for name, (_, column) in zip(frame.columns, frame.items(), strict=True):  # names may occur twice
+            formatted = (formats or {}).get(str(name), str)
+            absent = column.isna()
+            shown.append(
+                [
+                    value if isinstance(value, str | Cell) else missing if none else formatted(value)
+                    for value, none in zip(column, absent, strict=True)
+                ]
+            )
+        rows = [list(row) for row in zip(*shown, strict=True)]
+        return cls(columns=[str(name) for name in frame.columns], rows=rows, **fields)
+
+    @property
+    def cells(self) -> list[list[Cell]]:
+        """All rows, every cell as a :class:`Cell`."""
+        return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
+
+
+_NEAR = "="
+_MEANINGS = {"best": ("*", "the best"), "near": (_NEAR, "not significantly different from the best")}
+_LONG_HEADING = 14
+"""Letters from which a heading in HTML may break into lines."""
+
+
+def to_markdown(table: Table, *, level: int = 0) -> str:
+    """The table in GitHub's Markdown, without a line break at its end.
+
+    Title and notes are paragraphs before and after it; with ``level``, the title is a heading of that level.
+    """
+
+    def shown(cell: Cell) -> str:
+        text = markdown_text(cell.text)
+        text = f"**{text}**" if cell.mark == "best" and text else text
+        parts = [text, _NEAR * (cell.mark == "near"), markdown_text(cell.detail)]
+        return " ".join(part for part in parts if part)
+
+    rule = ["---" if place < table.left else "---:" for place in range(len(table.columns))]
+    rows = [[markdown_text(name) for name in table.columns], rule, *(list(map(shown, row)) for row in table.cells)]
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    title = f"{'#' * level} {markdown_text(table.title)}".strip()
+    head = [title, ""] if table.title else []
+    return "\n".join([*head, *lines, *(part for note in table.notes for part in ("", markdown_text(note)))])
+
+
+def to_html(table: Table, *, name: str) -> "Markup":
+    """The table as a ``figure`` with a caption, a region that scrolls, and notes.
+
+    The first cell of a row is its header. ``name`` is the id of the caption. A jinja2 template shows the result as it
+    is.
+    """
+    from markupsafe import Markup
+
+    def shown(cell: Cell) -> Markup:
+        text = html_text(cell.text)
+        text = Markup("<strong>{}</strong>").format(text) if cell.mark == "best" else text
+        if cell.mark:
+            sign, meaning = _MEANINGS[cell.mark]
+            text += Markup(' <abbr title="{}">{}</abbr>').format(meaning, sign)
+        return text + (Markup(" <small>{}</small>").format(html_text(cell.detail)) if cell.detail else "")
+
+    def column(place: int, cell: Cell) -> Markup:
+        kind = Markup(' class="{}"').format(cell.mark) if cell.mark else ""
+        kind += "" if cell.shade is None else Markup(' style="--shade:{:.2f}"').format(min(max(cell.shade, 0.0), 1.0))
+        pattern = "<td{}>{}</td>" if place else '<th scope="row"{}>{}</th>'
+        return Markup(pattern).format(kind, shown(cell))
+
+    def heading(title: str) -> Markup:
+        kind = Markup(' class="long"') if len(title) > _LONG_HEADING else ""
+        return Markup('<th scope="col"{}>{}</th>').format(kind, html_text(title))
+
+    def body(rows: Sequence[Sequence[Cell]]) -> Markup:
+        lines = [Markup("<tr>{}</tr>").format(Markup("").join(column(*at) for at in enumerate(row))) for row in rows]
+        return Markup("<tbody>\n{}\n</tbody>").format(Markup("\n").join(lines))
+
+    cells, ends = table.cells, [*table.breaks, len(table.rows)]
+    groups = [cells[start:end] for start, end in zip([0, *table.breaks], ends, strict=True) if end > start]
+    notes = Markup("").join(Markup("<li>{}</li>").format(html_text(note)) for note in table.notes)
+    return Markup(
+        '<figure>\n<figcaption id="{name}">{title}</figcaption>\n'
+        '<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">\n'
+        '<table aria-labelledby="{name}"{kind}>\n<thead><tr>{head}</tr></thead>\n{body}\n</table>\n</div>\n{notes}'
+        "</figure>"
+    ).format(
+        name=name,
+        title=html_text(table.title),
+        kind=Markup(' class="words"') if table.left >= len(table.columns) else "",
+        head=Markup("").join(map(heading, table.columns)),
+        body=Markup("\n").join(map(body, groups)),
+        notes=Markup('<ul class="notes">{}</ul>\n').format(notes) if notes else "",
+    )
+
+
+def to_latex(table: Table) -> str:
+    """The table in LaTeX, with the title and the notes as its caption; needs the package booktabs."""
+
+    def shown(cell: Cell) -> str:
+        text = latex_text(cell.text)
+        text = rf"\textbf{{{text}}}" if cell.mark == "best" else text
+        parts = [text, _NEAR * (cell.mark == "near"), latex_text(cell.detail)]
+        return " ".join(part for part in parts if part)
+
+    title = [f"{latex_text(table.title).rstrip('.')}."] if table.title else []
+    caption = " ".join([*title, *map(latex_text, table.notes)])
+    lines = [
+        r"% \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        rf"\caption{{{caption}}}",
+        rf"\begin{{tabular}}{{{'l' * table.left}{'r' * (len(table.columns) - table.left)}}}",
+        r"\toprule",
+        " & ".join(map(latex_text, table.columns)) + r" \\",
+        r"\midrule",
+    ]
+    for number, row in enumerate(table.cells):
+        lines += [r"\midrule"] if number in table.breaks else []
+        lines.append(" & ".join(map(shown, row)) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+
+
+def to_csv(table: Table) -> str:
+    """Columns and rows for a spreadsheet, without title and notes."""
+    rows = [[f"{cell.text} {cell.detail}".rstrip() for cell in row] for row in table.cells]
+    return csv_lines([table.columns, *rows])
+
+
+def to_rich(table: Table) -> "RichTable":
+    """The table for a console of rich."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    def shown(cell: Cell) -> Text:  # Text: brackets are not markup; control characters could change the terminal
+        parts = [one_line(cell.text), _NEAR * (cell.mark == "near"), one_line(cell.detail)]
+        return Text(" ".join(part for part in parts if part), style="bold" if cell.mark == "best" else "")
+
+    notes = Text("\n".join(map(one_line, table.notes)))
+    rich = RichTable(title=Text(one_line(table.title)), caption=notes, caption_justify="left")
+    for place, name in enumerate(table.columns):
+        rich.add_column(Text(one_line(name)), justify="left" if place < table.left else "right")
+    for number, row in enumerate(table.cells, start=1):
+        rich.add_row(*map(shown, row), end_section=number in table.breaks)
+    return rich
+
+
+def one_line(text: str) -> str:
+    """The text with spaces for line breaks and tabs, and replacement characters for other control characters."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _LINE_BREAKS.sub(" ", text))
+
+
+def markdown_text(text: str) -> str:
+    """One line, with everything escaped that Markdown or a browser would read as markup.
+
+    >>> print(markdown_text("# a_b <script> [x](javascript:y)"))
+    \\# a\\_b \\<script\\> [x]\\(javascript:y)
+    """
+    line = re.sub(r"([\\`_|<>&~]|\*(?=\S)|(?<=\S)\*)", r"\\\1", " ".join(one_line(text).split()))
+    line = re.sub(
+        r"\](?=[(:\[])" if line.startswith("[") else r"\](?=[(\[])", r"]\\", line
+    )  # no link, no target of one
+    return re.sub(r"^(\d*)([#+.)*-])(?=[#\s]|$)", r"\1\\\2", line)  # no heading, no item of a list
+
+
+def code_span(text: str) -> str:
+    """The text in a code span, which no text can leave.
+
+    >>> print(code_span("a`b"))
+    `` a`b ``
+    """
+    line = one_line(text)
+    if "`" not in line:
+        return f"`{line}`" if line.strip() else ""
+    fence = "`" * (1 + max(map(len, re.findall("`+", line))))
+    return f"{fence} {line} {fence}"
+
+
+def code_block(text: str) -> list[str]:
+    """The lines of a code block, which no text can leave."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return [fence, *(one_line(line) for line in text.splitlines()), fence]
+
+
+def safe_markdown(text: str) -> str:
+    """Markdown that keeps its formatting, without HTML, and with links to web pages, mail and files alone.
+
+    >>> print(safe_markdown("*p* < 0.05 <b> [a](b.md) [c](javascript:d)"))
+    *p* < 0.05 &lt;b> [a](b.md) [c]\\(javascript:d)
+    """
+
+    def escape(found: re.Match[str]) -> str:
+        return "]" if _SAFE_TARGET.match(text, found.start()) else "]\\"
+
+    return _HTML.sub("&lt;", _LINK.sub(escape, text)) + _end_of_code_block(text)
+
+
+def _end_of_code_block(text: str) -> str:
+    """What closes the code block that the text leaves open; without it, the text after it would be code."""
+    fence = ""
+    for line in re.split("\r\n|\n|\r", text):
+        found = _FENCE.match(line)
+        if not found or (not fence and found[1][0] == "`" and "`" in found[2]):
+            continue
+        if not fence:
+            fence = found[1]
+        elif found[1].startswith(fence) and not found[2].strip():
+            fence = ""
+    return f"\n{fence}" if fence else ""
+
+
+def html_text(text: str) -> "Markup":
+    """Escaped text; control characters, which HTML forbids, become replacement characters."""
+    from markupsafe import escape
+
+    return escape(_FORBIDDEN_IN_HTML.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def latex_text(text: str) -> str:
+    """Text that LaTeX shows as it is, also after the end of a row, where ``[`` and ``*`` would be arguments."""
+    escaped = "".join(_LATEX.get(letter, letter) for letter in one_line(text))
+    return f"{{}}{escaped}" if escaped.lstrip().startswith(("[", "*")) else escaped
+
+
+def csv_text(text: str) -> str:
+    """A cell of a table for spreadsheets: a text that a spreadsheet would compute gets an apostrophe before it.
+
+    Numbers are unchanged. A carriage return, which would end a row, becomes a line feed.
+
+    >>> [csv_text(text) for text in ("=1+1", "-0.5", "-x", "a=b")]
+    ["'=1+1", '-0.5', "'-x", 'a=b']
+    """
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if not text.lstrip().startswith(_FORMULA):
+        return text
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}"
+    return text
+
+
+def csv_lines(rows: Sequence[Sequence[object]]) -> str:
+    """Rows as CSV: None is an empty cell, and no text is a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([csv_text(value) if isinstance(value, str) else value for value in row] for row in rows)
+    return text.getvalue()
