@@ -1,12 +1,23 @@
 """What is written survives a power loss: files are flushed before they get their name, and the name after that."""
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
-from nearfar.disk import check_new_folder, create_folder, folder_lock, new_folder, write_bytes
+import nearfar
+from nearfar.disk import (
+    check_new_folder,
+    create_folder,
+    folder_lock,
+    new_file,
+    new_folder,
+    publish,
+    restore_folder,
+    write_bytes,
+)
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -26,10 +37,76 @@ def test_a_folder_is_flushed_before_its_name_and_its_name_after(
     monkeypatch.chdir(tmp_path)
     events = record_flushes(monkeypatch)
     with new_folder(Path("x")) as fresh:
-        (fresh / "deep").mkdir(parents=True)
+        (fresh / "deep").mkdir()
         (fresh / "deep" / "file").write_text("text")
     assert_flushed_before(events, Path("x"), (".x.new/folder", "x"))
     assert os.listdir() == ["x"]
+
+
+def test_a_replaced_folder_goes_after_the_new_one_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x").mkdir()
+    Path("x/old").write_text("")
+    events = record_flushes(monkeypatch)
+    with new_folder(Path("x"), replace=True) as fresh:
+        (fresh / "file").write_text("text")
+    assert_flushed_before(events, Path("x"), (".x.new/folder", "x"))
+    aside = events.index(("rename", "x", ".x.old"))
+    assert events.index(("flush", ".x.new/folder/file")) < aside < events.index(("rename", ".x.new/folder", "x"))
+    assert [str(path) for path in Path().rglob("*")] == ["x", "x/file"]
+
+
+def test_a_block_that_fails_leaves_what_was_there(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "old").write_text("")
+    (tmp_path / "y").write_text("old")
+
+    def fail(path: Path) -> None:
+        path.write_text("half")
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError), new_folder(tmp_path / "x", replace=True) as fresh:
+        fail(fresh / "new")
+    with pytest.raises(RuntimeError), new_file(tmp_path / "y") as file:
+        fail(file)
+    assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["x", "x/old", "y"]
+    assert (tmp_path / "y").read_text() == "old"
+
+
+def test_a_kill_between_the_two_renames_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "x"
+    folder.mkdir()
+    (folder / "old").write_text("")
+
+    def killed(source: Path, target: Path, *, durable: bool = True) -> None:
+        if target == folder:
+            raise KeyboardInterrupt
+        publish(source, target, durable=durable)
+
+    monkeypatch.setattr("nearfar.disk.folders.publish", killed)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
+        patch.setattr("nearfar.disk.folders.restore_folder", lambda _: None)
+        with new_folder(folder, replace=True) as fresh:
+            (fresh / "new").write_text("")
+    monkeypatch.undo()
+    assert not folder.exists()
+    restore_folder(folder)
+    assert [path.name for path in folder.iterdir()] == ["old"]
+    restore_folder(folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
+
+
+def test_names_are_given_nowhere_else() -> None:
+    """The order of flushes and renames is tested here, for all of nearfar."""
+    source = Path(nearfar.__file__).parent
+    renames = re.compile(r"\bos\.(replace|rename|renames|link)\b|\bshutil\.move\b|\.(rename|replace)\([^(),=]*\)")
+    found = {
+        file.relative_to(source).as_posix() for file in source.rglob("*.py") if renames.search(file.read_text("utf-8"))
+    }
+    left = {f"commands/encode/{name}.py" for name in ("output", "work_folder", "shards/folders")}
+    assert found == {"disk/writing.py", "neighbours/index.py", *left}
 
 
 def test_a_new_folder_replaces_what_a_killed_process_left(tmp_path: Path) -> None:
@@ -37,7 +114,6 @@ def test_a_new_folder_replaces_what_a_killed_process_left(tmp_path: Path) -> Non
     left.mkdir(parents=True)
     (left / "half").write_text("")
     with new_folder(tmp_path / "x") as fresh:
-        fresh.mkdir()
         (fresh / "whole").write_text("")
     assert sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")) == ["x", "x/whole"]
 
@@ -52,8 +128,7 @@ def test_a_finished_folder_is_refused_without_what_a_killed_process_left(tmp_pat
 
 
 def test_a_new_folder_of_two_processes_is_refused(tmp_path: Path) -> None:
-    with new_folder(tmp_path / "x") as fresh:
-        fresh.mkdir()
+    with new_folder(tmp_path / "x"):  # noqa: SIM117
         with pytest.raises(NearfarError, match="another process"), new_folder(tmp_path / "x"):
             pass
     assert os.listdir(tmp_path) == ["x"]

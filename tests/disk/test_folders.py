@@ -19,7 +19,6 @@ def test_a_complete_folder_is_no_error_if_the_temporary_one_cannot_be_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, new_folder(tmp_path / "out") as folder:
-        folder.mkdir()
         (folder / "x").write_text("x")
         patch.setattr(os, "rmdir", fail)
     assert (tmp_path / "out" / "x").read_text() == "x"

@@ -1,4 +1,4 @@
-"""One job: what is on the disk before its folder gets its final name, and disks that are full."""
+"""One job: disks that are full, and folders that another process uses."""
 
 import errno
 import os
@@ -10,35 +10,6 @@ from nearfar.disk import FolderBusyError, folder_lock
 from nearfar.jobs import Job, JobsFailedError, JobStore, Task, run_jobs
 from nearfar.jobs.perform import perform
 from tests.jobs.functions import HERE, job
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="reads /proc")
-def test_every_file_is_on_the_disk_before_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    flushed: list[tuple[str, int]] = []
-    fsync, rename = os.fsync, Path.rename
-
-    def recorded_fsync(descriptor: int) -> None:
-        path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
-        flushed.append((str(path), path.stat().st_size if path.is_file() else -1))
-        fsync(descriptor)
-
-    def recorded_rename(path: Path, target: Path) -> Path:
-        flushed.append((f"{path} renamed", -1))
-        return rename(path, target)
-
-    monkeypatch.setattr(os, "fsync", recorded_fsync)
-    monkeypatch.setattr(Path, "rename", recorded_rename)
-    store, made = JobStore(tmp_path), job("made")
-    run_jobs([made], store, engine="inline")
-    part = store.part(made)
-    renamed = flushed.index((f"{part} renamed", -1))
-    final = {str(part / file.relative_to(store.folder(made))): file for file in store.folder(made).rglob("*")}
-    assert len(final) == 7
-    assert {name: size for name, size in flushed[:renamed] if name not in (str(part), str(tmp_path))} == {
-        name: file.stat().st_size if file.is_file() else -1 for name, file in final.items()
-    }
-    assert flushed[renamed - 1] == (str(part), -1)  # the folder after what is in it
-    assert flushed[renamed + 1 :] == [(str(tmp_path), -1)]  # the final name
 
 
 def test_a_full_disk_fails_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

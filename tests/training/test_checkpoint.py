@@ -85,8 +85,8 @@ def test_a_kill_between_the_renames_is_recovered(tmp_path: Path) -> None:
     modules = network(0)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
-    checkpoints.latest.rename(tmp_path / "checkpoint.old")
-    (tmp_path / "checkpoint.new").mkdir()  # half written
+    checkpoints.latest.rename(tmp_path / ".checkpoint.old")
+    (tmp_path / ".checkpoint.new" / "folder").mkdir(parents=True)  # half written
     assert checkpoints.load(modules, optimiser_of(modules)).step == 1
 
 
@@ -135,8 +135,8 @@ def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:
     modules, checkpoints = network(0), Checkpoints(tmp_path)
     for step in (1, 2):
         checkpoints.save(Progress(step=step), modules, optimiser_of(modules))
-        (tmp_path / "checkpoint.old").mkdir()
-        (tmp_path / "checkpoint.old" / "weights.safetensors").write_bytes(b"")
+        (tmp_path / ".checkpoint.old").mkdir()
+        (tmp_path / ".checkpoint.old" / "weights.safetensors").write_bytes(b"")
     checkpoints.save(Progress(step=3), modules, optimiser_of(modules))
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     assert checkpoints.load(modules, optimiser_of(modules)).step == 3
@@ -151,7 +151,7 @@ def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None
     (tmp_path / "best.new").write_bytes(b"of an earlier version")
     checkpoints.save_best(modules)
     assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
-    for name in ("best.new", "checkpoint.new", "checkpoint.old", "checkpoint"):
+    for name in ("best.new", ".checkpoint.new", ".checkpoint.old", "checkpoint"):
         (tmp_path / name).mkdir()
     checkpoints.clear()
     assert list(tmp_path.iterdir()) == []
@@ -164,8 +164,8 @@ def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monk
     modules, checkpoints = network(0), Checkpoints(tmp_path)
     events = record_flushes(monkeypatch)
     checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
-    assert_flushed_before(events, Path("checkpoint"), ("checkpoint.new", "checkpoint"))
-    assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", "checkpoint.new", "checkpoint"))
+    assert_flushed_before(events, Path("checkpoint"), (".checkpoint.new/folder", "checkpoint"))
+    assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", ".checkpoint.new/folder", "checkpoint"))
     checkpoints.save_best(modules)
     assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
 
@@ -174,8 +174,8 @@ def test_what_could_not_be_removed_does_not_stop_later_checkpoints(tmp_path: Pat
     modules = network(0)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
-    (tmp_path / "checkpoint.old").mkdir()
-    (tmp_path / "checkpoint.old" / "progress.json").write_text("{}")  # its deletion failed
+    (tmp_path / ".checkpoint.old").mkdir()
+    (tmp_path / ".checkpoint.old" / "progress.json").write_text("{}")  # its deletion failed
     checkpoints.save(Progress(step=2), modules, optimiser_of(modules))
     assert checkpoints.load(modules, optimiser_of(modules)).step == 2
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
@@ -188,7 +188,7 @@ def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(Progress(), modules, optimiser_of(modules))
     checkpoints.save_best(modules)
-    for name in ("checkpoint.new", "checkpoint.old"):
+    for name in (".checkpoint.new", ".checkpoint.old"):
         (tmp_path / name).mkdir()
     (tmp_path / "best.new").write_text("")
 

@@ -37,7 +37,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from nearfar.baselines.glow import Glow
-from nearfar.disk import disk_errors, flush
+from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import Encode, NearfarError
 
 FILE = "flow.safetensors"
@@ -115,19 +115,13 @@ class Flow:
             NearfarError: the disk is full or cannot be written.
         """
         file = Path(folder) / FILE
-        temporary = file.with_name(FILE + ".new")
         glow = self.glow
         sizes = {"dim": glow.dim, "levels": len(glow.levels), "depth": glow.depth, "width": glow.width}
         header = json.dumps({"sizes": sizes, "losses": self.losses})
         with disk_errors(file):
-            try:
-                file.parent.mkdir(parents=True, exist_ok=True)
-                save_file(glow.state_dict(), temporary, metadata={"flow": header})
-                flush(temporary)
-                temporary.replace(file)
-            except (OSError, SafetensorError):
-                temporary.unlink(missing_ok=True)
-                raise
+            create_folder(file.parent)
+        with new_file(file) as temporary:
+            save_file(glow.state_dict(), temporary, metadata={"flow": header})
 
     @classmethod
     def load(cls, folder: str | Path, encode: Encode) -> "Flow":

@@ -7,7 +7,7 @@ from nearfar.disk.checks import (
     refuse_existing,
     refuse_overwriting_inputs,
 )
-from nearfar.disk.folders import check_new_folder, new_folder
+from nearfar.disk.folders import check_new_folder, forget_folder, new_folder, restore_folder
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import CARD_MARK, model_of_run
 from nearfar.disk.private import exclusive_file, fresh_file, is_private, private_temporary_folder, refuse_planted
@@ -20,6 +20,8 @@ from nearfar.disk.writing import (
     flush,
     flush_entries,
     flush_tree,
+    new_file,
+    publish,
     remove,
     write_bytes,
     write_text,
@@ -43,12 +45,15 @@ __all__ = [
     "flush_entries",
     "flush_tree",
     "folder_lock",
+    "forget_folder",
     "fresh_file",
     "is_private",
     "model_of_run",
+    "new_file",
     "new_folder",
     "path_errors",
     "private_temporary_folder",
+    "publish",
     "read_bytes",
     "read_errors",
     "read_json",
@@ -58,6 +63,7 @@ __all__ = [
     "refuse_overwriting_inputs",
     "refuse_planted",
     "remove",
+    "restore_folder",
     "write_bytes",
     "write_seen",
     "write_text",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from nearfar.disk.checks import check_writable_folder, path_errors
 from nearfar.disk.locking import folder_lock
-from nearfar.disk.writing import apply_umask, create_folder, disk_errors, flush_entries, flush_tree
+from nearfar.disk.writing import apply_umask, create_folder, disk_errors, flush_tree, publish
 from nearfar.types import NearfarError
 
 
@@ -21,7 +21,7 @@ def check_new_folder(output: Path, *, flag: str = "--output") -> None:
         NearfarError: it exists and is no empty folder, has no name, or is in a file or an unwritable folder.
     """
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
-        _remove_leftover(output)
+        forget_folder(output)
         raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
     if not output.name or output.name == "..":
         raise NearfarError(f"{flag} {output}: name a new folder.")
@@ -29,34 +29,59 @@ def check_new_folder(output: Path, *, flag: str = "--output") -> None:
 
 
 @contextmanager
-def new_folder(output: Path) -> Iterator[Path]:
-    """A folder to write into, which becomes ``output`` at the end of the block; a kill leaves no half of it there.
+def new_folder(output: Path, *, replace: bool = False, flag: str = "--output") -> Iterator[Path]:
+    """An empty folder to write into, which becomes ``output`` at the end of the block, or is removed if it fails.
+
+    While it is written it is ``.NAME.new/folder``. With ``replace``, the folder that has the name is ``.NAME.old``
+    between two renames; :func:`restore_folder` undoes the first one if the process ended there.
+
+    Args:
+        output: the folder. Missing parent folders are created; an empty folder is replaced.
+        replace: replace a folder that has something in it.
+        flag: the flag that names another folder, for messages.
 
     Raises:
         NearfarError: the disk is full or cannot be written; ``output`` is no longer free, or another process makes it.
     """
     with disk_errors(output):
         create_folder(output.parent)
-        temporary = _temporary(output)  # the next call removes what a killed one left
+        temporary, old = _temporary(output), _old(output)
         fresh = temporary / "folder"
-        with folder_lock(temporary, what=output, remove_if_empty=True):
-            shutil.rmtree(fresh, ignore_errors=True)
+        with folder_lock(temporary, what=output, remove_if_empty=True, flag=flag):
+            shutil.rmtree(fresh, ignore_errors=True)  # what a killed call left
+            restore_folder(output)
             try:
+                fresh.mkdir()
                 yield fresh
                 apply_umask(fresh)
                 flush_tree(fresh)
-                if output.is_dir():
+                if output.is_dir() and not any(output.iterdir()):
                     output.rmdir()
-                fresh.rename(output)
-                flush_entries(temporary)
-                flush_entries(output.parent)
+                elif replace and output.exists():
+                    publish(output, old, durable=False)  # in the same folder as the next rename, so never both undone
+                publish(fresh, output)
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)
+                restore_folder(output)
 
 
-def _remove_leftover(output: Path) -> None:
-    """Remove what a process that was killed, or lost its power, left when its folder had become ``output``."""
+def restore_folder(output: Path) -> None:
+    """Give a folder its name again if a call that replaced it ended between its two renames; else remove the old one.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    old = _old(output)
+    if output.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    elif old.exists():
+        publish(old, output)
+
+
+def forget_folder(output: Path) -> None:
+    """Remove what a process that was killed, or lost its power, left beside ``output``: another half, or an old one."""
     temporary = _temporary(output)
+    shutil.rmtree(_old(output), ignore_errors=True)
     if temporary.is_dir():
         with suppress(OSError, NearfarError), folder_lock(temporary, remove_if_empty=True):
             shutil.rmtree(temporary / "folder", ignore_errors=True)
@@ -64,3 +89,7 @@ def _remove_leftover(output: Path) -> None:
 
 def _temporary(output: Path) -> Path:
     return output.with_name(f".{output.name}.new")
+
+
+def _old(output: Path) -> Path:
+    return output.with_name(f".{output.name}.old")

@@ -36,39 +36,64 @@ def _is_error_of_tokenizers(error: Exception) -> bool:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a text file atomically: to a temporary file next to it, which then replaces it.
+    """Write a text file by :func:`new_file`.
 
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
-    with _replacement(file) as temporary:
+    with new_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def write_bytes(file: Path, content: bytes) -> None:
-    """Write a binary file atomically, as :func:`write_text` does.
+    """Write a binary file by :func:`new_file`.
 
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
-    with _replacement(file) as temporary:
+    with new_file(file) as temporary:
         temporary.write_bytes(content)
 
 
 @contextmanager
-def _replacement(file: Path) -> Iterator[Path]:
-    """The path of a temporary file, which replaces ``file`` at the end of the block, also if the power fails then."""
+def new_file(file: Path, *, refuse_busy: bool = False, durable: bool = True) -> Iterator[Path]:
+    """The path of an empty file to write to, which becomes ``file`` at the end of the block, or is removed if it fails.
+
+    Args:
+        file: the file. What has this name stays as it is until the block ends.
+        refuse_busy: another process that writes the same file is an error; by default this process waits for it.
+        durable: wait until the file is on the disk. Otherwise it survives a kill, but perhaps no power loss.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written, or, with ``refuse_busy``, another process writes the file.
+    """
     temporary = file.with_name(file.name + ".new")
-    with disk_errors(file), exclusive_file(temporary):
+    with disk_errors(file), exclusive_file(temporary, output=file if refuse_busy else None):
         try:
             yield temporary
-            _fsync(temporary, is_folder=False)
-            temporary.replace(file)
-            flush_entries(file.parent)
-        except OSError:
+            apply_umask(temporary)
+            publish(temporary, file, durable=durable)
+        except BaseException:
             with suppress(OSError):
                 temporary.unlink()
             raise
+
+
+def publish(source: Path, target: Path, *, durable: bool = True) -> None:
+    """Give a complete file or folder its name, on the same disk; a file of that name is replaced.
+
+    It is flushed before it gets the name, and the name after that, so a power loss leaves all of it or nothing. All
+    renames of nearfar are here.
+
+    Raises:
+        OSError: it cannot be flushed or renamed.
+    """
+    if durable:
+        flush_tree(source) if source.is_dir() else _fsync(source, is_folder=False)
+    source.replace(target)
+    if durable:
+        for folder in dict.fromkeys((target.parent, source.parent)):
+            flush_entries(folder)
 
 
 def create_folder(folder: Path) -> None:

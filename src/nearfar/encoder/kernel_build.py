@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.disk import is_private, private_temporary_folder
+from nearfar.disk import is_private, private_temporary_folder, publish
 from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
@@ -173,13 +173,13 @@ def _compile(compiler: Sequence[str], flags: Sequence[str], fresh: Path, folder:
             library = f"kernels-{key}-{digest[:16]}.so"
             built = {"library": library, "sha256": digest, "compiler": _version(compiler), "flags": all_flags}
             record.write_text(json.dumps(built, indent=1), encoding="utf-8")
-            compiled.replace(folder / library)
-            record.replace(folder / f"kernels-{key}.json")
+            publish(compiled, folder / library)
+            publish(record, folder / f"kernels-{key}.json")
             return built
         problem = problem or f"{name}: {_first_error(done)}"
     with suppress(OSError):
         record.write_text(json.dumps({"error": problem}, indent=1), encoding="utf-8")
-        record.replace(folder / f"kernels-{key}.json")
+        publish(record, folder / f"kernels-{key}.json")
     raise KernelBuildError(problem)
 
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-from nearfar.disk import FolderBusyError, disk_errors, flush_tree, folder_lock
+from nearfar.disk import FolderBusyError, disk_errors, folder_lock, publish
 from nearfar.jobs.engine import Outcome, Task
 from nearfar.jobs.store import ATTEMPT_FILE, ERROR_FILE, JOB_FILE, LOG_FILE, PART
 from nearfar.runtime import memory
@@ -55,9 +55,9 @@ def _perform_in_store(
             seconds = time.perf_counter() - started
             _complete(task, part, seconds)
             if _CAN_RENAME_LOCKED:
-                part.rename(folder)
+                publish(part, folder)
         if not _CAN_RENAME_LOCKED:
-            part.rename(folder)
+            publish(part, folder)
     except FolderBusyError:
         return Outcome(task.key, "busy")
     except (NearfarError, OSError) as error:
@@ -118,7 +118,7 @@ def load_function(place: str) -> Callable[..., object]:
 
 
 def _complete(task: Task, part: Path, seconds: float) -> None:
-    """Write the store's own files, and wait until everything is on the disk."""
+    """Write the store's own files."""
     with disk_errors(part):
         text = _job_text(task)
         with suppress(FileNotFoundError):
@@ -127,7 +127,6 @@ def _complete(task: Task, part: Path, seconds: float) -> None:
         (part / JOB_FILE).write_text(text, encoding="utf-8")
         attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
         (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
-        flush_tree(part)
 
 
 def _job_text(task: Task) -> str:

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from nearfar.disk import disk_errors, flush, read_json, write_text
+from nearfar.disk import new_file, read_json, write_text
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import APPROXIMATE, IndexReader
 from nearfar.neighbours.manifest import damaged
@@ -131,14 +130,11 @@ class ApproximateSearch:
 
     def _save(self, recall: Recall | None) -> None:
         """Write the graph and then its record; between the two, the old record does not fit the new graph."""
-        new = self._graph_file.with_name(self._graph_file.name + ".new")
-        with disk_errors(self._graph_file):
+        with new_file(self._graph_file) as file:
             try:
-                self._graph.save(str(new))
+                self._graph.save(str(file))
             except RuntimeError as error:  # usearch reports a full disk so
                 raise OSError(str(error)) from error
-            flush(new)
-            os.replace(new, self._graph_file)
         index = self._index.manifest
         record = {
             "generation": index.generation,

@@ -12,7 +12,6 @@ A run folder holds
 
 import atexit
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Console
 
 from nearfar.config import RunConfig, flag, method_of
-from nearfar.disk import apply_umask, disk_errors, flush_entries, flush_tree, write_text
+from nearfar.disk import new_folder, write_text
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.runtime.versions import package_version
@@ -198,7 +197,8 @@ def execute(
     def finish() -> None:
         if config.keep == "best" and progress.best_step is not None:
             checkpoints.load_best(job.modules)
-        _replace(folder / "model", job.save)
+        with new_folder(folder / "model", replace=True) as model:
+            job.save(model)
         own = job.run_info(progress)
         record = {**provenance().to_dict(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
         record |= {"precision": config.precision, **own, **asdict(progress)}
@@ -299,16 +299,3 @@ def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:
         lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
         lines += ["  ..."] if len(words) > show else []
     return "\n".join(lines)
-
-
-def _replace(folder: Path, save: Callable[[Path], None]) -> None:
-    """Replace the folder by what ``save`` writes."""
-    fresh = folder.with_name("model.new")
-    with disk_errors(folder):
-        shutil.rmtree(fresh, ignore_errors=True)
-        save(fresh)
-        apply_umask(fresh)
-        flush_tree(fresh)
-        shutil.rmtree(folder, ignore_errors=True)
-        fresh.rename(folder)
-        flush_entries(folder.parent)

@@ -1,12 +1,10 @@
 """Checkpoints: everything that a run needs to resume exactly, written so that a complete one survives a kill.
 
 A checkpoint is a folder of safetensors and JSON files: the weights of encoder and heads, their average if there is one,
-AdamW's moments, and the run's position, which determines all random numbers of a step. A new checkpoint is written next
-to the old one, flushed to disk and renamed into place; then the old one is removed.
+AdamW's moments, and the run's position, which determines all random numbers of a step.
 """
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -18,7 +16,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from nearfar.disk import apply_umask, disk_errors, flush, flush_entries, read_json, remove
+from nearfar.disk import (
+    apply_umask,
+    disk_errors,
+    flush,
+    forget_folder,
+    new_folder,
+    publish,
+    read_json,
+    remove,
+    restore_folder,
+)
 from nearfar.training.average import WeightAverage
 from nearfar.training.state import (
     MismatchError,
@@ -112,31 +120,14 @@ class Checkpoints:
         Raises:
             NearfarError: the disk is full or not writable; the previous checkpoint is unchanged.
         """
-        fresh, old = self.latest.with_name("checkpoint.new"), self.latest.with_name("checkpoint.old")
-        with disk_errors(self.latest):
-            shutil.rmtree(fresh, ignore_errors=True)
-            fresh.mkdir(parents=True)
+        with new_folder(self.latest, replace=True) as fresh:
             save_file(weights_of(modules), fresh / WEIGHTS)
             save_file(optimiser_state(modules, optimiser), fresh / OPTIMISER_STATE)
             if average is not None:
                 save_file(average.tensors, fresh / AVERAGE)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
-            apply_umask(fresh)
-            flush(fresh)
             if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
                 flush(metrics)
-            if self.latest.exists():
-                shutil.rmtree(old, ignore_errors=True)  # what an earlier call could not remove
-                self.latest.rename(old)
-            fresh.rename(self.latest)
-            flush_entries(self.latest.parent)
-            shutil.rmtree(old, ignore_errors=True)
-
-    def recover(self) -> None:
-        """Restore the previous checkpoint if the run was killed between the two renames of :meth:`save`."""
-        old = self.latest.with_name("checkpoint.old")
-        if not self.latest.exists() and old.exists():
-            old.rename(self.latest)
 
     def check(self, *, best: bool, average: bool = False) -> None:
         """Check the files before anything slow is done; with ``best`` also the best weights, with ``average`` theirs.
@@ -145,7 +136,7 @@ class Checkpoints:
             NearfarError: a file is missing, cannot be read or is damaged.
         """
         with disk_errors(self.latest):
-            self.recover()
+            restore_folder(self.latest)
         if not self.latest.exists():
             return
         progress = self._read_progress()
@@ -170,7 +161,7 @@ class Checkpoints:
             NearfarError: another number of processes wrote the checkpoint, so that the run would end with different
                 weights; or a file is missing, cannot be read or is damaged.
         """
-        self.recover()
+        restore_folder(self.latest)
         if not self.latest.exists():
             return Progress(processes=processes)
         progress = self._read_progress()
@@ -225,13 +216,11 @@ class Checkpoints:
         """Save the current weights as the best so far."""
         with disk_errors(self.best):
             fresh = self.best.with_name("best.new")  # a folder: safetensors writes to a file of a random name first
-            remove(fresh)  # a file in earlier versions
+            remove(fresh)
             fresh.mkdir(parents=True)
             save_file(weights_of(modules), fresh / self.best.name)
             apply_umask(fresh)
-            flush(fresh / self.best.name)
-            (fresh / self.best.name).replace(self.best)
-            flush_entries(self.best.parent)
+            publish(fresh / self.best.name, self.best)
             fresh.rmdir()
 
     def load_best(self, modules: dict[str, nn.Module]) -> None:
@@ -249,7 +238,6 @@ class Checkpoints:
         Raises:
             NearfarError: a file cannot be deleted.
         """
-        for path in (self.latest, self.best):
+        for path in (self.latest, self.best, self.best.with_name("best.new")):
             remove(path)
-            for ending in (".new", ".old"):
-                remove(path.with_suffix(ending))
+        forget_folder(self.latest)

@@ -7,7 +7,6 @@ between the two, the record lacks this step, and ``metrics.jsonl`` has it.
 """
 
 import json
-import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from nearfar.disk import new_file
 from nearfar.training.loop import Evaluation, StepReport
 from nearfar.training.trackers import OpenTracker, open_tracker
 from nearfar.types import Tracker
@@ -109,9 +109,8 @@ class Tracking:
 
     def _write_state(self) -> None:
         """Replace the file without waiting for the disk: it must survive a kill, and is written in every step."""
-        temporary = self._folder / f"{STATE}.new"
-        temporary.write_text(json.dumps(self._state), encoding="utf-8")
-        os.replace(temporary, self._folder / STATE)
+        with new_file(self._folder / STATE, durable=False) as file:
+            file.write_text(json.dumps(self._state), encoding="utf-8")
 
 
 def _read_state(file: Path) -> dict[str, dict[str, Any]]:

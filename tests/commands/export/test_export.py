@@ -1,7 +1,6 @@
 """Models as ONNX and OpenVINO graphs: equal outputs, the files beside them, the comparison, and errors."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -18,7 +17,6 @@ from nearfar.commands.export.openvino_graph import write_openvino
 from nearfar.commands.export.runtime import ExportedModel
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.results import ExportResult, load_result
-from tests.flushes import assert_flushed_before, record_flushes
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
 
@@ -216,12 +214,12 @@ def test_the_verb_prints_a_table(models: Path, tmp_path: Path) -> None:
     assert (result.opset, result.max_length) == (18, 20)
     assert len(Tokenizer.from_file(str(out / "tokenizer.json")).encode("a dog " * 60).ids) == 20
     assert_refused(argv, f"--output {out}: exists; replace it by --overwrite")
-    left = out.with_name(f"{out.name}.partial")
-    (left / "graph").mkdir(parents=True)  # of a process that was killed after the rename
+    left = out.with_name(f".{out.name}.new")
+    (left / "folder").mkdir(parents=True)  # of a process that was killed after the rename
     assert_refused(argv, f"--output {out}: exists; replace it by --overwrite")
     assert not left.exists()
     assert run_cli([*argv, "--overwrite"]).status == 0
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_calibrates_on_held_out_rows(models: Path, tmp_path: Path) -> None:
@@ -288,15 +286,3 @@ def test_a_pooling_without_prompt_tokens_is_refused(models: Path, tmp_path: Path
     file.write_text(json.dumps({**json.loads(file.read_text()), "include_prompt": False}))
     with pytest.raises(NearfarError, match="include_prompt false"):
         export(tmp_path / "model", output=tmp_path / "out")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
-def test_a_graph_is_flushed_before_its_name_and_both_folders_after(
-    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    events = record_flushes(monkeypatch)
-    export(models / "plain", format="onnx", output="graph")
-    renamed = next(event for event in events if event[0] == "rename" and event[2] == "graph")
-    assert_flushed_before(events, Path("graph"), (renamed[1], "graph"))
-    assert ("flush", str(Path(renamed[1]).parent)) in events[events.index(renamed) :]

@@ -20,7 +20,6 @@ from nearfar.cli import search as verb
 from nearfar.commands.search.hits import Hit
 from nearfar.commands.search.output import format_hits, output_names, table_header
 from nearfar.neighbours.index import SearchIndex
-from tests.flushes import record_flushes
 from tests.search_helpers import ROWS, write_rows
 from tests.tiny import save_tiny, sentences
 
@@ -413,13 +412,3 @@ def test_the_prompt_ends_with_the_input(monkeypatch: pytest.MonkeyPatch, capsys:
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     assert main([*COMMAND, "--top", "1"]) == 0
     assert found("a dog", top=1)[0][0].text in capsys.readouterr().out
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
-def test_the_file_of_hits_is_flushed_before_its_name_and_its_name_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("queries.txt").write_text("\n".join(QUERIES) + "\n", encoding="utf-8")
-    events = record_flushes(monkeypatch)
-    main(["search", "--model", "tiny", "--input", "docs.tsv", "--queries", "queries.txt", "--output", "hits.tsv"])
-    at = next(number for number, event in enumerate(events) if event[0] == "rename" and event[2] == "hits.tsv")
-    assert ("flush", events[at][1]) in events[:at]
-    assert ("flush", ".") in events[at:]

@@ -133,7 +133,7 @@ def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nearfar.disk.folders.flush_tree", fail)
+    monkeypatch.setattr("nearfar.disk.folders.publish", fail)
     refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
 
 

@@ -1,10 +1,8 @@
 """``nearfar export``: a model folder -> a graph for ONNX Runtime or OpenVINO, compared with the original."""
 
 import importlib.util
-import shutil
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +10,9 @@ from typing import TYPE_CHECKING, Any
 from nearfar.config.calls import accepts_settings
 from nearfar.config.export import ExportConfig
 from nearfar.disk import (
-    apply_umask,
     check_output_path,
-    disk_errors,
-    flush_entries,
-    flush_tree,
-    folder_lock,
+    forget_folder,
+    new_folder,
     path_errors,
 )
 from nearfar.types import NearfarError
@@ -30,8 +25,6 @@ if TYPE_CHECKING:
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
 """Format -> the packages that write and run it."""
 RESULT_FILE = "export.json"
-GRAPH, OLD = "graph", "old"
-"""Names of the folders inside ``OUTPUT.partial``: the one that becomes the output, and the one that it replaces."""
 Step = Callable[[str], None]
 
 
@@ -81,7 +74,7 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
     calibration = None
     if (config.format, config.quantize) == ("openvino", "int8"):
         calibration = calibration_items(model, source, config)
-    with _replacement(output) as folder, disk_errors(output):
+    with new_folder(output, replace=True) as folder:
         write_side_files(source, folder)
         metadata = {"model": str(model), "pooling": source.pooling or "", "max_length": str(source.max_length)}
         report("exporting the graph")
@@ -96,8 +89,6 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             refuse(result.problems, result.sides)
         result.save(folder / RESULT_FILE)
         write_readme(result, source, folder, describe(result.sides))
-        apply_umask(folder)
-        flush_tree(folder)
     return result
 
 
@@ -108,48 +99,12 @@ def _check_output(config: ExportConfig) -> Path:
         if not (output / RESULT_FILE).is_file():
             raise NearfarError(f"--output {output}: exists and is not an earlier export; choose another --output.")
         if not config.overwrite:
-            _remove_leftover(output)
+            forget_folder(output)
             raise NearfarError(f"--output {output}: exists; replace it by --overwrite, or choose another --output.")
     elif output.is_file():
         raise NearfarError(f"--output {output}: is a file; name a folder.")
     check_output_path(output if not output.is_dir() else output / RESULT_FILE)
     return output
-
-
-@contextmanager
-def _replacement(output: Path) -> Iterator[Path]:
-    """A new folder, which replaces ``output`` at the end of the block, or is removed if the block fails."""
-    partial_folder = _partial_folder(output)
-    folder, old = partial_folder / GRAPH, partial_folder / OLD
-    with folder_lock(partial_folder, what=output, remove_if_empty=True):
-        try:
-            for left in (folder, old):
-                shutil.rmtree(left, ignore_errors=True)
-            with disk_errors(output):
-                folder.mkdir()
-            yield folder
-            with disk_errors(output):
-                if output.exists():
-                    output.replace(old)
-                folder.replace(output)
-                flush_entries(partial_folder)
-                flush_entries(output.parent)
-        finally:
-            for left in (folder, old):
-                shutil.rmtree(left, ignore_errors=True)
-
-
-def _partial_folder(output: Path) -> Path:
-    return output.with_name(output.name + ".partial")
-
-
-def _remove_leftover(output: Path) -> None:
-    """Remove what a process that was killed, or lost its power, left when its folder had become ``output``."""
-    folder = _partial_folder(output)
-    if folder.is_dir():
-        with suppress(OSError, NearfarError), folder_lock(folder, remove_if_empty=True):
-            for name in (GRAPH, OLD):
-                shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _write_graph(

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from nearfar.commands.get_data.recipes import Recipe, recipes_for
 from nearfar.commands.get_data.tree import SourceFile
 from nearfar.data.published_rows import PUBLISHED_ROWS
 from nearfar.data.sources import normalize_whitespace
-from nearfar.disk import create_folder, disk_errors, flush, flush_entries, fresh_file
+from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import NearfarError
 
 _OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
@@ -80,13 +79,11 @@ def convert(
             disk cannot be written. An existing file is then unchanged.
     """
     file = output / recipe.target
-    temporary = file.with_name(file.name + ".new")
     dropped: Counter[str] = Counter()
     rows, lower_case = 0, True
     with disk_errors(file):
         create_folder(file.parent)
-        try:
-            fresh_file(temporary)
+        with new_file(file) as temporary:
             with temporary.open("w", encoding="utf-8", newline="\n") as stream:
                 if recipe.columns:
                     stream.write("\t".join(recipe.columns) + "\n")
@@ -103,15 +100,8 @@ def convert(
             shown = tuple(one.shown for one in inputs)
             if not rows:
                 raise NearfarError(f"{', '.join(shown)}: no rows for {recipe.target}; the download is incomplete.")
-            flush(temporary)
             converted = ConvertedFile(
                 file=recipe.target, rows=rows, dropped=dict(dropped), inputs=shown, lower_case=lower_case
             )
             record(converted)
-            temporary.replace(file)
-            flush_entries(file.parent)
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink()
-            raise
     return converted

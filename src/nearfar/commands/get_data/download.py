@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from nearfar.data.public_sources import Download
-from nearfar.disk import create_folder, disk_errors, flush, read_json, write_text
+from nearfar.disk import create_folder, disk_errors, publish, read_json, write_text
 from nearfar.types import NearfarError
 
 TIMEOUT = 30.0
@@ -70,8 +70,7 @@ def download(
                     else "If the file was republished, delete its entry in sources.json and run the command again."
                 )
             )
-        flush(part)
-        part.replace(file)
+        publish(part, file)
         _discard(part)
     return file, found
 

@@ -1,12 +1,9 @@
 """The inputs of the scale ``tiny``: an encoder with random weights and small generated files."""
 
-import shutil
-import tempfile
 from pathlib import Path
 from random import Random
 
-from nearfar.disk import apply_umask, flush_tree, write_text
-from nearfar.types import NearfarError
+from nearfar.disk import new_folder, write_text
 
 ENCODER = "encoder"
 WIDTH = 32
@@ -34,9 +31,7 @@ def write_inputs(folder: Path) -> Path:
         return folder
     from nearfar.data.microworld import generate
 
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+    with new_folder(folder) as part:
         world = generate(seed=0)
         texts = [*world.text, *(text for pair in (*world.sts_dev, *world.sts_test) for text in pair[:2])]
         texts += [text for text, _ in world.labelled]
@@ -52,22 +47,7 @@ def write_inputs(folder: Path) -> Path:
         for number, name in enumerate(("sentences.txt", "others.txt")):
             some = world.text[number * SENTENCES : (number + 1) * SENTENCES]
             write_text(part / name, "".join(f"{text}\n" for text in some))
-        apply_umask(part)
-        flush_tree(part)
-        _rename(part, folder)
-    except OSError as error:
-        raise NearfarError(f"{folder}: cannot be written ({error.strerror}).") from error
     return folder
-
-
-def _rename(part: Path, folder: Path) -> None:
-    """Rename ``part``, unless another process has written the same files in the meantime."""
-    try:
-        part.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
-        shutil.rmtree(part)
 
 
 def _write_encoder(folder: Path, texts: list[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -20,11 +20,8 @@ from nearfar.config.search import SearchConfig
 from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import (
     check_output_path,
-    disk_errors,
-    exclusive_file,
-    flush,
-    flush_entries,
     folder_lock,
+    new_file,
     path_errors,
     refuse_existing,
     refuse_overwriting_inputs,
@@ -207,18 +204,12 @@ def _hits_file(config: SearchConfig, columns: Sequence[str]) -> Iterator[Callabl
         yield lambda _, __: None
         return
     output, json_lines = Path(config.output), config.output.endswith(".jsonl")
-    new = output.with_name(output.name + ".new")
-    with disk_errors(output), exclusive_file(new, output=output):
-        try:
-            with new.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.write("" if json_lines else table_header(columns))
-                yield lambda text, hits: stream.writelines(format_hits(text, hits, columns, json_lines=json_lines))
-            flush(new)
-            new.replace(output)
-            flush_entries(output.parent)
-        finally:
-            with suppress(OSError):
-                new.unlink(missing_ok=True)
+    with (
+        new_file(output, refuse_busy=True) as new,
+        new.open("w", encoding="utf-8", newline="\n") as stream,
+    ):
+        stream.write("" if json_lines else table_header(columns))
+        yield lambda text, hits: stream.writelines(format_hits(text, hits, columns, json_lines=json_lines))
 
 
 def _inexact(
