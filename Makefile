@@ -8,22 +8,28 @@ PYTHON_GPU ?= $(BIN)/python
 # Tests in several processes, a thread each; make test WORKERS= runs them in one.
 WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test quick check campaign format bench test-gpu bench-gpu docs clean
+# Tensors are checked against the shapes of the signatures that they pass.
+SHAPES := --jaxtyping-packages=nearfar.objectives,nearfar.encoder.ragged,nearfar.encoder.pooling,nearfar.encoder.heads,beartype.beartype
+
+.PHONY: demo test test-all quick check campaign format bench test-gpu bench-gpu docs clean
 
 demo: .venv/.done  ## the whole workflow on generated pairs, offline, in a few minutes
 	$(BIN)/python -m nearfar demo --output demo
 
-test: .venv/.done  ## all tests; those on real data run where NEARFAR_DATA names a data folder
-	$(BIN)/python -m pytest $(WORKERS) --durations 10
+test: .venv/.done  ## one test of each kind; those on real data run where NEARFAR_DATA names a data folder
+	$(BIN)/python -m pytest $(WORKERS) -m "not nightly" -rs
 
-quick: .venv/.done  ## while at work: without training runs, processes, real data and the tables of bad input
-	$(BIN)/python -m pytest $(WORKERS) -m "not long and not realdata" --ignore tests/invalid_input
+test-all: .venv/.done  ## every test, with shapes checked and examples drawn anew: at night and before a release
+	$(BIN)/python -m pytest $(WORKERS) $(SHAPES) --hypothesis-profile free -rs
+
+quick: .venv/.done  ## while at work, in 90 seconds: without what takes over 0.2 s, and without real data
+	$(BIN)/python -m pytest $(WORKERS) $(SHAPES) -m "not long and not nightly and not realdata"
 
 check: .venv/.done  ## what every commit must pass
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(WORKERS) --durations 10
+	$(BIN)/python -m pytest $(WORKERS) -m "not nightly" -rs
 
 campaign: .venv/.done  ## kills, faults, malformed input, equality and load on every command, in about two hours
 	$(BIN)/python -m tests.campaign $(CAMPAIGN)

@@ -2,15 +2,26 @@
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+
+pytest_plugins = ["tests.processor_time"]
 
 # Before torch is imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["NEARFAR_PRECISION"] = "fp32"  # what auto resolves to in tests, the same on every machine
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in the background of a shell script; programs inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# The same examples in every run; make test-all draws others by --hypothesis-profile free.
+with suppress(ImportError):  # the tests on a GPU do without hypothesis
+    from hypothesis import settings
+
+    settings.register_profile("free", derandomize=False, deadline=None)
+    settings.register_profile("seeded", derandomize=True, deadline=None)
+    settings.load_profile("seeded")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """studies/sentences.py: without additions it is the recipe for sentences alone; each addition is what it says."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
-from tests.scripts import load_script
+from tests.scripts import load_script, run_here
 
 FILE = Path(__file__).parents[1] / "studies" / "sentences.py"
 
@@ -24,9 +23,7 @@ def run(start: Path, output: Path, *words: object) -> dict[str, torch.Tensor]:
     """The weights after three steps, and a check that the script wrote what a study reads."""
     command = f"--model {start} --output {output} --data microworld --evaluate-on microworld:dev --limit 64"
     command += " --batch-size 8 --max-steps 3 --evaluate-every 3 --learning-rate 0.001 --precision fp32"
-    made = subprocess.run(
-        [sys.executable, FILE, *command.split(), *map(str, words)], capture_output=True, text=True, check=False
-    )
+    made = run_here([sys.executable, FILE, *command.split(), *words])
     assert made.returncode == 0, made.stderr
     assert -100 <= json.loads((output / "numbers.json").read_text())["validation"] <= 100
     return load_file(output / "model" / "model.safetensors")

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
-from tests.scripts import load_script
+from tests.scripts import load_script, run_here
 
 FILE = Path(__file__).parents[1] / "studies" / "soup.py"
 TRAINING = {
@@ -26,6 +26,11 @@ TRAINING = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _members_train_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", run_here)
+
+
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("soup") / "inputs"
@@ -37,7 +42,7 @@ def run(start: Path, output: Path, *words: object, seed: int = 1) -> subprocess.
     command = [sys.executable, FILE, "--model", start, "--output", output, "--seed", seed]
     for name, value in TRAINING.items():
         command += [f"--{name.replace('_', '-')}", value]
-    return subprocess.run([*map(str, command), *map(str, words)], capture_output=True, text=True, check=False)
+    return run_here([*command, *words])
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

@@ -1,8 +1,8 @@
 """studies/student.py: a student that was not trained has some layers of the teacher, or its token vectors alone."""
 
-import subprocess
 import sys
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -11,13 +11,14 @@ import torch
 import nearfar
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
 from nearfar.encoder.ragged import transformer_layers
+from tests.scripts import run_here
 
 FILE = Path(__file__).parents[1] / "studies" / "student.py"
 TEXTS = ["A man plays a guitar.", "Nobody plays."]
 
 
-def run(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, FILE, *map(str, words)], capture_output=True, text=True, check=False)
+def run(*words: object) -> CompletedProcess[str]:
+    return run_here([sys.executable, FILE, *words])
 
 
 @pytest.mark.long

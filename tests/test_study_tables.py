@@ -1,4 +1,7 @@
-"""The studies in studies/tables: they run at scale ``tiny``, on generated data and an encoder with random weights."""
+"""The studies in studies/tables: they run at scale ``tiny``, on generated data and an encoder with random weights.
+
+Three of them run in ``make test``, and all of them at night, so that a new study costs no time by day.
+"""
 
 from pathlib import Path
 
@@ -8,6 +11,7 @@ import nearfar
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
 from nearfar.commands.study.dry_run import dry_run
 from nearfar.config.study import load_study
+from tests.scripts import call_here
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "studies" / "tables").glob("*.toml"))
@@ -77,7 +81,10 @@ CELLS = {
     "stsb-regression": 6,
     "widths": 90,
 }
-TINY = [file for file in FILES if file.stem != "stsb-regression" and not file.stem.endswith("-choice")]
+BY_DAY = ("baselines-transfer", "recipes-triplets", "students")
+"""Baselines and probes; a script of another library beside nearfar's own training; distillation and static models."""
+STUDIES = [pytest.param(file, id=file.stem, marks=[] if file.stem in BY_DAY else pytest.mark.nightly) for file in FILES]
+TINY = [study for study in STUDIES if study.id != "stsb-regression" and not str(study.id).endswith("-choice")]
 """The studies that run here. No data are generated for fine-tuning on scored pairs. The choices of recipes have no step
 that others do not have; their losses of another library are in test_peer_losses.py."""
 
@@ -91,8 +98,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("file", TINY, ids=[file.stem for file in TINY])
+@pytest.mark.parametrize("file", TINY)
 def test_a_tiny_table_runs(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.commands.study.script._call", call_here)
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "no-data"))
     settings = {"output": folder / file.stem, "cells": folder / "cells", "start": folder / "inputs" / ENCODER}
     table = nearfar.study(file, scale="tiny", engine="inline", resamples=20, **settings)
@@ -105,7 +113,7 @@ def test_a_tiny_table_runs(file: Path, folder: Path, monkeypatch: pytest.MonkeyP
         assert set(table.unseen_pairs) == {"microworld"}
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+@pytest.mark.parametrize("file", STUDIES)
 def test_the_study_has_its_cells(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "no-data"))
     planned = dry_run(file, output=folder / "nothing", start=folder / "inputs" / ENCODER)
@@ -114,7 +122,7 @@ def test_the_study_has_its_cells(file: Path, folder: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.realdata
-@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+@pytest.mark.parametrize("file", STUDIES)
 def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> None:
     planned = dry_run(file, output=folder / "nothing", start=folder / "inputs" / ENCODER)
     assert [one for row in planned.rows for one in row.missing] == []

@@ -13,7 +13,7 @@ from nearfar.commands.train.command import train
 from nearfar.training.processes import Processes
 from tests.campaign import equality, equality_encoders, equality_gradients, equality_objectives, equality_runs
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
 STEP: dict[str, Any] = {"method": "info-nce", "rows": 25, "settings": {"seed": 1, "batch_size": 8}}
 SHAPE: dict[str, Any] = {
     **{"family": "bert", "heads": 2, "head_dim": 16, "layers": 2, "intermediate": 48, "vocabulary": 60},

@@ -17,7 +17,7 @@ from tests.campaign.server import Done, Server
 from tests.campaign.trace import Call
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.skipif(shim.library() is None or not hasattr(os, "fork"), reason="needs Linux and a C compiler"),
 ]
 SCENARIO = SCENARIOS["get-data"]

@@ -17,7 +17,7 @@ from tests.campaign.mutations_toml import TOML
 from tests.campaign.plain_readers import RefusedError, UnclearError
 from tests.campaign.server import Done, Server
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
 
 
 def wait_for_ever() -> None:

@@ -14,7 +14,7 @@ from tests.campaign.server import Done, Server
 from tests.campaign.trace import settings
 from tests.campaign.wrong_writers import HEAD, WRITERS
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")]
 EXECUTE = "tests.campaign.wrong_writers:execute"
 SCENARIO = Scenario("toy", "", "", "out*")
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.campaign import load, load_growth, load_processes
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")]
 
 
 @pytest.fixture(autouse=True)

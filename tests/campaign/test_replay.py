@@ -12,7 +12,7 @@ from tests.campaign import shim
 from tests.campaign.replay import Disk
 from tests.campaign.trace import read_log, settings
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")]
 HEAD = """if True:
     import os
     def write(name, text):

@@ -10,7 +10,7 @@ import pytest
 from tests.campaign import shim
 from tests.campaign.trace import Call, read_log, settings
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")]
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")]
 
 
 def run(program: str, folder: Path, **shim_settings: str) -> tuple[int, list[Call]]:

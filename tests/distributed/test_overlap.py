@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import prepare
@@ -14,6 +14,7 @@ from nearfar.training import overlap, processes
 from nearfar.training.gradients import Gradients
 from nearfar.training.overlap import OverlappedSums
 from nearfar.training.processes import Processes, leave_process_group
+from tests.distributed.processes import run_processes
 from tests.method_configs import config, write_data
 
 pytestmark = [
@@ -73,17 +74,17 @@ def work(rank: int, size: int, folder: Path) -> None:
     leave_process_group()
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_sums_during_the_backward_pass_equal_those_after_it(size: int, tmp_path: Path) -> None:
     folder = write_data(tmp_path)
-    multiprocessing.spawn(work, args=(size, folder), nprocs=size)
+    run_processes(work, size, folder)
     assert len(list(folder.glob(f"done{size}-*"))) == size
 
 
-def train_both(rank: int, folder: Path) -> None:
+def train_both(rank: int, size: int, folder: Path) -> None:
     """Two short runs, the second with overlap; an item less than there are processes in some batches."""
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=size)
     for name in ("after", "during"):
         Processes.overlaps = name == "during"  # type: ignore[method-assign,assignment]
         train(config("scl", folder, output=str(folder / name), batch_size=3, max_steps=5, epochs=3, evaluate_every=5))
@@ -92,7 +93,7 @@ def train_both(rank: int, folder: Path) -> None:
 
 def test_a_run_with_overlap_ends_with_the_same_weights(tmp_path: Path) -> None:
     folder = write_data(tmp_path)
-    multiprocessing.spawn(train_both, args=(folder,), nprocs=2)
+    run_processes(train_both, 2, folder)
     after, during = ((folder / name / "model" / "model.safetensors").read_bytes() for name in ("after", "during"))
     assert after == during
 

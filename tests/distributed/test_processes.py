@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import METHODS
 from nearfar.training import processes as processes_module
 from nearfar.training.gradients import Gradients
 from nearfar.training.processes import Processes, leave_process_group
+from tests.distributed.processes import run_processes
 from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
@@ -73,13 +74,13 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
     rows = 6 * size
     # with 25 rows, the last batch has 1 (which joins the previous one) or 7 where rows are batched one by one
     folder = write_data(tmp_path, rows=25)
     expected = every_gradient(folder, Processes(), rows, micro_batch=None)
-    multiprocessing.spawn(work, args=(size, folder, rows), nprocs=size)
+    run_processes(work, size, folder, rows)
     each = [torch.load(folder / f"found{size}-{rank}.pt") for rank in range(size)]
     largest = max(float(value.norm()) for value in expected.values())
     for found in each:

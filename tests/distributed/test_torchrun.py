@@ -103,6 +103,7 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     assert file_names == [["config.toml", "metrics.jsonl", "model", "nearfar_seen.safetensors", "run.json"]] * 2
 
 
+@pytest.mark.nightly
 def test_two_processes_share_the_vectors_of_a_teacher(folder: Path, tmp_path: Path) -> None:
     shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 4, "learning_rate": 3e-4, "keep": "last"}
     shared["list_weight"] = 1.0  # a list has the batch's other texts, of both processes
@@ -115,6 +116,7 @@ def test_two_processes_share_the_vectors_of_a_teacher(folder: Path, tmp_path: Pa
     assert not list((tmp_path / "two").glob("teacher-*"))
 
 
+@pytest.mark.nightly
 def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:
     missing = config("scl", folder, output=str(tmp_path / "missing"), data=(str(tmp_path / "nowhere.tsv"),))
     assert finish(start(missing)) != 0
@@ -152,6 +154,7 @@ def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     assert_same_run(one, two)
 
 
+@pytest.mark.nightly
 def test_two_processes_hold_out_the_same_rows(folder: Path, tmp_path: Path) -> None:
     shared = {"model": str(folder / "tiny"), "evaluate_on": None, "hold_out": 8, "max_steps": 2, "keep": "last"}
     two = config("info-nce", folder, output=str(tmp_path / "two"), batch_size=5, **shared)

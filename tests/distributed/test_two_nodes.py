@@ -91,7 +91,7 @@ def model(run: Path) -> dict[str, torch.Tensor]:
     return load_file(run / "model" / "model.safetensors")
 
 
-@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
+@pytest.mark.parametrize("rendezvous", ["static", pytest.param("c10d", marks=pytest.mark.nightly)])
 def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Path, rendezvous: str) -> None:
     tensorboard = importlib.util.find_spec("tensorboard") is not None
     run = settings(data)
@@ -122,6 +122,7 @@ def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Pa
     assert len(list(found.glob("tracking/tensorboard/events*"))) == int(tensorboard)  # only the first process records
 
 
+@pytest.mark.nightly
 def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[Node], data: Path) -> None:
     """Four processes with dropout. The second node has no checkpoint: its state comes from the first."""
     run = settings(data, model="noisy", batch_size=3, max_steps=120, checkpoint_every=4, evaluate_every=1000)
@@ -153,6 +154,7 @@ def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[N
     assert not (nodes[1].folder / "run").exists()
 
 
+@pytest.mark.nightly
 def test_agents_restart_a_run_that_may_resume(nodes: list[Node], data: Path) -> None:
     """--max-restarts, with a folder that exists: --resume starts a run there, or continues it."""
     run = settings(data, model="noisy", max_steps=200, checkpoint_every=4, evaluate_every=1000)
@@ -199,9 +201,9 @@ def remove_data(folder: Path) -> None:
     ("change", "message"),
     [
         (change_data, "--data triplets.tsv differs between"),
-        (change_model, "--model tiny differs between"),
-        (change_settings, "--schedule, --seed: differs between"),
-        (remove_data, "(process 1): triplets.tsv: no such file"),
+        pytest.param(change_model, "--model tiny differs between", marks=pytest.mark.nightly),
+        pytest.param(change_settings, "--schedule, --seed: differs between", marks=pytest.mark.nightly),
+        pytest.param(remove_data, "(process 1): triplets.tsv: no such file", marks=pytest.mark.nightly),
     ],
 )
 def test_nodes_that_differ_are_refused(nodes: list[Node], data: Path, change: Any, message: str) -> None:

@@ -156,14 +156,19 @@ def test_two_processes_that_build_at_the_same_time(
     assert len(calls()) == 2
 
 
+def _replace(file: Path, content: bytes) -> None:
+    file.unlink()  # this process has mapped it: what is written into it would be executed as the process ends
+    file.write_bytes(content)
+
+
 def _cut(tmp_path: Path) -> None:
     (file,) = cached(tmp_path, ".so")
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    _replace(file, file.read_bytes()[: file.stat().st_size // 2])
 
 
 def _overwrite(tmp_path: Path) -> None:
     (file,) = cached(tmp_path, ".so")
-    file.write_bytes(b"\x00" * file.stat().st_size)
+    _replace(file, b"\x00" * file.stat().st_size)
 
 
 def _remove(tmp_path: Path) -> None:

@@ -62,12 +62,13 @@ def test_fewer_than_three_pairs_have_no_correlation(pairs):
 @pytest.mark.parametrize(("weighted", "reference"), SCIPY)
 def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, monkeypatch):
     monkeypatch.setattr(correlation, "_CHUNK", 300)  # blocks of 3 resamples, the last one shorter
-    sizes = [40, 25, 33]
+    sizes = [40, 25, 33, 9, 51]
     gold, systems = graded(sum(sizes), systems=2)
     drawn = bootstrap_scores(weighted, gold, systems, sizes=sizes, resamples=20, seed=5)
     counts = np.concatenate(list(correlation._multiplicities(sizes, 20, np.random.default_rng(5))))
-    assert counts.shape == (20, 98)
-    parts = [slice(0, 40), slice(40, 65), slice(65, 98)]
+    assert counts.shape == (20, 158)
+    ends = np.cumsum(sizes)
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
     for resample, count in enumerate(counts.astype(int)):
         for number, system in enumerate(systems):
             expected = reference(np.repeat(gold, count), np.repeat(system, count)).statistic
@@ -76,8 +77,8 @@ def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, mo
                 reference(np.repeat(gold[p], count[p]), np.repeat(system[p], count[p])).statistic for p in parts
             ]
             assert drawn.subsets[number, :, resample] == pytest.approx(by_subset, abs=1e-13)
-            assert drawn.aggregate("mean")[number, resample] == pytest.approx(sum(by_subset) / 3, abs=1e-13)
-            by_pairs = (40 * by_subset[0] + 25 * by_subset[1] + 33 * by_subset[2]) / 98
+            assert drawn.aggregate("mean")[number, resample] == pytest.approx(sum(by_subset) / 5, abs=1e-13)
+            by_pairs = sum(size * score for size, score in zip(sizes, by_subset, strict=True)) / 158
             assert drawn.aggregate("wmean")[number, resample] == pytest.approx(by_pairs, abs=1e-13)
 
 

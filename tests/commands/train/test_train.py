@@ -27,6 +27,7 @@ from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 pytestmark = pytest.mark.long
 POLLS = 180_000  # only to end a test that hangs
+TIMEOUT = 1800  # seconds, likewise
 
 
 @pytest.fixture
@@ -136,20 +137,23 @@ def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: i
     raise AssertionError(f"never came to step {step}: {printed(config).read_text()}")
 
 
-def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kills", [(38,), pytest.param(None, marks=pytest.mark.nightly, id="three random steps")])
+def test_killed_at_any_step_it_ends_bit_identical(
+    kills: tuple[int, ...] | None, config: SclConfig, tmp_path: Path
+) -> None:
     """By kill -9 at any point; the uninterrupted run has its own process too, so that threads are equal."""
     config = replace(config, epochs=8, keep="last", ema=0.9, layer_decay=0.5)  # 96 steps
     uninterrupted = start(replace(config, output=str(tmp_path / "whole")))
-    rng = np.random.default_rng()
-    kills = np.sort(rng.choice(np.arange(1, 90), size=3, replace=False)).tolist()
+    if kills is None:
+        kills = tuple(np.sort(np.random.default_rng().choice(np.arange(1, 90), size=3, replace=False)).tolist())
     process = start(config)
     for step in kills:
         wait_for_step(process, config, step)
         process.send_signal(signal.SIGKILL)
         process.wait()
         process = start(config, "--resume")
-    assert process.wait(timeout=120) == 0, printed(config).read_text()
-    assert uninterrupted.wait(timeout=120) == 0
+    assert process.wait(timeout=TIMEOUT) == 0, printed(config).read_text()
+    assert uninterrupted.wait(timeout=TIMEOUT) == 0
     try:
         assert_same_run(config.output, str(tmp_path / "whole"))
     except AssertionError as error:
@@ -161,7 +165,7 @@ def test_ctrl_c_saves_and_says_how_to_resume(config: SclConfig, tmp_path: Path) 
     process = start(config)
     wait_for_step(process, config, 5)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=60) == 130
+    assert process.wait(timeout=TIMEOUT) == 130
     assert f"nearfar train {tmp_path / 'run.toml'} --resume" in printed(config).read_text()
     assert not (Path(config.output) / "model").exists()
     train(config, resume=True)

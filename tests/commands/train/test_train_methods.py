@@ -53,7 +53,8 @@ STEP_KEYS = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_p
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
+    """With 41 rows an epoch has four batches or more, so that a run resumes inside one."""
+    return write_data(tmp_path_factory.mktemp("data"), rows=41)
 
 
 def lines(run: str | Path) -> list[dict[str, Any]]:
@@ -159,7 +160,9 @@ def assert_resume_matches_full_run(settings: TrainConfig, tmp_path: Path, monkey
     full, interrupted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
     train(full)
     interrupt_at_step(5, monkeypatch, lambda: train(interrupted))  # after the checkpoint of step 3
-    assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
+    progress = json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())
+    assert progress["step"] == 3
+    assert progress["batch"] > 0
     assert not (tmp_path / "parted" / "model").exists()
     assert train(interrupted, resume=True).steps == 7
     assert_same_run(str(tmp_path / "whole"), str(tmp_path / "parted"))
@@ -222,7 +225,7 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
         assert line["loss"] == pytest.approx(parts, abs=1e-5)
         assert line["scl.loss"] == pytest.approx(0.7 * line["scl.ce"] + 0.3 * line["scl.scl"], abs=1e-5)
         assert line["scl.accuracy"] <= 1
-    assert "second objective, scl: 93 rows: 31 entailment" in printed.getvalue()
+    assert "second objective, scl: 123 rows: 41 entailment" in printed.getvalue()
     assert "mlm.loss" in printed.getvalue()
     written = (tmp_path / "run" / "second.toml").read_text()
     assert 'method = "scl"' in written
