@@ -31,7 +31,6 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder
-from nearfar.data.microworld import generate
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_sentences
 from nearfar.encoder.weights import locate
@@ -53,8 +52,8 @@ COMPARED = (
     ("nearfar bf16", "sentence-transformers OpenVINO"),
     ("nearfar fp32", REFERENCE),
 )
-MICROWORLD_SENTENCES = 30_000
-"""Number of sentences generated for microworld."""
+REPETITIONS = 15
+"""How often each sentence of microworld-text occurs, each time with another number."""
 Encoded = tuple[NDArray[np.float32], float]
 """Vectors, and the seconds of encoding."""
 Encode = Callable[[list[str]], Encoded]
@@ -161,8 +160,9 @@ def texts_by_kind(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
         short = list(dict.fromkeys(row.premise for row in load_nli("snli:dev+test+train_partial").rows))
         sentences, source = [row[0] for row in load_sentences("wiki").rows], "premises of SNLI; Wikipedia, joined"
     else:
-        short = sentences = list(dict.fromkeys(generate(text=MICROWORLD_SENTENCES).text))
-        source = "sentences of microworld; the same, joined"
+        numbered = [f"{text} {n}" for n in range(REPETITIONS) for (text,) in load_sentences("microworld-text").rows]
+        short, sentences = numbered, numbered
+        source = "numbered sentences of microworld; the same, joined"
     long = list(_joined(sentences, [len(ids) - 2 for ids in encoder.tokenize(sentences).ids]))
     pool = {"short": short.copy(), "long": long}
     for texts in pool.values():

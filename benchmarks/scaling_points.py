@@ -20,11 +20,8 @@ from training_run import Run
 from nearfar import Encoder
 from nearfar.commands.encode.command import encode
 from nearfar.config import InfoNceConfig
-from nearfar.data.microworld import generate
 from nearfar.data.nli import load_nli
 
-MICROWORLD_SENTENCES = 15_000
-"""Number of premises generated for microworld."""
 Measurement = dict[str, Any]
 
 
@@ -109,11 +106,7 @@ def source() -> str:
 
 
 def _rows() -> Any:
-    return (
-        load_nli("snli:dev+test+train_partial").rows
-        if source() == "SNLI"
-        else generate(premises=MICROWORLD_SENTENCES).nli
-    )
+    return load_nli("snli:dev+test+train_partial" if source() == "SNLI" else "microworld").rows
 
 
 if __name__ == "__main__":

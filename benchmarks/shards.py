@@ -24,7 +24,7 @@ import torch
 import transformers
 
 from nearfar.commands.encode.command import encode
-from nearfar.data.microworld import paraphrase_pairs
+from nearfar.data.triplets import load_tuples
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.runtime.versions import package_version
@@ -113,7 +113,7 @@ def _write_model(folder: Path) -> None:
 
 def _write_rows(file: Path, rows: int, *, group: int) -> None:
     """Generated sentences, made distinct by numbers."""
-    found = [pair.anchor for pair in paraphrase_pairs(pairs=min(rows, 2000))]
+    found = [anchor for anchor, _ in load_tuples("microworld-paraphrases").rows[:2000]]
     texts = [f"{found[number % len(found)]} {number}" for number in range(rows)]
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), file, row_group_size=group)
 

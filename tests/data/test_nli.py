@@ -1,10 +1,8 @@
 """NLI rows: spellings of labels, counts of unlabelled rows, errors with file and line."""
 
 import json
-import sys
 from collections import defaultdict
 from functools import partial
-from types import ModuleType, SimpleNamespace
 
 import datasets
 import pytest
@@ -116,18 +114,12 @@ def test_an_empty_list_of_data_sets_raises():
     assert "name at least one" in error([])
 
 
-def test_microworld_is_generated(monkeypatch):
-    # A mock of the generator: only the choice of its tables is tested.
-    module = ModuleType("nearfar.data.microworld")
-    train, test = [NliRow("a", "b", NEUTRAL)], [NliRow("c", "d", ENTAILMENT)]
-    module.generate = lambda seed: SimpleNamespace(nli=train, nli_test=test) if seed == 0 else None
-    monkeypatch.setitem(sys.modules, "nearfar.data.microworld", module)
-    assert load_nli("microworld").rows == train
-    assert load_nli("microworld:test").rows == test
-    data = load_nli(["microworld", "microworld:test"])
-    assert data.rows == train + test
-    assert data.sources[0] == "microworld, generated: 1 rows"
-    assert data.counts == {"entailment": 1, "neutral": 1, "contradiction": 0}
+def test_microworld_is_a_named_set():
+    train, test = load_nli("microworld"), load_nli("microworld:test")
+    assert train.rows[0].premise == "The two girls are not yelling."
+    joined = load_nli(["microworld", "microworld:test"])
+    assert joined.rows == train.rows + test.rows
+    assert joined.sources[0] == f"microworld:train: {len(train.rows)} rows, 0 more without a label dropped"
     assert "microworld has no split 'dev'. It has: train, test" in error("microworld:dev")
 
 

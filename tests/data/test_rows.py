@@ -94,7 +94,7 @@ def test_sentences_of_microworld_are_the_texts_of_its_nli_rows():
     texts = {text for row in load_nli("microworld").rows for text in row[:2]}
     assert {row[0] for row in data.rows} == texts
     assert len(data.rows) == len(texts) > 4000
-    assert data.sources[0].startswith("microworld, generated: ")
+    assert data.sources[0].startswith("microworld:train: ")
 
 
 def test_labels_are_numbered_in_their_order(tmp_path):

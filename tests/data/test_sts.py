@@ -1,9 +1,7 @@
 """Scored pairs: tasks by subset, the two versions of SICK-R, and invalid scores."""
 
-import sys
 from decimal import Decimal
 from functools import partial
-from types import ModuleType, SimpleNamespace
 
 import datasets
 import huggingface_hub
@@ -137,16 +135,11 @@ def test_numbers_of_other_types(tmp_path):
     assert "row 1: column 'score' holds True" in error(write([True]))
 
 
-def test_microworld_is_generated(monkeypatch):
-    # A mock of the generator: only the choice of its tables is tested.
-    module = ModuleType("nearfar.data.microworld")
-    dev, test = [ScoredPair("a", "b", 1.0)], [ScoredPair("c", "d", 2.0)]
-    module.generate = lambda seed: SimpleNamespace(sts_dev=dev, sts_test=test) if seed == 0 else None
-    monkeypatch.setitem(sys.modules, "nearfar.data.microworld", module)
-    assert load_task("microworld") == {"test": test}
-    assert load_task("microworld:dev") == {"dev": dev}
-    assert load_pairs("microworld:dev+test") == dev + test
-    assert "microworld has no split 'train'. It has: dev, test" in error("microworld:train")
+def test_microworld_has_scored_pairs():
+    assert {split: len(pairs) for split, pairs in load_task("microworld").items()} == {"test": 800}
+    dev = load_task("microworld:dev")["dev"]
+    assert load_pairs("microworld:dev+test") == dev + load_pairs("microworld")
+    assert "microworld has no split 'train'. It has: test, dev" in error("microworld:train")
 
 
 @pytest.mark.realdata

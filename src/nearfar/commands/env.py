@@ -210,6 +210,8 @@ def _data() -> dict[str, object]:
         return {"folder": str(folder), "why": "this folder does not exist"}
     sets: dict[str, list[str]] = {"whole": [], "in_part": [], "missing": []}
     for name, entry in CATALOG.items():
+        if entry.packaged:
+            continue
         place = folder / entry.folder
         if entry.files:
             there = [split for split, file in entry.files.items() if (place / file).is_file()]

@@ -256,7 +256,7 @@ class DemoConfig(Settings):
     model: File = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the Hugging Face Hub."""
     seed: Seed = 1
-    """Seed of the generated pairs and of training."""
+    """Seed of the held-out rows and of training."""
     precision: Precision = "fp32"
     """Precision of training; auto is bf16 (bfloat16) if the device supports it natively, else fp32. Scores are computed
     in fp32."""

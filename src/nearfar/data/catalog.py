@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data import files, hub
-from nearfar.data.catalog_types import NamedSet
+from nearfar.data.catalog_types import NamedSet, RowKind
 from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
@@ -47,8 +47,10 @@ class NamedTable:
     """The columns that hold its sentences; None if it is not a named set."""
 
 
-def find(spec: str) -> list[NamedTable]:
+def find(spec: str, kind: RowKind | None = None) -> list[NamedTable]:
     """Return the tables of ``spec`` (module docstring), splits or subsets in the requested order.
+
+    ``kind`` is the kind of rows that are wanted, for a named set with rows of several kinds.
 
     Raises:
         NearfarError: a table was not found. The message names each location searched, the splits available there, and
@@ -57,9 +59,9 @@ def find(spec: str) -> list[NamedTable]:
     """
     name = spec.partition(":")[0]
     if name in MIXTURES:
-        return [found for member in MIXTURES[name] for found in _find_named(member, parse(spec)[1])]
+        return [found for member in MIXTURES[name] for found in _find_named(member, parse(spec)[1], kind)]
     if name in CATALOG:
-        return _find_named(*parse(spec))
+        return _find_named(*parse(spec), kind)
     return _find_unnamed(spec)
 
 
@@ -83,11 +85,11 @@ def check_splits(name: str, requested: Sequence[str], available: Sequence[str]) 
             raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(available)}.")
 
 
-def _find_named(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
-    entry = CATALOG[name]
+def _find_named(name: str, requested: tuple[str, ...], kind: RowKind | None = None) -> list[NamedTable]:
+    entry = CATALOG[name].of_kind(kind)
+    found = _find_tables(name, entry, requested)
     if entry.without:
-        return [_without_tested(found, entry) for found in _find_tables(name, requested)]
-    found = _find_tables(name, requested)
+        return [_without_tested(one, entry) for one in found]
     return [_part_of(one, entry, entry.parts_by) for one in found] if entry.parts_by else found
 
 
@@ -116,23 +118,32 @@ def _pairs_of(names: tuple[str, ...], columns: tuple[str, str], root: str | None
     return pair_hashes((str(first), str(second)) for table in tables for _, (first, second) in table.rows(columns))
 
 
-def _find_tables(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
-    entry = CATALOG[name]
+def data_folder(entry: NamedSet) -> Path | None:
+    """Return the folder of a named set: in the package, or in ``NEARFAR_DATA``; None if that is not set."""
+    root = Path(__file__).parent if entry.packaged else os.environ.get("NEARFAR_DATA")
+    return as_path(root) / entry.folder if root else None
+
+
+def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list[NamedTable]:
     if entry.files:
         check_splits(name, requested, list(entry.files))
     splits = requested or entry.splits
-    root = os.environ.get("NEARFAR_DATA")
-    folder = as_path(root) / entry.folder if root else None
+    folder = data_folder(entry)
     paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
     local = {split: path for split, path in paths.items() if is_file(path)}
     if "all" in entry.hub_splits and not requested and len(local) < len(splits):
         return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
     return [
-        NamedTable(split, open_table(local[split]), entry.scale, entry.sentences)
+        NamedTable(split, _open_local(name, split, local[split], entry), entry.scale, entry.sentences)
         if split in local
         else _find_on_hub(name, split, folder, missing=[split])
         for split in splits
     ]
+
+
+def _open_local(name: str, split: str, path: Path, entry: NamedSet) -> Table:
+    """The table of a file; one of the package has the title ``microworld:train``, the same on every machine."""
+    return replace(open_table(path), title=f"{name}:{split}") if entry.packaged else open_table(path)
 
 
 def _file_name(entry: NamedSet, split: str) -> str:
@@ -207,8 +218,8 @@ def _check_hub_name(name: str) -> None:
         if len(several) > 1 and all(one.strip() in CATALOG for one in several):
             hint = f" Separate names by spaces: {' '.join(one.strip() for one in several)}."
         raise NearfarError(
-            f"{name}: neither a file nor a named data set.{hint} Named data sets: {', '.join([*CATALOG, *MIXTURES])} "
-            "and microworld; a hub data set is owner/name."
+            f"{name}: neither a file nor a named data set.{hint} Named data sets: {', '.join([*CATALOG, *MIXTURES])}; "
+            "a hub data set is owner/name."
         )
     if known or is_folder(path.parent) or not hub.NAME.fullmatch(name):
         raise missing_file_error(path)

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, TypeAlias
 
 Metric: TypeAlias = Literal["accuracy", "matthews", "accuracy_f1", "pearson_spearman"]
+RowKind: TypeAlias = Literal["pairs", "scored", "labelled"]
+"""Pairs of texts, scored pairs, or labelled texts: kinds of rows that a named set can have beside its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +40,22 @@ class NamedSet:
     """Whether ``nearfar evaluate --suite sts`` includes it."""
     without: tuple[str, ...] = ()
     """Named sets of scored pairs whose pairs are left out of this one, in either order of the sentences."""
+    pairs: bool = False
+    """Whether the two :attr:`sentences` of a row are a pair with the same meaning."""
     captions_by: str | None = None
     """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
     parts_by: str | None = None
     """Column that divides one file into splits, in their order in :attr:`files` after ``all``: the second has the last
     fifth of the column's values, at most 1,000; the first the others; the third as many before the second's, which are
     also in the first."""
+    packaged: bool = False
+    """Whether its files are a part of this package: :attr:`folder` is beside this module."""
+    kinds: "Mapping[RowKind, NamedSet]" = field(default_factory=dict)
+    """Kind of rows -> the set that a loader of this kind reads under the same name."""
+
+    def of_kind(self, kind: RowKind | None) -> "NamedSet":
+        """Return the set that a loader of rows of ``kind`` reads; None means this set's own rows."""
+        return self if kind is None else self.kinds.get(kind, self)
 
 
 class ProbeTask(NamedTuple):

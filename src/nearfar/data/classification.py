@@ -78,7 +78,7 @@ def load_classification(
     Own data has the columns ``text`` and ``label``, or ``sentence1``, ``sentence2`` and ``label``, or the columns in
     ``text_columns`` (one or two) and ``label_column``. Labels are strings or integers; they are numbered in numeric
     order if all are integers, else in text order. If any label has a fraction (``3.5``), they are *scores*, for
-    regression. ``microworld`` is the generated sentences, labelled by kind of activity.
+    regression.
 
     ``validation`` and ``test`` name other data for these splits, with the same columns and labels. Without ``test``,
     named tasks have a test set, or a stratified fifth of the training rows is held out, by ``seed`` (for ``yelp2``

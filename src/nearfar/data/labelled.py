@@ -4,13 +4,12 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location, MissingColumnError
 from nearfar.data.paths import nearest, shown
-from nearfar.data.sources import Table, label_field, parse_number, sort_labels, text_field
+from nearfar.data.sources import label_field, parse_number, sort_labels, text_field
 from nearfar.types import NearfarError
 
 
@@ -36,7 +35,7 @@ class Reader:
     """Where the labels are from, for error messages."""
 
     def read(self, spec: str) -> tuple[Split, str]:
-        """Return the rows of the tables of ``spec`` (:func:`resolve_tables`), and a description of their location.
+        """Return the rows of the tables of ``spec`` (:mod:`nearfar.data.catalog`), and a description of their location.
 
         Raises:
             NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
@@ -44,7 +43,7 @@ class Reader:
         """
         texts: list[tuple[str, ...]] = []
         targets: list[float] = []
-        tables = resolve_tables(spec)
+        tables = find(spec, "labelled")
         left_out: Counter[str] = Counter()
         for found in tables:
             for where, (*values, value) in found.table.rows((*self.columns, self.label_column)):
@@ -90,7 +89,7 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
         NearfarError: not one or two text columns, missing columns, some labels with fractions and some that are not
             numbers, a label that is empty or neither string nor number (with file and line), no rows.
     """
-    tables = resolve_tables(spec)
+    tables = find(spec, "labelled")
     columns = _default_columns(tables, label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
@@ -118,21 +117,6 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
         labels={name: number for number, name in enumerate(names)},
         label_source=f"the labels of {title}",
     )
-
-
-def resolve_tables(spec: str) -> list[NamedTable]:
-    """Return the tables of ``spec``; ``microworld`` is the generated sentences, labelled by kind of activity."""
-    return [_microworld()] if spec == "microworld" else find(spec)
-
-
-@cache
-def _microworld() -> NamedTable:
-    from datasets import Dataset
-
-    from nearfar.data.microworld import generate
-
-    texts, labels = zip(*generate(seed=0).labelled, strict=True)
-    return NamedTable("microworld", Table("microworld, generated", Dataset.from_dict({"text": texts, "label": labels})))
 
 
 def _title(tables: Sequence[NamedTable]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Number
 
-from nearfar.data.catalog import check_splits, find, parse
+from nearfar.data.catalog import find
 from nearfar.data.files import Location
 from nearfar.data.named_sets import UNLABELLED
 from nearfar.data.paths import shown
@@ -42,8 +42,7 @@ def load_nli(
 
     A label is entailment, neutral or contradiction, in upper or lower case, or the integer 0, 1 or 2. Integers mean
     these three in this order, as in SNLI and MultiNLI on the hub, unless ``label_order`` lists the names in another
-    order. Data sets that declare class names are read by those names. ``microworld`` and ``microworld:test`` are the
-    generated corpus.
+    order. Data sets that declare class names are read by those names.
 
     Raises:
         NearfarError: a source cannot be found or read, an unknown label, an empty or non-string text (each with file
@@ -56,11 +55,6 @@ def load_nli(
     sources: list[str] = []
     dropped = repaired = 0
     for spec in [specs] if isinstance(specs, str) else specs:
-        if spec.partition(":")[0] == "microworld":
-            generated = _microworld(spec)
-            rows += generated
-            sources.append(f"{spec}, generated: {len(generated)} rows")
-            continue
         for found in find(spec):
             before, unlabelled = len(rows), 0
             for where, (premise, hypothesis, value) in found.table.rows(columns):
@@ -111,13 +105,3 @@ def _label(value: object, known: Mapping[str, int], where: Location) -> int | No
             f"else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
         )
     return known[text]
-
-
-def _microworld(spec: str) -> list[NliRow]:
-    from nearfar.data.microworld import generate
-
-    name, splits = parse(spec)
-    check_splits(name, splits, ("train", "test"))
-    world = generate(seed=0)
-    tables = {"train": world.nli, "test": world.nli_test}
-    return [row for split in splits or ("train",) for row in tables[split]]

@@ -12,7 +12,7 @@ from nearfar.data.nli import load_nli
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
 from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.data.rows import load_documents
-from nearfar.data.triplets import load_tuples
+from nearfar.data.triplets import load_tuples, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError
 
 _SAVED_DATASET = ("state.json", "dataset_dict.json")
@@ -72,7 +72,7 @@ def load_retrieval(
 def _open_layout(spec: str) -> beir.Layout | None:
     """The data set in BEIR's layout; None if the spec means pairs."""
     name = spec.partition(":")[0]
-    if name in CATALOG or name in MIXTURES or name == "microworld":
+    if name in CATALOG or name in MIXTURES:
         return None
     path, split = as_path(spec), None
     if status(path) is None and ":" in spec and not spec.startswith("hub:"):
@@ -107,16 +107,13 @@ def _looks_like_a_file(name: str) -> bool:
 
 def _has_nli_rows(spec: str, columns: Sequence[str]) -> bool:
     """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
-    name = spec.partition(":")[0]
-    if name == "microworld" or (name in CATALOG and CATALOG[name].captions_by):
-        return False
-    return not _has_columns(spec, columns) and _has_columns(spec, _NLI_COLUMNS)
+    return set_of_pairs(spec) is None and not _has_columns(spec, columns) and _has_columns(spec, _NLI_COLUMNS)
 
 
 def _has_columns(spec: str, columns: Sequence[str]) -> bool:
     """Whether the first table of a source has the columns."""
     try:
-        next(next(iter(find(spec))).table.rows(columns), None)
+        next(next(iter(find(spec, "pairs"))).table.rows(columns), None)
     except MissingColumnError:
         return False
     return True

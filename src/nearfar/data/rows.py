@@ -7,21 +7,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, zip_longest
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from nearfar.data.catalog import NamedTable, check_splits, find, parse
+from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.named_sets import OWN
-from nearfar.data.nli import load_nli
 from nearfar.data.paths import shown
 from nearfar.data.sources import label_field, sort_labels, text_field
 from nearfar.data.sts import load_task
 from nearfar.types import NearfarError, ScoredPair
-
-_MICROWORLD_SCALE = (0.0, 5.0)
 
 
 @dataclass(frozen=True)
@@ -118,9 +114,8 @@ def load_sentences(
     """Read sentences: plain text files (``.txt``, ``.txt.gz``: one per line), or tables with the column ``column``.
 
     A named set defines its own columns: ``snli`` has premises and hypotheses, ``stsb-text`` both sentences of every
-    STS-B row (the 17,256 that Kim et al. 2021 train on), ``microworld`` those of its generated NLI rows. ``wiki1m``
-    is the million Wikipedia sentences of Gao et al. 2021. ``generated`` has the texts of further names. Repeated
-    sentences are dropped.
+    STS-B row (the 17,256 that Kim et al. 2021 train on). ``wiki1m`` is the million Wikipedia sentences of Gao et al.
+    2021. ``generated`` has the texts of further names. Repeated sentences are dropped.
 
     Raises:
         NearfarError: a source cannot be found or read, an empty or non-string text (with file and line), a source
@@ -154,10 +149,6 @@ def _collect_sentences(
             title = "texts of the rows" if spec == OWN else f"{spec}, generated"
             collector.add(title, (Entry((text,)) for text in generated[spec]))
             continue
-        if _is_microworld(spec):
-            texts = chain.from_iterable((row.premise, row.hypothesis) for row in load_nli(spec).rows)
-            collector.add(f"{spec}, generated", (Entry((text,)) for text in texts))
-            continue
         for found in find(spec):
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
             collector.add(found.table.title, _sentence_entries(found, column), note)
@@ -170,8 +161,7 @@ def load_labelled(
     """Read labelled texts: a named set with labels (``trec``, ``sst2``, ``mr``, ...), or own tables.
 
     Labels are strings or integers; they are numbered in numeric order if all are integers, else in text order.
-    ``microworld`` is the generated sentences, labelled by kind of activity. Repeated rows are kept, as in the published
-    counts of the sets.
+    Repeated rows are kept, as in the published counts of the sets.
 
     Raises:
         NearfarError: a source cannot be found or read; a text that is empty or not a string, a label that is empty or
@@ -181,10 +171,7 @@ def load_labelled(
     """
     collector = RowCollector("labelled texts", limit, distinct=False)
     for spec in as_specs(specs):
-        if _is_microworld(spec):
-            collector.add(f"{spec}, generated", _microworld_labelled(spec))
-            continue
-        for found in find(spec):
+        for found in find(spec, "labelled"):
             collector.add(found.table.title, _labelled(found, text_column, label_column))
     labels = [str(target) for target in collector.targets]
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
@@ -226,25 +213,17 @@ def load_scored(
     collector = RowCollector("scored pairs", limit, distinct=False)
     for spec in as_specs(specs):
         task = load_task(spec, first=first, second=second, score=score)
-        tables = [] if _is_microworld(spec) else find(spec)
-        scale = tables[0].scale if tables else _MICROWORLD_SCALE
+        tables = find(spec, "scored")
+        scale = tables[0].scale
         scores = [pair.score for pairs in task.values() for pair in pairs]
         low, high = scale or (min(scores), max(scores))
         if low == high:
             raise NearfarError(f"{spec}: every score is {low:g}; there is nothing to learn from equal scores.")
         note = "" if scale else f", scores of {low:g} to {high:g} rescaled to 0 to 1"
-        for found, pairs in zip_longest(tables, task.values()):
-            if found is None:
-                entries = (Entry((pair.first, pair.second), (pair.score - low) / (high - low)) for pair in pairs)
-                collector.add(f"{spec}, generated", entries)
-                continue
+        for found, pairs in zip(tables, task.values(), strict=True):
             warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
             collector.add(found.table.title, _scored(found, pairs, (first, second), low, high), note + warning)
     return collector.texts([float(target) for target in collector.targets])
-
-
-def _is_microworld(spec: str) -> bool:
-    return spec.partition(":")[0] == "microworld"
 
 
 def _is_evaluation(found: NamedTable) -> bool:
@@ -280,10 +259,3 @@ def _scored(
         texts = (pair.first, pair.second)
         repaired = sum(text != value for text, value in zip(texts, raw, strict=True))
         yield Entry(texts, (pair.score - low) / (high - low), repaired)
-
-
-def _microworld_labelled(spec: str) -> Iterator[Entry]:
-    from nearfar.data.microworld import generate
-
-    check_splits(*parse(spec), ("train",))
-    return (Entry((text,), label) for text, label in generate(seed=0).labelled)

@@ -3,7 +3,7 @@
 import math
 from itertools import chain
 
-from nearfar.data.catalog import NamedTable, check_splits, find, parse
+from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.paths import shown
@@ -28,7 +28,7 @@ def load_task(
     - ``stsb`` (the test split), ``stsb:dev``, ``stsb:train``;
     - ``sickr``, the official 4,927 test pairs, or ``sickr-full``, all 9,927, as in MTEB. The two give different
       scores; always say which. Scores are 1 to 5, elsewhere 0 to 5;
-    - ``microworld`` (its test pairs) or ``microworld:dev``, generated, 0 to 5;
+    - ``microworld`` (its test pairs) or ``microworld:dev``, generated sentences, 0 to 5;
     - a path or hub data set with columns ``first``, ``second``, ``score``: one subset, named by the file or split.
 
     ``scale`` is the lowest and highest valid score; a named set defines its own. Scores are returned unchanged. White
@@ -39,9 +39,8 @@ def load_task(
             number or is off the scale (each with file and line); a subset without a pair.
 
     """
-    if spec.partition(":")[0] == "microworld":
-        return _microworld(spec)
-    return {found.name: _read_pairs(found, first, second, score, scale or found.scale) for found in find(spec)}
+    tables = find(spec, "scored")
+    return {found.name: _read_pairs(found, first, second, score, scale or found.scale) for found in tables}
 
 
 def load_pairs(
@@ -59,9 +58,7 @@ def load_pairs(
 def known_scale(spec: str) -> tuple[float, float] | None:
     """Return the lowest and highest score of a named set, or None for own data."""
     name = spec.partition(":")[0]
-    if name == "microworld":
-        return 0.0, 5.0
-    return CATALOG[name].scale if name in CATALOG else None
+    return CATALOG[name].of_kind("scored").scale if name in CATALOG else None
 
 
 def _read_pairs(
@@ -85,13 +82,3 @@ def _score(value: object, column: str, where: Location, scale: tuple[float, floa
     if scale is not None and not scale[0] <= number <= scale[1]:
         raise NearfarError(f"{where}: score {number:g} is outside {scale[0]:g} to {scale[1]:g}.")
     return number
-
-
-def _microworld(spec: str) -> dict[str, list[ScoredPair]]:
-    from nearfar.data.microworld import generate
-
-    name, splits = parse(spec)
-    check_splits(name, splits, ("dev", "test"))
-    world = generate(seed=0)
-    tables = {"dev": world.sts_dev, "test": world.sts_test}
-    return {split: tables[split] for split in splits or ("test",)}

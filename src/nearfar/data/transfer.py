@@ -95,21 +95,16 @@ def load_labelled_task(spec: str) -> TransferTask:
     """Return own labelled data as a task with the split ``all``: a file or hub data set (:mod:`nearfar.data.catalog`).
 
     Its columns are ``text`` and ``label``, or ``sentence1``, ``sentence2`` and ``label``. Labels are strings or
-    integers; they are numbered in numeric order if all are integers, else in text order. ``microworld`` is the
-    generated sentences, labelled by kind of activity. The task has the name of the file.
+    integers; they are numbered in numeric order if all are integers, else in text order. The task has the name of the
+    file, or of a named set of one file (``mr``, ``microworld``).
 
     Raises:
         NearfarError: no such source, missing columns, an empty text or label (with file and line), no rows.
     """
-    if spec == "microworld":
-        from nearfar.data.microworld import generate
-
-        rows: list[tuple[tuple[str, ...], str]] = [((text,), label) for text, label in generate(seed=0).labelled]
-        name = title = spec
-    else:
-        tables = find(spec)
-        rows = [(texts, label) for found in tables for _, texts, label in _infer_columns(found)]
-        name, title = "+".join(found.name for found in tables), tables[0].table.title
+    tables = find(spec, "labelled")
+    rows = [(texts, label) for found in tables for _, texts, label in _infer_columns(found)]
+    title = tables[0].table.title
+    name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
     if not rows:
         raise NearfarError(f"{title}: no rows, only a header.")
     names = sort_labels({label for _, label in rows})

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
 from nearfar.data.catalog import NamedTable, find
+from nearfar.data.catalog_types import NamedSet
 from nearfar.data.files import MissingColumnError
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.nli import load_nli
@@ -21,12 +22,12 @@ def load_tuples(
     """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
 
     Any two columns of related texts are pairs: a sentence and its back-translation, a question and its answer. Some
-    named sets are pairs:
+    named sets are pairs, whatever the ``columns``:
 
     - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
       the third with the fourth; an odd last one is dropped, so that no caption occurs twice. ``flickr8k:test`` has the
       last 1,000 images, ``flickr8k:train`` the others, ``flickr8k:dev`` the last 1,000 of these;
-    - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses.
+    - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses; ``microworld-paraphrases``.
 
     Repeated rows are dropped, and so are rows with the same text twice.
 
@@ -42,21 +43,23 @@ def load_tuples(
         )
     collector = RowCollector("pairs" if len(columns) == 2 else "triplets", limit)
     for spec in as_specs(specs):
-        name = spec.partition(":")[0]
-        captions_by = CATALOG[name].captions_by if name in CATALOG else None
-        if (captions_by or name == "microworld") and len(columns) == 3:
-            raise NearfarError(f"{name} has pairs, without negatives: name two columns.")
-        if name == "microworld":
-            rows = (row for row in load_nli(spec).rows if row.label == ENTAILMENT)
-            collector.add(f"{spec}, generated", (Entry((row.premise, row.hypothesis)) for row in rows))
-            continue
-        for found in find(spec):
-            if captions_by:
-                entries = _captions(found.table, captions_by, *CATALOG[name].sentences)
+        entry = set_of_pairs(spec)
+        if entry and len(columns) == 3:
+            raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
+        for found in find(spec, "pairs"):
+            if entry and entry.captions_by:
+                entries = _captions(found.table, entry.captions_by, *entry.sentences)
             else:
-                entries = _tuples(found.table, columns)
+                entries = _tuples(found.table, entry.sentences if entry else columns)
             collector.add(found.table.title, entries)
     return collector.texts()
+
+
+def set_of_pairs(spec: str) -> NamedSet | None:
+    """Return the named set of pairs that ``spec`` means, which has columns of its own; None for other data."""
+    name = spec.partition(":")[0]
+    entry = CATALOG[name].of_kind("pairs") if name in CATALOG else None
+    return entry if entry and (entry.pairs or entry.captions_by) else None
 
 
 def load_triplets(
@@ -82,9 +85,8 @@ def load_triplets(
     nli_columns = (premise_column, hypothesis_column, label_column)
     collector = RowCollector("triplets", limit)
     for spec in as_specs(specs):
-        tables = [] if spec.partition(":")[0] == "microworld" else find(spec)
-        choices = [tuple(columns), SIMCSE_COLUMNS, nli_columns]
-        available = _first_available_columns(tables[0], choices) if tables else nli_columns
+        tables = find(spec)
+        available = _first_available_columns(tables[0], [tuple(columns), SIMCSE_COLUMNS, nli_columns])
         if available != nli_columns:
             for found in tables:
                 collector.add(found.table.title, _tuples(found.table, available))

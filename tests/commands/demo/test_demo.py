@@ -14,7 +14,7 @@ from nearfar.commands.demo import command
 from nearfar.commands.demo.queries import PERCENTS
 from nearfar.commands.demo.report import command_line
 from nearfar.config import DemoConfig
-from nearfar.data.microworld import paraphrase_pairs
+from nearfar.data.triplets import load_tuples
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.training.loop import Interrupted
 from tests.tiny import save_tiny
@@ -60,7 +60,7 @@ def commands_of(report: str) -> list[list[str]]:
 @pytest.mark.long
 def test_it_leaves_rows_model_hits_and_page(finished: Finished) -> None:
     folder = finished.place / "demo"
-    pairs = [list(pair[:2]) for pair in paraphrase_pairs(3, pairs=PAIRS)]
+    pairs = [list(pair) for pair in load_tuples("microworld-paraphrases").rows[:PAIRS]]
     assert lines_of(folder / "pairs.tsv") == pairs
     queries = [query for (query,) in lines_of(folder / "queries.tsv")]
     assert len(queries) == HELD_OUT // 2
@@ -131,7 +131,6 @@ def test_a_second_demo_replaces_the_first(
     (tmp_path / "demo" / "left.txt").touch()
     assert main([*arguments, "4"]) == 0
     assert not (tmp_path / "demo" / "left.txt").exists()
-    assert lines_of(tmp_path / "demo" / "pairs.tsv")[0] == list(paraphrase_pairs(4, pairs=1)[0][:2])
 
     report = (tmp_path / "demo" / "report.md").read_bytes()
     (model / "model.safetensors").write_bytes(b"damaged")
@@ -158,11 +157,8 @@ def test_what_is_not_the_folder_of_a_demo_is_kept(
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
-@pytest.mark.parametrize("marker", ["demo.json", "data/sts/microworld/dev.tsv"])
-def test_the_folder_of_an_earlier_demo_is_cleared(marker: str, tmp_path: Path) -> None:
-    """The second one is that of an earlier version."""
-    (tmp_path / marker).parent.mkdir(parents=True, exist_ok=True)
-    (tmp_path / marker).touch()
+def test_the_folder_of_an_earlier_demo_is_cleared(tmp_path: Path) -> None:
+    (tmp_path / "demo.json").touch()
     command._check_folder(tmp_path)
     command._clear(tmp_path)
     assert list(tmp_path.iterdir()) == []

@@ -1,8 +1,8 @@
 """``nearfar demo``: from a file of pairs to a trained encoder that is tested and in use, offline.
 
-It generates paraphrase pairs, trains on them with rows held out, compares the held-out search before and after, shows
-hits of five queries, writes a page to explore the texts, and opens the model in sentence-transformers. Each step is a
-command that works the same way on other rows; the demo prints it and runs its function.
+It writes generated paraphrase pairs, trains on them with rows held out, compares the held-out search before and after,
+shows hits of five queries, writes a page to explore the texts, and opens the model in sentence-transformers. Each step
+is a command that works the same way on other rows; the demo prints it and runs its function.
 """
 
 import json
@@ -10,8 +10,9 @@ import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
@@ -19,8 +20,8 @@ from nearfar.commands.demo.queries import PERCENTS, choose_queries, describe_cha
 from nearfar.commands.demo.report import Report, command_line
 from nearfar.config import DemoConfig
 from nearfar.config.calls import accepts_settings
+from nearfar.data.catalog import find
 from nearfar.data.held_out import TEST
-from nearfar.data.microworld import ParaphrasePair, paraphrase_pairs
 from nearfar.disk import path_errors, write_text
 from nearfar.types import NearfarError
 
@@ -60,7 +61,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     write_text(folder / SETTINGS_FILE, json.dumps(asdict(config), indent=1) + "\n")
     report = Report(console or Console(quiet=True))
 
-    pairs = paraphrase_pairs(config.seed, pairs=PAIRS)
+    pairs = _pairs()
     _show_pairs(pairs, folder, report)
     trained = _train(config, folder, report)
     task = _write_test_rows(trained, pairs, folder)
@@ -73,14 +74,26 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     return folder / "report.md"
 
 
+class ParaphrasePair(NamedTuple):
+    """Two sentences with the same meaning."""
+
+    anchor: str
+    positive: str
+    topic: str
+    """The kind of activity."""
+
+
+def _pairs() -> list[ParaphrasePair]:
+    """The pairs of ``microworld-paraphrases``."""
+    rows = find("microworld-paraphrases")[0].table.rows(ParaphrasePair._fields)
+    return [ParaphrasePair(*map(str, values)) for _, values in islice(rows, PAIRS)]
+
+
 def _check_folder(folder: Path) -> None:
     """Refuse a folder that is not an earlier demo's."""
     if not folder.exists():
         return
-    old_layout = folder / "data" / "sts" / "microworld"  # of earlier versions
-    if not folder.is_dir() or (
-        any(folder.iterdir()) and not (folder / SETTINGS_FILE).is_file() and not old_layout.is_dir()
-    ):
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / SETTINGS_FILE).is_file()):
         raise NearfarError(f"{folder}: exists and is not the folder of a demo; choose another --output.")
 
 

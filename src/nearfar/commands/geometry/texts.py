@@ -9,7 +9,6 @@ from pathlib import Path
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import extension, is_plain_text, read_lines
-from nearfar.data.rows import load_sentences
 from nearfar.data.sources import normalize_whitespace, text_field
 from nearfar.types import NearfarError
 
@@ -46,8 +45,8 @@ def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: i
     """Read the distinct texts of ``spec`` and its other columns; a random sample if there are more than ``limit``.
 
     ``spec`` is any source of :mod:`nearfar.data.catalog`: plain text has no columns; a named set has its own columns of
-    texts, and a row with two texts gives two; ``microworld`` is the sentences of its generated rows. Other columns are
-    those that all tables of ``spec`` have and whose values are single ones. The sample keeps the order of the source.
+    texts, and a row with two texts gives two. Other columns are those that all tables of ``spec`` have and whose values
+    are single ones. The sample keeps the order of the source.
 
     Raises:
         NearfarError: the source or ``column`` cannot be found or read, a text is empty or not text (with file and
@@ -82,9 +81,6 @@ Entries = Iterator[tuple[str, tuple[str, ...]]]
 
 def _entries(spec: str, column: str | None) -> tuple[list[str], Entries]:
     """The names of the other columns, and the texts with their values."""
-    if spec.partition(":")[0] == "microworld":
-        _refuse_column(spec, column)
-        return [], ((text, ()) for (text,) in load_sentences(spec).rows)
     tables = find(spec)
     readers = [_text_columns(found, spec, column) for found in tables]
     others = [_other_columns(found, own) for found, own in zip(tables, readers, strict=True)]

@@ -76,7 +76,7 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
     root = config.output or os.environ.get("NEARFAR_DATA")
     folder = as_path(root) if root else None
     if config.list or not (sets or config.source):
-        return GetDataResult(folder=folder, listed=tuple(status_of(name, folder) for name in sets or CATALOG))
+        return GetDataResult(folder=folder, listed=tuple(status_of(name, folder) for name in sets or _downloads()))
     if folder is None:
         raise NearfarError("No data folder: name one by --output, or set the environment variable NEARFAR_DATA to it.")
     if folder.exists() and not folder.is_dir():
@@ -94,6 +94,11 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
             missing=tuple(worker.missing),
             skipped=tuple(worker.skipped),
         )
+
+
+def _downloads() -> list[str]:
+    """The named sets that are not a part of the package."""
+    return [name for name, entry in CATALOG.items() if not entry.packaged]
 
 
 def _resolve(names: Iterable[str]) -> tuple[str, ...]:

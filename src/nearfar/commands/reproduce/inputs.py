@@ -21,7 +21,7 @@ def write_inputs(folder: Path) -> Path:
     """Write the inputs to ``folder`` unless it exists, and return it. The same files are written every time.
 
     ``encoder`` is a BERT of width 32 with two layers and random weights, whose words are those of the generated
-    corpus (:mod:`nearfar.data.microworld`); ``glove.txt`` has a random vector for each word; ``pairs.tsv`` has scored
+    corpus ``microworld``; ``glove.txt`` has a random vector for each word; ``pairs.tsv`` has scored
     pairs, ``sentences.txt`` and ``others.txt`` one sentence per line.
 
     Raises:
@@ -29,23 +29,26 @@ def write_inputs(folder: Path) -> Path:
     """
     if folder.is_dir():
         return folder
-    from nearfar.data.microworld import generate
+    from nearfar.data.catalog import find
+    from nearfar.data.rows import load_sentences
+    from nearfar.data.sts import load_pairs
 
     with new_folder(folder) as part:
-        world = generate(seed=0)
-        texts = [*world.text, *(text for pair in (*world.sts_dev, *world.sts_test) for text in pair[:2])]
-        texts += [text for text, _ in world.labelled]
-        texts += [text for row in world.nli for text in (row.premise, row.hypothesis)]
+        sentences = [text for (text,) in load_sentences("microworld-text").rows]
+        pairs = load_pairs("microworld:dev+test")
+        labelled = [str(text) for _, (text,) in find("microworld", "labelled")[0].table.rows(("text",))]
+        texts = [*sentences, *(text for pair in pairs for text in pair[:2]), *labelled]
+        texts += [text for (text,) in load_sentences("microworld").rows]
         words = _write_encoder(part / ENCODER, texts)
         draw = Random(0)
         vectors = (" ".join(f"{draw.gauss(0, 1):.4f}" for _ in range(VECTOR_SIZE)) for _ in words)
         write_text(
             part / "glove.txt", "".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True))
         )
-        pairs = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in world.sts_dev[:PAIRS])
-        write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(pairs))
+        rows = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in pairs[:PAIRS])
+        write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(rows))
         for number, name in enumerate(("sentences.txt", "others.txt")):
-            some = world.text[number * SENTENCES : (number + 1) * SENTENCES]
+            some = sentences[number * SENTENCES : (number + 1) * SENTENCES]
             write_text(part / name, "".join(f"{text}\n" for text in some))
     return folder
 

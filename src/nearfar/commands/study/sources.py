@@ -16,7 +16,7 @@ from nearfar.disk import SEEN_FILE, model_of_run
 from nearfar.types import NearfarError
 
 GENERATED = "microworld"
-"""Fingerprint of generated data: they are identified by their name alone."""
+"""Fingerprint of texts that this version of nearfar makes or has: they are identified by their name alone."""
 FILES = ("glove", "use")
 """Baselines that read a file or folder, not a model."""
 MODEL_FILES = ("*.json", "*.txt", "*.model", "*.safetensors")
@@ -52,7 +52,7 @@ def find_source(spec: str) -> Source:
         NearfarError: a file that cannot be read.
     """
     name = spec.partition(":")[0]
-    if name == GENERATED or spec == VOCABULARY:
+    if spec == VOCABULARY or (name in CATALOG and CATALOG[name].packaged):
         return _named(spec, GENERATED)
     if name in MIXTURES:
         return _joined(spec, [find_source(f"{member}{spec[len(name) :]}") for member in MIXTURES[name]])

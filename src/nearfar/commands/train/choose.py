@@ -11,7 +11,6 @@ from nearfar.commands.train.recipes import (
     FROM_SIMILAR,
     KINDS,
     NEGATIVE_COLUMNS,
-    NLI,
     PAIR_COLUMNS,
     PAIRS,
     RECIPE_LEARNING_RATE,
@@ -152,8 +151,6 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     named = CATALOG.get(name)
     if named is not None and named.captions_by:
         return Choice(PAIRS)
-    if name == "microworld":
-        return Choice(NLI, dict(NLI.values))
     if name == "stsb-text":
         return Choice(SENTENCES)
     if named is not None and named.scale is not None:

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from itertools import product
 
-from nearfar.data.microworld.lexicon import Action, Concept
+from lexicon import Action, Concept
+
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 
 SOME = 0  # a count: an unknown number above one

@@ -1,6 +1,6 @@
 """The lexicon of test sentences; it shares no content word with the training sentences."""
 
-from nearfar.data.microworld.lexicon import Lexicon, action, read_concepts
+from lexicon import Lexicon, action, read_concepts
 
 TEST = Lexicon(
     numbers={3: "three", 5: "five"},

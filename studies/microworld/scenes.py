@@ -3,8 +3,8 @@
 from functools import cache
 from random import Random
 
-from nearfar.data.microworld.frames import SOME, Entity, Frame
-from nearfar.data.microworld.lexicon import Action, Concept, Lexicon
+from frames import SOME, Entity, Frame
+from lexicon import Action, Concept, Lexicon
 
 
 def is_plausible(frame: Frame, lexicon: Lexicon) -> bool:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeAlias
 
-from nearfar.data.microworld.frames import SOME, Frame, relation
-from nearfar.data.microworld.lexicon import Lexicon
-from nearfar.data.microworld.scenes import is_plausible
+from frames import SOME, Frame, relation
+from lexicon import Lexicon
+from scenes import is_plausible
+
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 
 Change: TypeAlias = Callable[[Frame, Lexicon], Iterator[Frame]]

@@ -1,6 +1,6 @@
 """The lexicon of training and development sentences."""
 
-from nearfar.data.microworld.lexicon import Lexicon, action, read_concepts
+from lexicon import Lexicon, action, read_concepts
 
 TRAIN = Lexicon(
     numbers={2: "two", 4: "four"},

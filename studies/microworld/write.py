@@ -1,87 +1,74 @@
-"""Generate the corpus (NLI rows, scored pairs, labelled sentences and text) and write it as files."""
+"""Generate microworld, a small English world, and write the files of nearfar's named sets ``microworld...``.
 
-from collections.abc import Iterable
+    python studies/microworld/write.py [FOLDER]    by default src/nearfar/data/microworld
+
+A sentence expresses a semantic frame (``frames``) by a template (``sentences``), with the words of a lexicon
+(``training_words`` or ``held_out_words``). Labels and scores are computed from the frames, never from the words. The
+test sets have their own vocabulary and templates, so that only knowledge of meaning generalises: that the passive has
+the same meaning, and that negation or swapped roles do not.
+
+The files are the same on every machine and Python version; a change would invalidate all results on them.
+"""
+
+import gzip
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from os import PathLike
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from nearfar.data.microworld import changes
-from nearfar.data.microworld.frames import Frame, relation, similarity
-from nearfar.data.microworld.held_out_words import TEST
-from nearfar.data.microworld.lexicon import Lexicon
-from nearfar.data.microworld.scenes import draw_frame
-from nearfar.data.microworld.sentences import TEST_STYLE, TRAIN_STYLE, Style, realise
-from nearfar.data.microworld.training_words import TRAIN
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NearfarError, NliRow, ScoredPair
+import changes
+from frames import Frame, equivalent_frames, relation, similarity
+from held_out_words import TEST
+from lexicon import Lexicon
+from scenes import draw_frame
+from sentences import TEST_STYLE, TRAIN_STYLE, Style, realise
+from training_words import TRAIN
+
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NliRow, ScoredPair
+
+FOLDER = Path(__file__).parents[2] / "src" / "nearfar" / "data" / "microworld"
+NLI_COLUMNS = ("premise", "hypothesis", "label")
+SCORED_COLUMNS = ("score", "sentence1", "sentence2")
+Table = Sequence[Sequence[str]]
+"""The header and the rows."""
 
 
-@dataclass(frozen=True)
-class Microworld:
-    """A generated corpus; scores are 0 to 5, the labels of ``labelled`` are kinds of activity.
+def main(folder: Path) -> None:
+    """Write the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in tables():
+        text = "".join("\t".join(row) + "\n" for row in table)
+        (folder / name).write_bytes(compressed(text.encode()))
 
-    ``nli``, ``sts_dev``, ``labelled`` and ``text`` share a vocabulary, but no sentence of ``sts_dev`` occurs in the
-    others. ``nli_test`` and ``sts_test`` share no content word with them.
+
+def compressed(content: bytes) -> bytes:
+    """Return the same bytes everywhere: without time and operating system (byte 9) in the header."""
+    packed = gzip.compress(content, mtime=0)
+    return packed[:9] + b"\xff" + packed[10:]
+
+
+def tables() -> Iterator[tuple[str, Table]]:
+    """Yield the name and the rows of each file.
+
+    Each part has its own random stream. The training sets share a vocabulary with ``scored-dev``, but none of its
+    sentences; ``nli-test`` and ``scored-test`` share no content word with them.
     """
-
-    nli: list[NliRow]
-    nli_test: list[NliRow]
-    sts_dev: list[ScoredPair]
-    sts_test: list[ScoredPair]
-    labelled: list[tuple[str, str]]
-    text: list[str]
-
-    def write(self, folder: str | PathLike[str]) -> None:
-        """Write the parts to ``folder``, in the layout of the folder ``NEARFAR_DATA``.
-
-        Tab-separated with a header: ``nli/microworld/train.tsv`` and ``test.tsv`` (premise, hypothesis, label name),
-        ``sts/microworld/dev.tsv`` and ``test.tsv`` (score, sentence1, sentence2), ``labelled.tsv`` (label, text); and
-        ``text.txt``, one sentence per line.
-
-        Raises:
-            NearfarError: a file cannot be written.
-
-        """
-        folder = Path(folder)
-        for name, rows in (("train", self.nli), ("test", self.nli_test)):
-            named = ((row.premise, row.hypothesis, LABEL_NAMES[row.label]) for row in rows)
-            _write_tsv(folder / "nli" / "microworld" / f"{name}.tsv", ("premise", "hypothesis", "label"), named)
-        for name, pairs in (("dev", self.sts_dev), ("test", self.sts_test)):
-            scored = ((f"{pair.score:.3f}", pair.first, pair.second) for pair in pairs)
-            _write_tsv(folder / "sts" / "microworld" / f"{name}.tsv", ("score", "sentence1", "sentence2"), scored)
-        _write_tsv(folder / "labelled.tsv", ("label", "text"), ((label, text) for text, label in self.labelled))
-        _write_lines(folder / "text.txt", self.text)
-
-
-def generate(
-    seed: int = 0,
-    *,
-    premises: int = 1300,
-    test_premises: int = 250,
-    dev_pairs: int = 400,
-    test_pairs: int = 800,
-    labelled: int = 600,
-    text: int = 2000,
-) -> Microworld:
-    """Generate a microworld: a pure function of its arguments, the same on every machine and Python version.
-
-    Each of the ``premises`` and ``test_premises`` has three to five hypotheses, a few only one or two. Each part has
-    its own random stream, so that its size does not affect the other parts (except ``dev_pairs``, whose sentences are
-    excluded from the training parts).
-    """
-    train = Generator(TRAIN, TRAIN_STYLE)
-    test = Generator(TEST, TEST_STYLE)
-    sts_dev = train.pairs(dev_pairs, Random(f"{seed} sts dev"))
-    held_out = {sentence for pair in sts_dev for sentence in (pair.first, pair.second)}
-    return Microworld(
-        nli=train.rows(premises, Random(f"{seed} nli"), held_out),
-        nli_test=test.rows(test_premises, Random(f"{seed} nli test"), set()),
-        sts_dev=sts_dev,
-        sts_test=test.pairs(test_pairs, Random(f"{seed} sts test")),
-        labelled=train.sentences(labelled, Random(f"{seed} labelled"), held_out),
-        text=[sentence for sentence, _ in train.sentences(text, Random(f"{seed} text"), held_out)],
-    )
+    train, test = Generator(TRAIN, TRAIN_STYLE), Generator(TEST, TEST_STYLE)
+    scored_dev = train.pairs(400, Random("0 sts dev"))
+    held_out = {sentence for pair in scored_dev for sentence in (pair.first, pair.second)}
+    nli_train = train.rows(1300, Random("0 nli"), held_out)
+    nli_test = test.rows(250, Random("0 nli test"), set())
+    for split, rows in (("train", nli_train), ("test", nli_test)):
+        yield f"nli-{split}.tsv.gz", [NLI_COLUMNS, *((*row[:2], LABEL_NAMES[row.label]) for row in rows)]
+        entailed = (row[:2] for row in rows if row.label == ENTAILMENT)
+        yield f"pairs-{split}.tsv.gz", [("anchor", "positive"), *entailed]
+    for split, pairs in (("dev", scored_dev), ("test", test.pairs(800, Random("0 sts test")))):
+        yield f"scored-{split}.tsv.gz", [SCORED_COLUMNS, *((f"{pair.score:.3f}", *pair[:2]) for pair in pairs)]
+    yield "labelled.tsv.gz", [("text", "label"), *train.sentences(600, Random("0 labelled"), held_out)]
+    yield "text.txt.gz", [(text,) for text, _ in train.sentences(2000, Random("0 text"), held_out)]
+    yield "paraphrases.tsv.gz", [("anchor", "positive", "topic"), *train.paraphrases(3000, Random("1 paraphrases"))]
 
 
 # How the second frame of a scored pair is made from the first: labels of the changes applied in turn, or None for
@@ -185,6 +172,31 @@ class Generator:
                 pairs.setdefault(pair, ScoredPair(*pair, similarity(first, second)))
         return list(pairs.values())
 
+    def paraphrases(self, count: int, rng: Random) -> list[tuple[str, str, str]]:
+        """Return pairs of sentences with the same meaning, with the topic of their action.
+
+        Each pair describes a scene twice. The second sentence is the one of four with the lowest word overlap with the
+        first. Most scenes are followed by one that contradicts them, such as the scene with swapped roles, negated, or
+        with another number, so that the search for a paraphrase meets sentences with the same words and another
+        meaning. No scene and no sentence occurs twice.
+        """
+        pairs: list[tuple[str, str, str]] = []
+        scenes: set[Frame] = set()
+        sentences: set[str] = set()
+        while len(pairs) < count:
+            scene = draw_frame(self.lexicon, rng)
+            for frame in (scene, changes.apply(CONTRADICTION, scene, self.lexicon, rng)):
+                if frame is None or frame in scenes:
+                    continue
+                anchor = self.say(frame, rng)
+                others = [self.say(frame, rng) for _ in range(4)]
+                positive = min(others, key=lambda other: word_overlap(other, anchor))
+                if anchor != positive and not {anchor, positive} & sentences:
+                    scenes.update(equivalent_frames(frame))
+                    sentences.update((anchor, positive))
+                    pairs.append((anchor, positive, frame.action.topic))
+        return pairs[:count]
+
     def changed(self, frame: Frame, labels: Iterable[int], rng: Random) -> Frame | None:
         """Return the frame after changes with these labels, applied in turn."""
         result: Frame | None = frame
@@ -215,13 +227,5 @@ def word_overlap(first: str, second: str) -> float:
     return len(one & other) / len(one | other)
 
 
-def _write_tsv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    _write_lines(path, ("\t".join(row) for row in (header, *rows)))
-
-
-def _write_lines(path: Path, lines: Iterable[str]) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise NearfarError(f"{path}: cannot be written: {error.strerror}") from error
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER)

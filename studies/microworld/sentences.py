@@ -3,9 +3,9 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from nearfar.data.microworld.english import past_participle, plural, present_participle, third_person, with_article
-from nearfar.data.microworld.frames import SOME, Entity, Frame
-from nearfar.data.microworld.lexicon import Lexicon
+from english import past_participle, plural, present_participle, third_person, with_article
+from frames import SOME, Entity, Frame
+from lexicon import Lexicon
 
 
 @dataclass(frozen=True)
