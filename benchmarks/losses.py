@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.objectives import _contrast_targets, info_nce, premise_scl, supcon
+from nearfar.objectives import _contrast, info_nce, premise_scl, supcon
 
 FILES = common.files("losses", "loss-memory")
 SIZES = {1024: 20, 4096: 5, 16384: 3}
@@ -96,7 +96,7 @@ def _step(objective: str, size: int, way: str) -> Callable[[], Tensor]:
 
     def step() -> Tensor:
         # Forces the implementation, with several blocks even for small batches.
-        _contrast_targets.BLOCK = size * size if way == "whole" else min(2**22, size * size // 4)
+        _contrast.BLOCK = size * size if way == "whole" else min(2**22, size * size // 4)
         one, other = anchors.detach().requires_grad_(), positives.detach().requires_grad_()
         if way == PEER:
             values = _simcse(one, other, temperature=0.05)

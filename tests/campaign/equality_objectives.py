@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from nearfar import objectives
-from nearfar.objectives import DirectionMasks, _contrast_targets
+from nearfar.objectives import DirectionMasks, _contrast
 from tests import reference_objectives as loops
 from tests.objectives import test_exact_values as exact
-from tests.objectives.checks import some_mask, vectors
+from tests.objectives.checks import by_rows, some_mask, vectors
 
 EXACT = tuple(exact.OBJECTIVES)
 VARIANTS = ("opt1", "opt2", "opt3")
@@ -22,7 +22,7 @@ DIRECTIONS = ("query_to_doc", "doc_to_query", "both", "all")
 
 def _rows(mask: Tensor | None, draw: random.Random) -> Any:
     """A mask as it is, or as a function of rows, at random."""
-    return mask if mask is None or draw.random() < 0.5 else lambda rows: mask[rows]
+    return mask if draw.random() < 0.5 else by_rows(mask)
 
 
 def _info_nce(draw: random.Random, count: int, dim: int, seed: int) -> None:
@@ -62,10 +62,10 @@ def _directions(draw: random.Random, count: int, dim: int, seed: int) -> None:
     masks: list[Tensor | None] = [None] * 4
     if draw.random() < 0.5:
         masks = [some_mask(*shape, seed=seed + number) for number, shape in enumerate(shapes)]
-    by_rows = DirectionMasks(*(None if mask is None else lambda rows, mask=mask: mask[rows] for mask in masks))
+    row_masks = DirectionMasks(*map(by_rows, masks))
     settings = {"directions": direction, "temperature": temperature, "hard_negative_weight": weight}
     _same(
-        lambda a, p, *n: objectives.info_nce_directions(a, p, *n, **settings, masks=by_rows),
+        lambda a, p, *n: objectives.info_nce_directions(a, p, *n, **settings, masks=row_masks),
         lambda a, p, *n: loops.info_nce_directions(
             a, p, n[0] if n else None, temperature, direction, weight, masks=tuple(masks)
         ),
@@ -210,8 +210,8 @@ def against_loops(name: str, seed: int) -> str:
     """Random shapes, in row blocks of a random size."""
     draw = random.Random(seed)
     count, dim = draw.choice((1, 2, draw.randint(3, 9))), draw.choice((1, 2, draw.randint(3, 24)))
-    block = draw.choice((_contrast_targets.BLOCK, 1, 2 * count, 7 * count))
-    with patch.object(_contrast_targets, "BLOCK", block):
+    block = draw.choice((_contrast.BLOCK, 1, 2 * count, 7 * count))
+    with patch.object(_contrast, "BLOCK", block):
         return _sentence(lambda: LOOPS[name](draw, count, dim, seed), f"{count} rows of width {dim}")
 
 

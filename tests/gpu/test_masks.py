@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from nearfar.objectives import DirectionMasks, masks_on_device, ranknet, rows_on_device
+from nearfar.objectives import DirectionMasks, RowMask, ranknet
 from nearfar.runtime.transfer import to_device
 from tests.gpu.devices import on_each_device
 
@@ -12,24 +12,22 @@ pytestmark = pytest.mark.long
 
 @on_each_device("block", small=(2**22, 8), whole=(2**22, 8))
 def test_the_rows_of_a_mask(device: str, block: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearfar.objectives._contrast_targets.BLOCK", block)
+    monkeypatch.setattr("nearfar.objectives._contrast.BLOCK", block)
     whole = torch.rand(5, 7, generator=torch.Generator().manual_seed(0)) > 0.5
     calls = []
 
-    def mask(rows: torch.Tensor) -> torch.Tensor:
-        calls.append(rows.device.type)
+    def rows_of(rows: slice) -> torch.Tensor:
+        calls.append(rows)
         return whole[rows]
 
-    masks = masks_on_device(DirectionMasks(query_to_doc=mask), 5, 7, torch.device(device))
+    masks = DirectionMasks(query_to_doc=RowMask(rows_of, (5, 7))).to(torch.device(device))
     assert masks.doc_to_query is None
     assert masks.query_to_doc is not None
-    for rows in ([0, 1, 2, 3, 4], [3, 1]):
-        found = masks.query_to_doc(torch.tensor(rows, device=device))
+    for rows in (slice(0, 5), slice(1, 3)):
+        found = masks.query_to_doc[rows]
         assert found.device.type == device
         assert torch.equal(found.cpu(), whole[rows])
-    assert calls == ["cpu"] * (1 if device == "cuda" and block > 35 else 2)
-    row = torch.tensor([4], device=device)
-    assert torch.equal(rows_on_device(mask, 5, 7, torch.device(device))(row).cpu(), whole[4:])
+    assert len(calls) == (1 if block > 35 else 2)
 
 
 @on_each_device("", small=((),), whole=((),))

@@ -14,7 +14,7 @@ from nearfar.methods.nli_order import NliOrderConfig
 from nearfar.methods.nli_order.method import nli_order as build_nli_order
 from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.methods.simcse.method import contrastive_method, unsupervised
-from nearfar.objectives import _contrast_targets
+from nearfar.objectives import _contrast
 from nearfar.types import NliRow
 from tests.objectives.checks import LargestTensor
 
@@ -95,7 +95,7 @@ def test_blocks_give_the_loss_of_the_full_matrix_in_less_memory(name, monkeypatc
     vectors = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     found = []
     for block in (2**40, BLOCK):
-        monkeypatch.setattr(_contrast_targets, "BLOCK", block)
+        monkeypatch.setattr(_contrast, "BLOCK", block)
         torch.manual_seed(2)
         represented = vectors.clone().requires_grad_()
         with LargestTensor() as largest:

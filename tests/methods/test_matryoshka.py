@@ -176,7 +176,7 @@ def test_large_batches_are_computed_in_blocks(method: str, folder: Path, monkeyp
     rows = objective.represent(objective.extract_items(batch)).detach().double().requires_grad_()
     in_float64(run, 1, ())
     expected, expected_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
-    monkeypatch.setattr("nearfar.objectives._contrast_targets.BLOCK", 16)
+    monkeypatch.setattr("nearfar.objectives._contrast.BLOCK", 16)
     found, found_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
     assert found.item() == pytest.approx(expected.item(), rel=1e-9)
     for one, other in zip(found_gradients, expected_gradients, strict=True):

@@ -9,7 +9,7 @@ import torch
 from nearfar.data.batching import TextBatches
 from nearfar.methods.regression import RegressionConfig
 from nearfar.methods.regression.method import regression
-from nearfar.objectives import _contrast_targets
+from nearfar.objectives import _contrast
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, descend
@@ -141,7 +141,7 @@ def test_batches_without_comparisons_or_positives_have_finite_losses(objective, 
 def test_the_accuracy_of_large_batches_is_counted_in_blocks(monkeypatch):
     _, method, batch = build(objective="cosent")
     whole = method.loss(batch).terms["accuracy"]
-    monkeypatch.setattr(_contrast_targets, "BLOCK", 7)
+    monkeypatch.setattr(_contrast, "BLOCK", 7)
     assert method.loss(batch).terms["accuracy"] == whole
 
 

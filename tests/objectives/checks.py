@@ -3,6 +3,8 @@
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from nearfar.objectives import RowMask
+
 
 class LargestTensor(TorchDispatchMode):
     """Records the number of elements of the largest tensor that any operation creates."""
@@ -22,6 +24,11 @@ class LargestTensor(TorchDispatchMode):
 def vectors(*shape, seed=0):
     """Return float64 samples of the standard normal distribution."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def by_rows(mask):
+    """A mask as a RowMask, whose rows are looked up when they are needed."""
+    return None if mask is None else RowMask(lambda rows: mask[rows], tuple(mask.shape))
 
 
 def some_mask(rows, columns, seed=0):

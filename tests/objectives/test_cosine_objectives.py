@@ -14,7 +14,7 @@ from nearfar.objectives import (
     self_guided,
     supcon,
 )
-from tests.objectives.checks import vectors
+from tests.objectives.checks import by_rows, vectors
 
 
 def unequal(labels):
@@ -30,7 +30,7 @@ OBJECTIVES = {
     "both": lambda x, y, t: info_nce_directions(*x.unbind(1), directions="both", temperature=t),
     "all": lambda x, y, t: info_nce_directions(*x.unbind(1), directions="all", temperature=t, hard_negative_weight=0.5),
     "all, masked": lambda x, y, t: info_nce_directions(
-        x[:, 0], x[:, 1], directions="all", temperature=t, masks=DirectionMasks(*[lambda rows: unequal(y)[rows]] * 4)
+        x[:, 0], x[:, 1], directions="all", temperature=t, masks=DirectionMasks(*[by_rows(unequal(y))] * 4)
     ),
     "nt_xent": lambda x, y, t: nt_xent(x[:, 0], x[:, 1], temperature=t),
     "nt_xent, masked": lambda x, y, t: nt_xent(x[:, 0], x[:, 1], temperature=t, mask=unequal(y)),

@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from nearfar.objectives import _contrast_targets, list_distillation, vector_distillation
+from nearfar.objectives import _contrast, list_distillation, vector_distillation
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import LargestTensor, assert_same, vectors
@@ -121,7 +121,7 @@ def test_blocks_give_the_same_values_and_gradients_with_less_memory(monkeypatch)
     students, teachers = vectors(40, 4), vectors(40, 6, seed=1)
     found = []
     for limit in (2**22, 40 * 7):  # all rows at once, or 7 rows at a time
-        monkeypatch.setattr(_contrast_targets, "BLOCK", limit)
+        monkeypatch.setattr(_contrast, "BLOCK", limit)
         own = students.clone().requires_grad_()
         with LargestTensor() as largest:
             losses = list_distillation(own, teachers, temperature=0.1)

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from nearfar.objectives import _contrast_targets, info_nce, self_guided, supcon
+from nearfar.objectives import _contrast, info_nce, self_guided, supcon
 
 pytestmark = pytest.mark.realdata
 
@@ -22,7 +22,7 @@ def golden(nearfar_data):
 @pytest.fixture(autouse=True, params=[2**22, 3], ids=["whole", "in blocks"])
 def block(request, monkeypatch):
     """Compute the objectives from full matrices and in blocks."""
-    monkeypatch.setattr(_contrast_targets, "BLOCK", request.param)
+    monkeypatch.setattr(_contrast, "BLOCK", request.param)
 
 
 def tensor(numbers):

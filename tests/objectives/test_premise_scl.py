@@ -316,12 +316,17 @@ def test_a_batch_without_anchors_gives_an_empty_loss_with_a_graph(count, caps):
         ({"similarity": "euclid"}, "similarity must be one of dot, cosine, not 'euclid'"),
         ({"max_positives": 0}, "max_positives must be at least 1, or None for all, not 0"),
         ({"max_negatives": -3}, "max_negatives"),
-        ({"hard_negatives": "neutral"}, "hard_negatives must be one of all, contradiction, none, not 'neutral'"),
     ],
 )
 def test_invalid_settings_raise(setting, message):
     with pytest.raises(NearfarError, match=message):
         inspect.unwrap(premise_scl)(*batch(5), **setting)
+
+
+def test_unknown_hard_negatives_raise():
+    _, _, ids, labels = batch(5)
+    with pytest.raises(NearfarError, match="hard_negatives must be one of all, contradiction, none, not 'neutral'"):
+        inspect.unwrap(premise_sets)(ids, labels, hard_negatives="neutral")
 
 
 @pytest.mark.parametrize("label", [-1, 3])

@@ -14,7 +14,7 @@ def tensors(ids, labels):
 def test_a_hypothesis_with_both_labels_is_not_a_negative_of_its_premise():
     ids, labels = tensors([0, 0, 1], [ENTAILMENT, CONTRADICTION, NEUTRAL])
     sets = premise_sets(ids, labels, hypothesis_ids=torch.tensor([5, 5, 6]))
-    assert sets.negatives.tolist() == [[False, False, True]]
+    assert sets.negatives[:].tolist() == [[False, False, True]]
 
 
 def test_known_positives_are_specific_to_the_anchor():
@@ -22,8 +22,8 @@ def test_known_positives_are_specific_to_the_anchor():
     ids, labels = tensors([0, 1, 2], [ENTAILMENT, ENTAILMENT, NEUTRAL])
     sets = premise_sets(ids, labels, hypothesis_ids=torch.tensor([5, 6, 5]))
     assert sets.anchors.tolist() == [0, 1]
-    assert sets.positives.int().tolist() == [[1, 0, 0], [0, 1, 0]]
-    assert sets.negatives.int().tolist() == [[0, 1, 0], [1, 0, 1]]
+    assert sets.positives[:].int().tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert sets.negatives[:].int().tolist() == [[0, 1, 0], [1, 0, 1]]
 
 
 @pytest.mark.parametrize(("hard_negatives", "own"), [("all", [1, 1]), ("contradiction", [0, 1]), ("none", [0, 0])])
@@ -31,8 +31,8 @@ def test_known_positives_are_specific_to_the_anchor():
 def test_hard_negatives_restricts_only_the_own_premise(hard_negatives, own, cap):
     ids, labels = tensors([0, 0, 0, 1, 1], [ENTAILMENT, NEUTRAL, CONTRADICTION, NEUTRAL, CONTRADICTION])
     sets = premise_sets(ids, labels, hard_negatives=hard_negatives, max_negatives=cap)
-    assert sets.positives.int().tolist() == [[1, 0, 0, 0, 0]]
-    assert sets.negatives.int().tolist() == [[0, *own, 1, 1]]
+    assert sets.positives[:].int().tolist() == [[1, 0, 0, 0, 0]]
+    assert sets.negatives[:].int().tolist() == [[0, *own, 1, 1]]
 
 
 def test_negatives_are_sampled_uniformly_without_replacement():
@@ -40,8 +40,8 @@ def test_negatives_are_sampled_uniformly_without_replacement():
     # 400 anchors of one premise that share their ten negatives are 400 independent draws.
     ids, labels = tensors([0] * trials + [1] * negatives, [ENTAILMENT] * trials + [NEUTRAL] * negatives)
     sets = premise_sets(ids, labels, max_negatives=kept, generator=torch.Generator().manual_seed(0))
-    drawn = sets.negatives[:, trials:]
-    assert not sets.negatives[:, :trials].any()
+    drawn = sets.negatives[:][:, trials:]
+    assert not sets.negatives[:][:, :trials].any()
     assert (drawn.sum(dim=1) == kept).all()
     share = kept / negatives
     spread = (trials * share * (1 - share)) ** 0.5
@@ -53,18 +53,18 @@ def test_the_own_hypothesis_is_kept_and_other_positives_are_sampled_uniformly():
     count, kept = 200, 51
     ids, labels = tensors([0] * count, [ENTAILMENT] * count)
     sets = premise_sets(ids, labels, max_positives=kept, generator=torch.Generator().manual_seed(0))
-    assert sets.positives.diagonal().all()
-    assert (sets.positives.sum(dim=1) == kept).all()
+    assert sets.positives[:].diagonal().all()
+    assert (sets.positives[:].sum(dim=1) == kept).all()
     share = (kept - 1) / (count - 1)
     spread = ((count - 1) * share * (1 - share)) ** 0.5
-    assert ((sets.positives.sum(dim=0) - 1 - (count - 1) * share).abs() < 5 * spread).all()
+    assert ((sets.positives[:].sum(dim=0) - 1 - (count - 1) * share).abs() < 5 * spread).all()
 
 
 def test_positives_that_were_not_sampled_are_not_negatives():
     ids, labels = tensors([0, 0, 0, 1], [ENTAILMENT, ENTAILMENT, ENTAILMENT, NEUTRAL])
     sets = premise_sets(ids, labels, max_positives=1)
-    assert sets.positives.int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
-    assert sets.negatives.int().tolist() == [[0, 0, 0, 1]] * 3
+    assert sets.positives[:].int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert sets.negatives[:].int().tolist() == [[0, 0, 0, 1]] * 3
 
 
 def test_known_false_negatives_are_never_sampled():
@@ -74,4 +74,4 @@ def test_known_false_negatives_are_never_sampled():
         sets = premise_sets(
             ids, labels, max_negatives=2, generator=generator, hypothesis_ids=torch.tensor([5, 0, 6, 7])
         )
-        assert sets.negatives.int().tolist() == [[0, 0, 1, 1]]
+        assert sets.negatives[:].int().tolist() == [[0, 0, 1, 1]]

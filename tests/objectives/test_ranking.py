@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
 
-from nearfar.objectives import _contrast_targets, angle_similarity, cosent, ranknet, row_similarities
+from nearfar.objectives import _contrast, angle_similarity, cosent, ranknet, row_similarities
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import LargestTensor, assert_same, vectors
@@ -173,12 +173,12 @@ def test_only_the_order_of_the_targets_counts():
 def test_blocks_of_ranknet_give_the_same_comparisons(block, monkeypatch):
     scores, y, groups = vectors(7), targets(7), torch.tensor([3, 5, 3, 3, 5, 3, 5])
     whole = ranknet(scores, y, groups, temperature=0.1)
-    monkeypatch.setattr(_contrast_targets, "BLOCK", block)
+    monkeypatch.setattr(_contrast, "BLOCK", block)
     assert torch.equal(ranknet(scores, y, groups, temperature=0.1), whole)
 
 
 def test_memory_is_linear_in_the_number_of_pairs(monkeypatch):
-    monkeypatch.setattr(_contrast_targets, "BLOCK", 2**10)
+    monkeypatch.setattr(_contrast, "BLOCK", 2**10)
     count = 512
     scores = vectors(count).float().requires_grad_()
     with LargestTensor() as largest:

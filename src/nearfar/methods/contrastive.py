@@ -10,13 +10,9 @@ from nearfar.objectives import (
     Directions,
     RowMask,
     Similarity,
-    all_row_masks,
-    below_positive_row_mask,
-    fits_in_one_block,
+    below_positive,
     info_nce_directions,
     masked_fraction,
-    prepare_pair,
-    row_blocks,
 )
 
 
@@ -42,20 +38,15 @@ def contrastive_loss(
     documents = positives if negatives is None else torch.cat([positives, negatives])
     known = masks.query_to_doc
     assert known is not None
-    if similarity == "cosine" and fits_in_one_block(len(anchors), len(documents)):
-        # Once for all comparisons. Larger batches are normalised block by block, because that takes less memory.
-        anchors, documents = prepare_pair(anchors, documents, "cosine")
-        positives, negatives = documents[: len(positives)], None if negatives is None else documents[len(positives) :]
-        similarity = "dot"
-    terms = {"accuracy": _accuracy(anchors, positives, documents, known, similarity)}
+    # The share of anchors with no negative nearer than the positive; the margin leaves out none of them.
+    below = below_positive(anchors, positives, documents, margin=0.0, similarity=similarity)
+    terms = {"accuracy": (below | ~known).all_candidates().float().sum() / max(len(anchors), 1)}
     if config.false_negative_margin is not None:
         masks = _with_margin(
             masks, anchors, positives, documents, own_negatives, margin=config.false_negative_margin, kind=similarity
         )
         assert masks.query_to_doc is not None
-        terms["left_out"] = masked_fraction(
-            masks.query_to_doc, known, len(anchors), len(documents), device=anchors.device
-        )
+        terms["left_out"] = masked_fraction(masks.query_to_doc, known)
     losses = info_nce_directions(
         anchors,
         positives,
@@ -84,7 +75,7 @@ def _with_margin(
     def below(known: RowMask | None, one: Tensor, other: Tensor, candidates: Tensor) -> RowMask | None:
         if known is None:
             return None
-        return all_row_masks(known, below_positive_row_mask(one, other, candidates, margin=margin, similarity=kind))
+        return known & below_positive(one, other, candidates, margin=margin, similarity=kind)
 
     known = masks.query_to_doc
     found = DirectionMasks(
@@ -98,18 +89,4 @@ def _with_margin(
     near = found.query_to_doc
     assert known is not None
     assert near is not None
-    return found._replace(query_to_doc=lambda rows: near(rows) | (known(rows) & own_negatives(rows)))
-
-
-def _accuracy(
-    anchors: Float[Tensor, "batch dim"],
-    positives: Float[Tensor, "batch dim"],
-    candidates: Float[Tensor, "candidates dim"],
-    known: RowMask,
-    similarity: Similarity,
-) -> Tensor:
-    """The share of anchors with no negative nearer than the positive; the margin leaves out none of them."""
-    below = below_positive_row_mask(anchors, positives, candidates, margin=0.0, similarity=similarity)
-    blocks = row_blocks(len(anchors), len(candidates), device=anchors.device)
-    right = torch.cat([(below(rows) | ~known(rows)).all(dim=1) for rows in blocks])
-    return right.float().sum() / max(len(right), 1)
+    return found._replace(query_to_doc=near | (known & own_negatives))

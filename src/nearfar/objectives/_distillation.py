@@ -3,9 +3,8 @@
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from nearfar.objectives._contrast_targets import row_blocks
+from nearfar.objectives._contrast import by_rows
 from nearfar.objectives._similarity import check_same_shape, check_temperature, compute_dtype, l2_normalize
 from nearfar.types import NearfarError
 
@@ -24,8 +23,7 @@ def list_distillation(
     is empty and the loss 0. Values are in nats; 0 if and only if the lists are equal.
 
     Up to a constant, which is the entropy of p_i, this is ListNet's top-one cross-entropy. Computed in float32 or
-    better, also under autocast. Large matrices are computed in blocks of anchors and recomputed in the backward pass,
-    so that memory is linear in the number of rows.
+    better, also under autocast. Memory is linear in the number of rows.
 
     Args:
         students: embeddings of the student.
@@ -54,31 +52,18 @@ def list_distillation(
     exact = compute_dtype(students, teachers)
     with torch.autocast(students.device.type, enabled=False):
         own, target = l2_normalize(students.to(exact)), l2_normalize(teachers.detach().to(exact))
-        blocks = row_blocks(len(own), len(own), device=own.device)
-        if len(blocks) == 1:
-            return _divergence(own, target, blocks[0], temperature, given)
-        losses = [
-            checkpoint(_divergence, own, target, rows, temperature, given, use_reentrant=False) for rows in blocks
-        ]
-        return torch.cat(losses)
 
+        def divergence(rows: slice) -> Float[Tensor, " anchors"]:
+            others = index[rows, None] != index
+            log_q, log_p = (
+                # Not -inf: a list without other rows would have a NaN gradient.
+                (x[rows] @ x.T / tau).masked_fill(~others, torch.finfo(exact).min).log_softmax(dim=1)
+                for x, tau in ((own, temperature), (target, given))
+            )
+            return torch.where(others, log_p.exp() * (log_p - log_q), 0.0).sum(dim=1)
 
-def _divergence(
-    students: Float[Tensor, "vectors dim"],
-    teachers: Float[Tensor, "vectors teacher_dim"],
-    rows: Tensor,
-    temperature: float,
-    teacher_temperature: float,
-) -> Float[Tensor, " anchors"]:
-    """The divergence of the lists of some rows. All vectors have length 1."""
-    others = rows[:, None] != torch.arange(len(students), device=students.device)
-    # Not -inf: a list without other rows would have a NaN gradient.
-    least = torch.finfo(students.dtype).min
-    log_q, log_p = (
-        (vectors[rows] @ vectors.T / tau).masked_fill(~others, least).log_softmax(dim=1)
-        for vectors, tau in ((students, temperature), (teachers, teacher_temperature))
-    )
-    return torch.where(others, log_p.exp() * (log_p - log_q), 0.0).sum(dim=1)
+        index = torch.arange(len(own), device=own.device)
+        return by_rows(divergence, len(own), len(own), recompute=True)
 
 
 def vector_distillation(

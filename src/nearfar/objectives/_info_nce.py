@@ -1,17 +1,15 @@
 """InfoNCE: identify an anchor's positive among in-batch negatives; NT-Xent: the same with two views of each text."""
 
-import math
-
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nearfar.objectives._candidate_masks import RowMask, mask_rows
-from nearfar.objectives._contrast import contrast
-from nearfar.objectives._contrast_targets import ContrastTargets
+from nearfar.objectives._contrast import RowMask, Sets, contrast
+from nearfar.objectives._masks import check_mask, rows_with_own
 from nearfar.objectives._similarity import (
     Similarity,
-    check_mask,
+    check_as_wide,
+    check_finite,
     check_same_shape,
     check_similarity,
     check_temperature,
@@ -39,8 +37,8 @@ def info_nce(
 
     ``mask`` selects the candidates, the positives and then the negatives, in each anchor's denominator; the anchor's
     own positive is always included. An anchor without other candidates has loss 0. The mask is a matrix, or a
-    :data:`RowMask`, a function that returns blocks of its rows: large batches compute their similarities in row
-    blocks, and a full matrix would then be the largest tensor in memory.
+    :class:`RowMask`, whose rows are computed when they are needed: the similarities of large batches are computed in
+    blocks of rows, and a full matrix would then be the largest tensor in memory.
 
     ``similarity`` is the cosine (0 for a zero vector) or the raw dot product. float16 and bfloat16 vectors are
     compared in float32, also under autocast, and give float32 losses; other dtypes are kept.
@@ -66,18 +64,19 @@ def info_nce(
         hard_negative_weight=hard_negative_weight,
         similarity=similarity,
     )
-    if isinstance(mask, Tensor):
-        check_mask(mask, batch, len(candidates))
+    check_mask(mask, batch, len(candidates))
+    index = torch.arange(batch, device=anchors.device)
 
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        return ContrastTargets(
-            positives=rows,
-            candidate_mask=mask_rows(mask, rows, len(candidates)),
-            own_negatives=batch + rows if hard_negative_weight else None,
+    def sets(rows: slice) -> Sets:
+        own = index[rows]
+        return Sets(
+            positives=own,
+            kept=None if mask is None else rows_with_own(mask, rows, own, len(candidates), kept=True),
+            raised=batch + own if hard_negative_weight else None,
             weight=hard_negative_weight,
         )
 
-    return contrast(anchors, candidates, targets_fn, temperature=temperature, similarity=similarity)
+    return contrast(anchors, candidates, sets, temperature=temperature, similarity=similarity)
 
 
 def check_and_join(
@@ -94,12 +93,9 @@ def check_and_join(
     check_similarity(similarity)
     check_same_shape("anchors positives", anchors, positives)
     batch = len(anchors)
-    if negatives is not None and (negatives.ndim != 2 or negatives.shape[1] != anchors.shape[1]):
-        raise NearfarError(
-            f"negatives {tuple(negatives.shape)} must be [negatives, dim], as wide as anchors {tuple(anchors.shape)}"
-        )
-    if not math.isfinite(hard_negative_weight):
-        raise NearfarError(f"hard_negative_weight must be a finite number, not {hard_negative_weight}")
+    if negatives is not None:
+        check_as_wide("negatives", negatives, anchors)
+    check_finite("hard_negative_weight", hard_negative_weight)
     if hard_negative_weight and (negatives is None or len(negatives) != batch):
         given = "none" if negatives is None else len(negatives)
         raise NearfarError(
@@ -136,19 +132,29 @@ def nt_xent(
     """
     check_temperature(temperature)
     check_same_shape("first second", first, second)
-    batch = len(first)
-    if isinstance(mask, Tensor):
-        check_mask(mask, batch, batch)
-
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        kept = mask_rows(mask, rows % batch, batch)
-        # Row i of [first; second] has its positive in column i of [second; first], and itself in column i + batch.
-        return ContrastTargets(
-            positives=rows,
-            candidate_mask=None if kept is None else kept.repeat(1, 2),
-            self_column=(rows + batch) % (2 * batch),
-        )
-
-    return contrast(
-        torch.cat([first, second]), torch.cat([second, first]), targets_fn, temperature=temperature, similarity="cosine"
+    check_mask(mask, len(first), len(first))
+    return torch.cat(
+        [view_loss(*views, temperature=temperature, mask=mask) for views in ((first, second), (second, first))]
     )
+
+
+def view_loss(
+    anchors: Float[Tensor, "batch dim"],
+    views: Float[Tensor, "batch dim"],
+    *,
+    temperature: float,
+    mask: Bool[Tensor, "batch batch"] | RowMask | None,
+) -> Float[Tensor, " batch"]:
+    """Each anchor's own view against the other anchors and all views; the arguments are those of :func:`nt_xent`.
+
+    l_i = -log[ exp(cos(a_i, v_i) / t) / ( sum_j exp(cos(a_i, v_j) / t) + sum_{j != i} exp(cos(a_i, a_j) / t) ) ]
+    """
+    batch = len(anchors)
+    index = torch.arange(batch, device=anchors.device)
+
+    def sets(rows: slice) -> Sets:
+        own = index[rows]
+        kept = [rows_with_own(mask, rows, own, batch, kept=side) for side in (True, False)]  # its view, and itself
+        return Sets(positives=own, kept=torch.cat(kept, dim=1))
+
+    return contrast(anchors, torch.cat([views, anchors]), sets, temperature=temperature, similarity="cosine")

@@ -1,17 +1,13 @@
 """Premise-anchored supervised contrastive learning: each premise's positives and negatives, and the loss."""
 
 import math
-from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._candidate_masks import RowMask, not_known_positive_row_mask
-from nearfar.objectives._contrast import contrast
-from nearfar.objectives._contrast_targets import ContrastTargets, row_blocks
-from nearfar.objectives._on_device import rows_on_device
+from nearfar.objectives._contrast import RowMask, Sets, by_rows, contrast
 from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
 from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
@@ -25,10 +21,10 @@ class PremiseSets(NamedTuple):
 
     anchors: Int[Tensor, " anchors"]
     """Indices of the entailment pairs among the batch's pairs, ascending."""
-    positives: Bool[Tensor, "anchors pairs"]
-    """P(i): the hypotheses that the anchor's premise entails, including the pair's own."""
-    negatives: Bool[Tensor, "anchors pairs"]
-    """N(i): the negatives of the anchor."""
+    positives: RowMask
+    """P(i) [anchors, pairs]: the hypotheses that the anchor's premise entails, including the pair's own."""
+    negatives: RowMask
+    """N(i) [anchors, pairs]: the negatives of the anchor."""
 
 
 def premise_sets(
@@ -60,16 +56,37 @@ def premise_sets(
     >>> sets = premise_sets(torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))
     >>> sets.anchors.tolist()
     [0, 2]
-    >>> sets.positives.int().tolist()
+    >>> sets.positives[:].int().tolist()
     [[1, 0, 1, 0], [1, 0, 1, 0]]
-    >>> sets.negatives.int().tolist()
+    >>> sets.negatives[:].int().tolist()
     [[0, 1, 0, 1], [0, 1, 0, 1]]
     """
-    caps = (max_positives, max_negatives)
-    sets = _PremiseSetSampler(
-        premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator
+    _check(premise_ids, labels, hypothesis_ids, hard_negatives, (max_positives, max_negatives))
+    entailed = labels == ENTAILMENT
+    hard = {"all": ~entailed, "contradiction": labels == CONTRADICTION, "none": torch.zeros_like(entailed)}
+    is_hard, anchors = hard[hard_negatives], entailed.nonzero().squeeze(1)
+    text = None if hypothesis_ids is None else hypothesis_ids.unique(return_inverse=True)[1]
+
+    def positives(rows: slice) -> Bool[Tensor, "anchors pairs"]:
+        return (premise_ids[anchors[rows], None] == premise_ids) & entailed
+
+    def negatives(rows: slice) -> Bool[Tensor, "anchors pairs"]:
+        premise = premise_ids[anchors[rows], None]
+        own = premise == premise_ids
+        others = ~own | is_hard
+        if hypothesis_ids is None or text is None:
+            return others
+        row, pair = (own & entailed).nonzero(as_tuple=True)
+        entails = torch.zeros_like(own)  # [anchors, texts]
+        entails[row, text[pair]] = True
+        return others & (hypothesis_ids != premise) & ~entails[:, text]
+
+    shape = len(anchors), len(labels)
+    return PremiseSets(
+        anchors,
+        _capped(RowMask(positives, shape), max_positives, generator, first=anchors),
+        _capped(RowMask(negatives, shape), max_negatives, generator),
     )
-    return PremiseSets(sets.anchors, *sets.rows(torch.arange(len(sets.anchors), device=labels.device)))
 
 
 def premise_scl(
@@ -124,96 +141,59 @@ def premise_scl(
             f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape, "
             f"with one row for each of the labels {tuple(labels.shape)}"
         )
-    caps = (max_positives, max_negatives)
-    sets = _PremiseSetSampler(
-        premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator
+    sets = premise_sets(
+        premise_ids,
+        labels,
+        hard_negatives=hard_negatives,
+        max_positives=max_positives,
+        max_negatives=max_negatives,
+        generator=generator,
+        hypothesis_ids=hypothesis_ids,
     )
     anchors = premises[to_device(sets.anchors, premises.device)]
-    sets_of = sets.rows_on(premises.device)
 
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        positives, negatives = sets_of(rows)
-        if false_negative_margin is not None:
+    def sets_of(rows: slice) -> Sets:
+        positives, negatives = (to_device(mask[rows], premises.device) for mask in (sets.positives, sets.negatives))
+        if false_negative_margin is not None and len(positives):
             with torch.no_grad():
                 similar = similarities(anchors[rows], hypotheses, similarity)
-            negatives = negatives & ~_likely_false_negatives(similar, positives, false_negative_margin)
-        return ContrastTargets(positives, candidate_mask=positives | negatives)
+            nearest = similar.masked_fill(~positives, -math.inf).amax(dim=1, keepdim=True)
+            negatives = negatives & (similar <= nearest + false_negative_margin)
+        return Sets(positives, kept=positives | negatives)
 
-    return contrast(anchors, hypotheses, targets_fn, temperature=temperature, similarity=similarity)
+    return contrast(anchors, hypotheses, sets_of, temperature=temperature, similarity=similarity)
 
 
-class _PremiseSetSampler:
-    """P and N of a batch's anchors, in row blocks: the full masks are as large as the matrix of similarities.
+def _capped(
+    members: RowMask,
+    count: int | None,
+    generator: torch.Generator | None,
+    *,
+    first: Int[Tensor, " anchors"] | None = None,
+) -> RowMask:
+    """Keep at most ``count`` members of each row, drawn without replacement, the column in ``first`` always.
 
-    With caps, all sets are sampled on construction and stored as column indices.
+    They are drawn here, once, and stored as column indices; a row with fewer members is padded with the number of
+    columns.
     """
+    if count is None:
+        return members
 
-    def __init__(
-        self,
-        premise_ids: Tensor,
-        labels: Tensor,
-        hypothesis_ids: Tensor | None,
-        *,
-        hard_negatives: str,
-        caps: tuple[int | None, int | None],
-        generator: torch.Generator | None,
-    ) -> None:
-        _check(premise_ids, labels, hypothesis_ids, hard_negatives, caps)
-        self.premise_ids, self.entailed = premise_ids, labels == ENTAILMENT
-        self.anchors = self.entailed.nonzero().squeeze(1)
-        hard = {"all": None, "contradiction": labels == CONTRADICTION, "none": torch.zeros_like(self.entailed)}
-        self._hard = hard[hard_negatives]
-        self._not_known_positive: RowMask | None = None
-        if hypothesis_ids is not None:
-            _, numbers = torch.cat([premise_ids, hypothesis_ids]).unique(return_inverse=True)
-            premises, hypotheses = numbers.chunk(2)
-            self._not_known_positive = not_known_positive_row_mask(
-                premises[self.entailed], hypotheses[self.entailed], hypotheses
-            )
-        self._drawn: list[Int[Tensor, "anchors places"] | None] = [None, None]
-        if caps != (None, None):
-            blocks = row_blocks(len(self.anchors), len(labels), device=labels.device)
-            drawn = zip(*(self._draw(rows, caps, generator) for rows in blocks), strict=True)
-            self._drawn = [None if cap is None else torch.cat(each) for cap, each in zip(caps, drawn, strict=True)]
+    def draw(rows: slice) -> Int[Tensor, "anchors places"]:
+        among = members[rows]
+        keys = torch.rand(among.shape, generator=generator, device=among.device)
+        if first is not None:
+            keys.scatter_(1, first[rows, None], 1.0)  # above every key drawn
+        places = keys.masked_fill_(~among, -1.0).topk(min(count, among.shape[1]), dim=1).indices
+        return places.masked_fill_(~among.gather(1, places), among.shape[1])
 
-    def rows(self, rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
-        """Return P and N of these anchors, each bool [anchors, pairs]."""
-        sets = self._uncapped(rows)
-        for number, drawn in enumerate(self._drawn):
-            if drawn is not None:
-                sets[number] = _mask(drawn[rows], len(self.entailed))
-        return sets[0], sets[1]
+    drawn = by_rows(draw, *members.shape)
 
-    def rows_on(self, device: torch.device) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
-        """:meth:`rows` for anchor indices on ``device``, which may be a GPU though the ids are on the CPU."""
-        if self.entailed.device == device:
-            return self.rows
-        both = rows_on_device(
-            lambda rows: torch.stack(self.rows(rows), dim=1), len(self.anchors), 2 * len(self.entailed), device
-        )
+    def kept(rows: slice) -> Bool[Tensor, "anchors pairs"]:
+        mask = torch.zeros(len(drawn[rows]), members.shape[1] + 1, dtype=torch.bool, device=drawn.device)
+        return mask.scatter_(1, drawn[rows], value=True)[:, :-1]
 
-        def rows(rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
-            positives, negatives = both(rows).unbind(1)
-            return positives, negatives
-
-        return rows
-
-    def _uncapped(self, rows: Int[Tensor, " anchors"]) -> list[Tensor]:
-        """Return P and N before the caps."""
-        own = self.premise_ids[self.anchors[rows], None] == self.premise_ids
-        positives = own & self.entailed
-        negatives = ~positives if self._not_known_positive is None else self._not_known_positive(rows)
-        return [positives, negatives if self._hard is None else negatives & (~own | self._hard)]
-
-    def _draw(
-        self, rows: Int[Tensor, " anchors"], caps: tuple[int | None, int | None], generator: torch.Generator | None
-    ) -> list[Tensor]:
-        """Sample the members of these anchors' sets, as column indices (``rows`` itself for a set without a cap)."""
-        always = (self.anchors[rows], None)
-        return [
-            rows if cap is None else _draw(members, cap, generator, always=own)
-            for members, cap, own in zip(self._uncapped(rows), caps, always, strict=True)
-        ]
+    return RowMask(kept, members.shape)
 
 
 def _check(
@@ -235,38 +215,3 @@ def _check(
         raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have the same length".format(*shapes))
     if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
         raise NearfarError(f"labels must be in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
-
-
-def _likely_false_negatives(
-    similar: Float[Tensor, "anchors pairs"], positives: Bool[Tensor, "anchors pairs"], margin: float
-) -> Bool[Tensor, "anchors pairs"]:
-    """Return where a hypothesis is more similar to the anchor than its most similar positive, by over the margin."""
-    if not len(similar):
-        return torch.zeros_like(positives)
-    nearest = similar.masked_fill(~positives, -math.inf).amax(dim=1, keepdim=True)
-    return similar > nearest + margin
-
-
-def _draw(
-    members: Bool[Tensor, "anchors pairs"],
-    count: int,
-    generator: torch.Generator | None,
-    *,
-    always: Int[Tensor, " anchors"] | None = None,
-) -> Int[Tensor, "anchors places"]:
-    """Sample at most ``count`` members of each row without replacement, the one in ``always`` first.
-
-    Returns column indices; a row with fewer members is padded with the number of columns.
-    """
-    keys = torch.rand(members.shape, generator=generator, device=members.device)
-    if always is not None:
-        keys.scatter_(1, always[:, None], 1.0)  # above every key drawn
-    keys.masked_fill_(~members, -1.0)
-    drawn = keys.topk(min(count, keys.shape[1]), dim=1).indices
-    return drawn.masked_fill_(~members.gather(1, drawn), members.shape[1])
-
-
-def _mask(places: Int[Tensor, "anchors places"], pairs: int) -> Bool[Tensor, "anchors pairs"]:
-    """Return a mask that is True at these column indices; the index ``pairs`` is padding."""
-    mask = torch.zeros(len(places), pairs + 1, dtype=torch.bool, device=places.device)
-    return mask.scatter_(1, places, value=True)[:, :pairs]

@@ -1,16 +1,20 @@
-"""Self-guided contrastive learning: a sentence's vector against the views of it from a frozen clone's layers."""
+"""Self-guided contrastive learning: a sentence's vector against the views of it from a frozen clone's layers.
 
-from typing import Literal, TypeAlias, get_args
+And the drift, the squared distance of the trained parameters from the clone's, which keeps training near its start.
+"""
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
-from nearfar.objectives._candidate_masks import RowMask, mask_rows
-from nearfar.objectives._contrast import contrast
-from nearfar.objectives._contrast_targets import ContrastTargets
-from nearfar.objectives._info_nce import info_nce, nt_xent
-from nearfar.objectives._similarity import check_mask, check_temperature, prepare_pair
+from nearfar.objectives._contrast import RowMask, Sets, contrast
+from nearfar.objectives._info_nce import info_nce, nt_xent, view_loss
+from nearfar.objectives._masks import check_mask, rows_with_own
+from nearfar.objectives._similarity import check_temperature, prepare_pair
 from nearfar.types import NearfarError
 
 SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
@@ -62,23 +66,15 @@ def self_guided(
             f"variant {variant} compares cls [batch, dim] with views {shape}, "
             f"but cls is {tuple(cls.shape)} and views {tuple(views.shape)}"
         )
-    if isinstance(mask, Tensor):
-        check_mask(mask, len(cls), len(cls))
+    check_mask(mask, len(cls), len(cls))
 
     if variant == "sg":
         return nt_xent(cls, views, temperature=temperature, mask=mask)
+    if variant == "opt1":
+        return view_loss(cls, views, temperature=temperature, mask=mask)
     if variant == "opt2":
         return info_nce(cls, views, temperature=temperature, mask=mask)
-    if variant == "opt3":
-        return _all_layers(cls, views, temperature, mask)
-
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        kept = mask_rows(mask, rows, len(cls))
-        return ContrastTargets(
-            positives=rows, candidate_mask=None if kept is None else kept.repeat(1, 2), self_column=len(cls) + rows
-        )
-
-    return contrast(cls, torch.cat([views, cls]), targets_fn, temperature=temperature, similarity="cosine")
+    return _all_layers(cls, views, temperature, mask)
 
 
 def _all_layers(
@@ -90,14 +86,75 @@ def _all_layers(
     """Compute opt3. A sentence's views at its other layers are not among its negatives."""
     batch, layers = views.shape[:2]
     one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
-    own = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
+    own_logits = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
+    index = torch.arange(batch, device=cls.device)
 
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        known = mask_rows(mask, rows, batch)
-        known = torch.ones(len(rows), batch, dtype=torch.bool, device=cls.device) if known is None else known
-        others = known.scatter(1, rows[:, None], value=False)
-        return ContrastTargets(positives=None, candidate_mask=others.repeat_interleave(layers, dim=1))
+    def sets(rows: slice) -> Sets:
+        others = rows_with_own(mask, rows, index[rows], batch, kept=False)
+        return Sets(positives=None, kept=others.repeat_interleave(layers, dim=1))
 
-    negatives = contrast(one, other, targets_fn, temperature=temperature, similarity="dot", mean_reduction=False)
+    negatives = contrast(one, other, sets, temperature=temperature, similarity="dot", mean_reduction=False)
     # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), in full precision at any distance.
-    return torch.logaddexp(negatives[:, None] - own, torch.zeros_like(own)).mean(dim=1)
+    return torch.logaddexp(negatives[:, None] - own_logits, torch.zeros_like(own_logits)).mean(dim=1)
+
+
+def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
+    """Squared distance between two modules' parameters: sum of (theta - theta')^2 over all parameters.
+
+    ``reference`` is constant: only ``module`` gets a gradient, once. float16 and bfloat16 parameters are compared in
+    float32. Raises NearfarError unless both modules have the same parameter names and shapes.
+
+    Source: Kim et al. 2021, section 3.1, the regulariser ||theta_F - theta_T||_2^2.
+
+    >>> one, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    >>> _ = nn.init.constant_(one.weight, 1.0), nn.init.constant_(other.weight, 4.0)
+    >>> parameter_drift(one, other).item()  # 4 * 3^2
+    36.0
+    """
+    parameters, references = matching_parameters(module, reference)
+    return squared_distance(parameters, references) if parameters else torch.zeros(())
+
+
+def matching_parameters(module: nn.Module, reference: nn.Module) -> tuple[list[nn.Parameter], list[Tensor]]:
+    """The parameters of ``module``, and those of ``reference`` with the same names, detached.
+
+    Raises NearfarError unless both modules have the same parameter names and shapes.
+    """
+    tuned, start = dict(module.named_parameters()), dict(reference.named_parameters())
+    for name in sorted(tuned.keys() ^ start.keys()):
+        owner = "module" if name in tuned else "reference"
+        raise NearfarError(f"module and reference must have the same parameters, but only the {owner} has {name}")
+    for name, parameter in tuned.items():
+        if parameter.shape != start[name].shape:
+            raise NearfarError(
+                f"parameter {name} is {tuple(parameter.shape)} in the module but {tuple(start[name].shape)} "
+                "in the reference"
+            )
+    return list(tuned.values()), [start[name].detach() for name in tuned]
+
+
+def squared_distance(parameters: Sequence[Tensor], references: Sequence[Tensor]) -> Float[Tensor, ""]:
+    """Sum of (theta - theta')^2 over one or more pairs of tensors of the same shape, as in :func:`parameter_drift`."""
+    exact = reduce(torch.promote_types, (parameter.dtype for parameter in parameters), torch.float32)
+    distance: Tensor = _SquaredDistance.apply(  # type: ignore[no-untyped-call]
+        [reference.to(exact) for reference in references], *(parameter.to(exact) for parameter in parameters)
+    )
+    return distance
+
+
+class _SquaredDistance(torch.autograd.Function):
+    """sum |theta - theta'|^2 over tensors: a GPU starts one kernel for many small tensors, not several for each."""
+
+    @staticmethod
+    def forward(ctx: Any, references: list[Tensor], *parameters: Tensor) -> Tensor:
+        differences = torch._foreach_sub(parameters, references)
+        ctx.save_for_backward(*differences)
+        return torch.stack(torch._foreach_norm(differences)).square().sum()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor | None, ...]:
+        trained = ctx.needs_input_grad[1:]
+        differences = [each for each, needed in zip(ctx.saved_tensors, trained, strict=True) if needed]
+        gradients = iter(torch._foreach_mul(differences, 2 * grad_output) if differences else ())
+        return (None, *(next(gradients) if needed else None for needed in trained))

@@ -1,10 +1,10 @@
-"""Shared by the contrastive objectives: similarities of vectors, masked negative log-likelihood, argument checks."""
+"""Shared by the objectives: similarities of vectors, and checks of arguments."""
 
 import math
 from typing import Literal, TypeAlias, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.types import NearfarError
@@ -79,19 +79,6 @@ def _to_usual_length(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batc
     return vectors * factor
 
 
-def masked_nll(
-    logits: Float[Tensor, "anchors candidates"],
-    positives: Bool[Tensor, "anchors candidates"],
-    candidates: Bool[Tensor, "anchors candidates"] | None = None,
-) -> Float[Tensor, " anchors"]:
-    """-1/|P| sum_{j in P} log( exp(x_j) / sum_{k in C} exp(x_k) ) of each anchor, P within C; C is all if None."""
-    if candidates is not None:
-        logits = logits.masked_fill(~candidates, -math.inf)
-    log_probs = logits.log_softmax(dim=1)
-    # torch.where, not a product with the mask: -inf times 0 would be NaN.
-    return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1)
-
-
 def check_temperature(temperature: float) -> None:
     """Raise NearfarError unless the temperature is a finite number of at least :data:`MIN_TEMPERATURE`."""
     if not 0 < temperature < math.inf:
@@ -115,9 +102,15 @@ def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
         )
 
 
-def check_mask(mask: Tensor | None, rows: int, columns: int) -> None:
-    """Raise NearfarError unless the mask is None or a boolean tensor [rows, columns]."""
-    if mask is not None and (mask.dtype != torch.bool or mask.shape != (rows, columns)):
+def check_finite(name: str, value: float) -> None:
+    """Raise NearfarError unless the value is a finite number."""
+    if not math.isfinite(value):
+        raise NearfarError(f"{name} must be a finite number, not {value}")
+
+
+def check_as_wide(name: str, vectors: Tensor, anchors: Tensor) -> None:
+    """Raise NearfarError unless ``vectors``, called ``name``, is a matrix as wide as the anchors."""
+    if vectors.ndim != 2 or vectors.shape[1] != anchors.shape[1]:
         raise NearfarError(
-            f"mask must be a bool tensor of shape {(rows, columns)}, not {mask.dtype} of shape {tuple(mask.shape)}"
+            f"{name} {tuple(vectors.shape)} must be [{name}, dim], as wide as anchors {tuple(anchors.shape)}"
         )

@@ -1,10 +1,10 @@
 """Supervised contrastive learning for fine-tuning: examples with the same label are positives."""
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.objectives._contrast import contrast
-from nearfar.objectives._contrast_targets import ContrastTargets
+from nearfar.objectives._contrast import Sets, contrast
 from nearfar.objectives._similarity import check_temperature
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
@@ -29,7 +29,6 @@ def supcon(
 
     Source: Gunel et al. 2021, the SCL loss.
 
-    >>> import torch
     >>> supcon(torch.eye(4), torch.tensor([5, 5, 5, 5]), temperature=0.3)  # log 3, all but the anchor
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
     >>> supcon(torch.eye(4), torch.tensor([0, 1, 2, 0]), temperature=0.3).shape
@@ -44,12 +43,11 @@ def supcon(
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
     is_anchor = sizes[label] > 1
     anchors, labels = (to_device(x, embeddings.device) for x in (is_anchor.nonzero().squeeze(1), labels))
+    examples = torch.arange(len(labels), device=labels.device)
 
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        self_column = anchors[rows]
-        same_label = labels[self_column, None] == labels
-        positives = same_label.scatter_(1, self_column[:, None], value=False)
-        return ContrastTargets(positives=positives, self_column=self_column)
+    def sets(rows: slice) -> Sets:
+        others = anchors[rows, None] != examples
+        return Sets(positives=(labels[anchors[rows], None] == labels) & others, kept=others)
 
     chosen = embeddings if bool(is_anchor.all()) else embeddings[anchors]
-    return contrast(chosen, embeddings, targets_fn, temperature=temperature, similarity="cosine")
+    return contrast(chosen, embeddings, sets, temperature=temperature, similarity="cosine")

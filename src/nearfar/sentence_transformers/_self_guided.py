@@ -17,7 +17,7 @@ from nearfar.methods.build import initializer_range
 from nearfar.methods.citations import PAPERS
 from nearfar.methods.kim.build import trained_weights
 from nearfar.methods.kim.method import draw_layer
-from nearfar.objectives import SelfGuidedVariant, distinct_row_mask, self_guided, squared_distance
+from nearfar.objectives import SelfGuidedVariant, distinct_rows, self_guided, squared_distance
 from nearfar.sentence_transformers._features import (
     Features,
     columns_of,
@@ -126,7 +126,7 @@ class SelfGuidedLoss(nn.Module):
             projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
             temperature=self.temperature,
             variant=self.variant,
-            mask=distinct_row_mask(*ids),
+            mask=distinct_rows(*ids),
         ).mean()
         if not self.drift_weight:
             return contrast

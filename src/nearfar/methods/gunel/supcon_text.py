@@ -32,7 +32,7 @@ from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.describe import pluralize
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.objectives import row_blocks, supcon
+from nearfar.objectives import by_rows, supcon
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
@@ -86,13 +86,17 @@ def _labels(batch: TextBatch) -> list[int]:
 
 def _accuracy(embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]) -> Float[Tensor, ""]:
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
-    blocks = row_blocks(len(labels), len(labels), device=unit.device)
-    nearest = [(unit[rows] @ unit.T).scatter_(1, rows[:, None], -torch.inf).argmax(dim=1) for rows in blocks]
+    index = torch.arange(len(unit), device=unit.device)
+
+    def nearest_other(rows: slice) -> Int[Tensor, " anchors"]:
+        return (unit[rows] @ unit.T).scatter_(1, index[rows, None], -torch.inf).argmax(dim=1)
+
+    nearest = by_rows(nearest_other, len(unit), len(unit))
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
     anchors = sizes[label] > 1
     count = max(int(anchors.sum()), 1)
     labels, anchors = to_device(labels, unit.device), to_device(anchors, unit.device)
-    return ((labels[torch.cat(nearest)] == labels) & anchors).sum() / count
+    return ((labels[nearest] == labels) & anchors).sum() / count
 
 
 def _require_labels(batches: TextBatches, label_names: Sequence[str]) -> None:

@@ -38,12 +38,10 @@ from nearfar.methods.kim import BtConfig, GuidedConfig, KimConfig
 from nearfar.objectives import (
     RowMask,
     SelfGuidedVariant,
-    all_row_masks,
-    below_positive_row_mask,
-    distinct_row_mask,
+    below_positive,
+    distinct_rows,
     masked_fraction,
     nt_xent,
-    rows_on_device,
 )
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
@@ -115,14 +113,13 @@ def self_guided(
         projected = _project(head, torch.cat([own, guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         logged_terms: dict[str, Tensor] = {}
-        known = mask = rows_on_device(_negative_row_mask(batch), len(cls), len(cls), cls.device)
+        known = mask = _negatives_mask(batch).to(cls.device)
         if margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
             unit = functional.normalize(cls.detach(), dim=1)
-            below = below_positive_row_mask(unit, mean, mean, margin=margin, similarity="dot")
-            mask = all_row_masks(known, below)
-            logged_terms["left_out"] = masked_fraction(mask, known, len(cls), len(cls), device=cls.device)
+            mask = known & below_positive(unit, mean, mean, margin=margin, similarity="dot")
+            logged_terms["left_out"] = masked_fraction(mask, known)
         contrast = objectives.self_guided(
             cls, seen if variant == "opt3" else seen[:, 0], temperature=config.temperature, variant=variant, mask=mask
         ).mean()
@@ -170,13 +167,14 @@ def back_translation(
         projected = _project(head, embeddings)
         first, second = projected[batch.columns[0]], projected[batch.columns[1]]
         logged_terms: dict[str, Tensor] = {}
-        known = mask = rows_on_device(_negative_row_mask(batch), len(first), len(first), first.device)
+        known = mask = _negatives_mask(batch).to(first.device)
         if margin is not None:
             both = torch.cat([first, second])
-            one = below_positive_row_mask(first, second, both, margin=margin)
-            other = below_positive_row_mask(second, first, both, margin=margin)
-            mask = all_row_masks(known, lambda rows: (one(rows) & other(rows)).unflatten(1, (2, len(first))).all(dim=1))
-            logged_terms["left_out"] = masked_fraction(mask, known, len(first), len(both), device=first.device)
+            of_both = below_positive(first, second, both, margin=margin) & below_positive(
+                second, first, both, margin=margin
+            )
+            mask = known & RowMask(lambda rows: of_both[rows].unflatten(1, (2, len(first))).all(dim=1), known.shape)
+            logged_terms["left_out"] = masked_fraction(mask, known)
         contrast = nt_xent(first, second, temperature=config.temperature, mask=mask).mean()
         return _total_loss(config, "bt", contrast, drift, logged_terms)
 
@@ -207,9 +205,9 @@ def _text_pairs(batch: TextBatch) -> list[TextPair]:
     return [(batch.sentences[first], batch.sentences[second]) for first, second in zip(own, guiding, strict=True)]
 
 
-def _negative_row_mask(batch: TextBatch) -> RowMask:
-    """Whether row j may be a negative of row i: it shares no text with it. Row indices are on the CPU."""
-    return distinct_row_mask(*(torch.tensor(column) for column in batch.columns))
+def _negatives_mask(batch: TextBatch) -> RowMask:
+    """Whether row j may be a negative of row i: it shares no text with it."""
+    return distinct_rows(*(torch.tensor(column) for column in batch.columns))
 
 
 def draw_layer(views: Float[Tensor, "batch layers dim"]) -> Float[Tensor, "batch 1 dim"]:
@@ -232,9 +230,8 @@ def _total_loss(
 def _describe_rows(batch: TextBatch, sides: Sequence[TextPair], negatives: str) -> list[str]:
     """Each row's anchor and positive, and how many other rows are its negatives."""
     lines: list[str] = []
-    mask = _negative_row_mask(batch)
-    for row, (anchor, positive) in enumerate(sides):
-        others = int(mask(torch.tensor([row])).sum())
+    for (anchor, positive), negative in zip(sides, _negatives_mask(batch)[:].tolist(), strict=True):
+        others = sum(negative)
         equal = len(sides) - 1 - others
         lines += describe_anchor(
             anchor,

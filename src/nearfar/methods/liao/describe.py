@@ -38,16 +38,17 @@ def describe_anchors(
     )
     # Entailment pairs of one premise have the same sets, so each premise is shown once.
     anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
+    in_positives, in_negatives = sets.positives[:], sets.negatives[:]
     lines: list[str] = []
     for premise, anchor in anchors.items():
         positives: list[str] = []
         negatives: list[str] = []
         elsewhere = equal = soft = 0
         for pair, hypothesis in enumerate(batch.hypotheses):
-            if sets.positives[anchor, pair]:
+            if in_positives[anchor, pair]:
                 positives.append(batch.sentences[hypothesis])
-            elif not sets.negatives[anchor, pair]:
-                near = {premise, *(batch.hypotheses[k] for k in sets.positives[anchor].nonzero().flatten().tolist())}
+            elif not in_negatives[anchor, pair]:
+                near = {premise, *(batch.hypotheses[k] for k in in_positives[anchor].nonzero().flatten().tolist())}
                 equal += hypothesis in near
                 soft += hypothesis not in near
             elif batch.premises[pair] == premise:

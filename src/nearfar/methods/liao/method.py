@@ -174,10 +174,11 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
         max_negatives=max_negatives,
         hypothesis_ids=pairs.hypotheses,
     )
+    positives, negatives = sets.positives[:], sets.negatives[:]
     own = sets.anchors[:, None] == torch.arange(len(pairs.labels), device=sets.anchors.device)
     elsewhere = pairs.premises[sets.anchors, None] != pairs.premises
-    anchors, added = ((sets.positives & ~own) | (sets.negatives & elsewhere)).nonzero(as_tuple=True)
-    labels = torch.where(sets.positives[anchors, added], ENTAILMENT, CONTRADICTION)
+    anchors, added = ((positives & ~own) | (negatives & elsewhere)).nonzero(as_tuple=True)
+    labels = torch.where(positives[anchors, added], ENTAILMENT, CONTRADICTION)
     return Pairs(pairs.premises[sets.anchors[anchors]], pairs.hypotheses[added], labels)
 
 

@@ -35,11 +35,9 @@ from nearfar.objectives import (
     RowMask,
     cosent,
     direction_masks,
-    masks_on_device,
-    not_known_positive_row_mask,
+    not_known_positive,
     ranknet,
     row_similarities,
-    rows_on_device,
     similarities,
 )
 from nearfar.runtime.transfer import to_device
@@ -153,10 +151,9 @@ def _masks(directions: Directions, pairs: Pairs, neutral: Int[Tensor, "2 pairs"]
 def _contradicted(pairs: Pairs) -> RowMask:
     """Where the text of a document is a contradicted hypothesis of the row's premise, or the premise itself."""
     (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
-    others = not_known_positive_row_mask(
-        torch.cat([anchors, owners]), torch.cat([anchors, negatives]), torch.cat([positives, negatives])
-    )
-    return lambda rows: ~others(rows)
+    documents = torch.cat([positives, negatives])
+    others = not_known_positive(torch.cat([anchors, owners]), torch.cat([anchors, negatives]), documents)
+    return RowMask(lambda rows: ~others[rows], (len(anchors), len(documents)))
 
 
 def _contrast(
@@ -169,15 +166,14 @@ def _contrast(
     """The mean over anchors of the mean over their positives, and the terms to log."""
     anchors, positives = pairs.labelled(ENTAILMENT)
     negatives, device = pairs.labelled(CONTRADICTION)[1], queries.device
-    count, candidates = len(anchors), len(positives) + len(negatives)
     margin = config.false_negative_margin is not None
     losses, terms = contrastive_loss(
         config,
         queries[to_device(anchors, device)],
         documents[to_device(positives, device)],
         documents[to_device(negatives, device)],
-        masks=masks_on_device(_masks(config.directions, pairs, neutral), count, candidates, device),
-        own_negatives=rows_on_device(_contradicted(pairs), count, candidates, device) if margin else None,
+        masks=_masks(config.directions, pairs, neutral).to(device),
+        own_negatives=_contradicted(pairs).to(device) if margin else None,
         directions=config.directions,
         similarity=config.similarity,
     )
@@ -229,8 +225,8 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
     documents = torch.cat([positives, negatives])
     lines: list[str] = []
     for premise in dict.fromkeys(anchors.tolist()):
-        row = (anchors == premise).nonzero()[:1, 0]
-        far = documents[mask(row)[0]].tolist()
+        row = int((anchors == premise).nonzero()[0])
+        far = documents[mask[:][row]].tolist()
         own = set(negatives[owners == premise].tolist())
         neutral = pairs.hypotheses[(pairs.premises == premise) & (pairs.labels == NEUTRAL)].tolist()
         lines += describe_anchor(

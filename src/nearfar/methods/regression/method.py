@@ -19,7 +19,7 @@ encoder; here texts are encoded independently.
 """
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.data.batching import TextBatch, TextBatches
@@ -28,12 +28,12 @@ from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.regression import RegressionConfig
 from nearfar.objectives import (
     angle_similarity,
+    by_rows,
     cosent,
     cosine_regression,
     direction_masks,
     info_nce,
     regression_features,
-    row_blocks,
     row_similarities,
 )
 from nearfar.runtime.transfer import to_device
@@ -111,11 +111,14 @@ def _in_batch(
 
 def _accuracy(cosines: Float[Tensor, " pairs"], targets: Float[Tensor, " pairs"]) -> Float[Tensor, ""]:
     """The share of comparisons in the right order; 1 without a comparison."""
-    counts = torch.zeros(2, dtype=torch.long, device=cosines.device)
-    for rows in row_blocks(len(cosines), len(cosines), device=cosines.device):
+
+    def count(rows: slice) -> Int[Tensor, "pairs 2"]:
         compared = targets[rows, None] < targets
-        counts += torch.stack([compared.sum(), (compared & (cosines[rows, None] < cosines)).sum()])
-    return torch.where(counts[0] > 0, counts[1] / counts[0].clamp(min=1), 1.0)
+        right = compared & (cosines[rows, None] < cosines)
+        return torch.stack([compared.sum(dim=1), right.sum(dim=1)], dim=1)
+
+    compared, right = by_rows(count, len(cosines), len(cosines)).sum(dim=0)
+    return torch.where(compared > 0, right / compared.clamp(min=1), 1.0)
 
 
 def _sentences(batch: TextBatch) -> list[str]:

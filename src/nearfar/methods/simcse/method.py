@@ -27,11 +27,10 @@ their weight       alpha                   log alpha                    log alph
 """
 
 from collections.abc import Sequence
-from functools import partial
 from itertools import chain
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
@@ -45,9 +44,9 @@ from nearfar.methods.simcse import InfoNceConfig, InfoNceSettings, SimcseConfig,
 from nearfar.objectives import (
     DirectionMasks,
     Directions,
+    RowMask,
     direction_masks,
-    distinct_row_mask,
-    masks_on_device,
+    distinct_rows,
 )
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
@@ -78,9 +77,8 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
 
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         first, second = _projected(head, representations).chunk(2)
-        known = distinct_row_mask(torch.tensor(batch.columns[0]))
-        masks = masks_on_device(DirectionMasks(query_to_doc=known), len(first), len(first), first.device)
-        losses, terms = contrastive_loss(config, first, second, None, masks=masks)
+        known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
+        losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
         return Loss(losses.mean(), terms)
 
     def describe(batch: TextBatch) -> list[str]:
@@ -174,10 +172,8 @@ def contrastive_method(
             anchors,
             positives,
             negatives[0] if negatives else None,
-            masks=masks_on_device(
-                _masks(batch, config.directions), len(anchors), len(anchors) * (len(batch.columns) - 1), queries.device
-            ),
-            own_negatives=partial(_own_negatives, batch=len(anchors)) if negatives else None,
+            masks=_masks(batch, config.directions).to(queries.device),
+            own_negatives=_own_negatives(len(anchors), queries.device) if negatives else None,
             directions=config.directions,
             hard_negative_weight=config.hard_negative_weight,
             similarity=config.similarity if isinstance(config, InfoNceConfig) else "cosine",
@@ -188,8 +184,7 @@ def contrastive_method(
         lines: list[str] = []
         rows, known = len(batch.rows), _masks(batch, "query_to_doc").query_to_doc
         assert known is not None
-        for row in range(rows):
-            negatives = known(torch.tensor([row]))[0].tolist()
+        for row, negatives in enumerate(known[:].tolist()):
             anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
             stays = bool(own) and negatives[rows + row]
             elsewhere = sum(negatives) - stays
@@ -210,10 +205,10 @@ def _masks(batch: TextBatch, directions: Directions) -> DirectionMasks:
     return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
 
 
-def _own_negatives(rows: Int[Tensor, " anchors"], *, batch: int) -> Bool[Tensor, "anchors candidates"]:
+def _own_negatives(batch: int, device: torch.device) -> RowMask:
     """Where a candidate is the negative of the same row; the positives of all rows come first."""
-    places = torch.arange(2 * batch, device=rows.device)
-    return places == batch + rows[:, None]
+    index = torch.arange(2 * batch, device=device)
+    return RowMask(lambda rows: index == batch + index[:batch][rows, None], (batch, 2 * batch))
 
 
 def _head(config: InfoNceSettings, dim: int) -> nn.Module | None:

@@ -5,42 +5,40 @@ import inspect
 import pytest
 import torch
 
-from nearfar.objectives import (
-    all_row_masks,
-    below_positive,
-    below_positive_row_mask,
-    distinct_row_mask,
-    distinct_rows,
-    info_nce,
-    masked_fraction,
-    not_known_positive_row_mask,
-)
+from nearfar.objectives import _contrast, below_positive, distinct_rows, info_nce, masked_fraction, not_known_positive
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
-from tests.objectives.checks import some_mask, vectors
-
-SOME = torch.tensor([5, 0, 5, 3])
+from tests.objectives.checks import by_rows, some_mask, vectors
 
 
 def ids(count, texts, seed=0):
     return torch.randint(texts, (count,), generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_row_mask_of_below_positive_matches_the_full_mask(similarity):
-    anchors, positives = vectors(2, 7, 5)
-    candidates = vectors(9, 5, seed=1)
-    full = below_positive(anchors, positives, candidates, margin=0.1, similarity=similarity)
-    mask = below_positive_row_mask(anchors, positives, candidates, margin=0.1, similarity=similarity)
-    assert full.any() != full.all()
-    assert torch.equal(mask(SOME), full[SOME])
+@pytest.mark.parametrize("block", [2**22, 20])
+@pytest.mark.parametrize("rows", [slice(2, 5), slice(0, 1), slice(6, 9), slice(None)])
+def test_rows_of_a_mask_are_those_of_the_matrix(rows, block, monkeypatch):
+    monkeypatch.setattr(_contrast, "BLOCK", block)
+    matrix, other = some_mask(7, 9), some_mask(7, 9, seed=1)
+    mask = by_rows(matrix)
+    for combined, expected in [
+        (mask, matrix),
+        (~mask, ~matrix),
+        (mask & by_rows(other), matrix & other),
+        (mask | by_rows(other), matrix | other),
+        (mask.to(torch.device("cpu")), matrix),
+    ]:
+        assert torch.equal(combined[rows], expected[rows])
+        assert combined.sum() == expected.sum()
+        assert torch.equal(combined.all_candidates(), expected.all(dim=1))
 
 
-def test_row_mask_of_distinct_rows_matches_the_full_mask():
-    columns = [ids(9, 12, seed) for seed in range(3)]
-    full = distinct_rows(*columns)
-    assert full.any() != full.all()
-    assert torch.equal(distinct_row_mask(*columns)(SOME), full[SOME])
+def test_a_small_mask_is_computed_once():
+    calls = []
+    mask = _contrast.RowMask(lambda rows: calls.append(rows) or some_mask(7, 9)[rows], (7, 9))
+    assert torch.equal(mask[2:3], some_mask(7, 9)[2:3])
+    assert torch.equal(mask[:], some_mask(7, 9))
+    assert calls == [slice(0, 7)]
 
 
 def not_known_positive_by_loops(anchors, positives, candidates):
@@ -51,55 +49,39 @@ def not_known_positive_by_loops(anchors, positives, candidates):
 
 
 @pytest.mark.parametrize(("count", "texts"), [(1, 1), (1, 3), (7, 2), (9, 9), (13, 30)])
-def test_not_known_positive_matches_the_reference(count, texts):
+def test_not_known_positive_matches_the_reference(count, texts, monkeypatch):
     for seed in range(5):
         anchors, positives, candidates = (ids(n, texts, 3 * seed + i) for i, n in enumerate((count, count, 8)))
-        mask = not_known_positive_row_mask(anchors, positives, candidates)
         expected = not_known_positive_by_loops(anchors, positives, candidates)
-        assert mask(torch.arange(count)).tolist() == expected
-        rows = torch.tensor([count - 1, 0, count // 2, 0])
-        assert mask(rows).tolist() == [expected[row] for row in rows]
+        for block in (2**22, 3 * len(candidates)):
+            monkeypatch.setattr(_contrast, "BLOCK", block)
+            mask = not_known_positive(5 - 7 * anchors, 5 - 7 * positives, 5 - 7 * candidates)  # any integers will do
+            assert mask[:].tolist() == expected
+            assert mask[count - 1 :].tolist() == expected[count - 1 :]
 
 
 def test_not_known_positive_with_empty_inputs():
-    none = torch.zeros(0, dtype=torch.long)
-    assert not_known_positive_row_mask(none, none, none)(none).shape == (0, 0)
-    assert not_known_positive_row_mask(torch.tensor([3]), torch.tensor([0]), none)(torch.tensor([0])).shape == (1, 0)
-    assert not_known_positive_row_mask(torch.tensor([3]), torch.tensor([0]), torch.tensor([2]))(
-        torch.tensor([0])
-    ).tolist() == [[True]]
-
-
-def test_all_row_masks_is_the_logical_and():
-    one, other = some_mask(7, 9), some_mask(7, 9, seed=1)
-    mask = all_row_masks(lambda rows: one[rows], lambda rows: other[rows])
-    expected = [[bool(one[i, k] and other[i, k]) for k in range(9)] for i in SOME]
-    assert mask(SOME).tolist() == expected
+    none, one = torch.zeros(0, dtype=torch.long), torch.tensor([3])
+    assert not_known_positive(none, none, none)[:].shape == (0, 0)
+    assert not_known_positive(one, torch.tensor([0]), none)[:].shape == (1, 0)
+    assert not_known_positive(one, torch.tensor([0]), torch.tensor([2]))[:].tolist() == [[True]]
 
 
 def test_masked_fraction_counts_known_negatives_only():
     known, mask = some_mask(7, 9), some_mask(7, 9, seed=1)
     pairs = [(i, k) for i in range(7) for k in range(9) if known[i, k]]
     expected = sum(not mask[i, k] for i, k in pairs) / len(pairs)
-    cpu = torch.device("cpu")
-    found = masked_fraction(lambda rows: mask[rows], lambda rows: known[rows], 7, 9, device=cpu)
+    found = masked_fraction(by_rows(mask), by_rows(known))
     assert 0 < found < 1
     assert found.item() == pytest.approx(expected)
     no_negatives = torch.zeros(7, 9, dtype=torch.bool)
-    assert masked_fraction(lambda rows: mask[rows], lambda rows: no_negatives[rows], 7, 9, device=cpu).item() == 0
+    assert masked_fraction(by_rows(mask), by_rows(no_negatives)).item() == 0
 
 
-def test_distinct_rows_match_the_reference_loops():
-    columns = [ids(6, 8, seed) for seed in range(2)]
-    assert distinct_row_mask(*columns)(torch.arange(6)).tolist() == references.distinct_rows(*columns)
-
-
-def test_invalid_text_ids_raise():
+def test_columns_of_different_lengths_raise():
     texts = torch.tensor([0, 1])
-    with pytest.raises(NearfarError, match=r"text ids must be 0 or more, found -1"):
-        not_known_positive_row_mask(texts, texts, torch.tensor([-1]))
     with pytest.raises(NearfarError, match=r"anchors \(2,\) and positives \(1,\) must have the same length"):
-        inspect.unwrap(not_known_positive_row_mask)(texts, texts[:1], texts)
+        inspect.unwrap(not_known_positive)(texts, texts[:1], texts)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
@@ -108,7 +90,7 @@ def test_invalid_text_ids_raise():
 def test_below_positive_matches_the_reference(count, margin, similarity):
     anchors, positives = vectors(2, count, 5)
     candidates = vectors(9, 5, seed=1)
-    mask = below_positive(anchors, positives, candidates, margin=margin, similarity=similarity)
+    mask = below_positive(anchors, positives, candidates, margin=margin, similarity=similarity)[:]
     assert mask.tolist() == references.below_positive(anchors, positives, candidates, margin, similarity)
     assert count == 1 or mask.any() != mask.all()  # some of each
 
@@ -117,7 +99,7 @@ def test_the_margin_is_added_to_the_positive():
     anchors, positives = torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 4.0]])  # cosine 0.6
     candidates = torch.tensor([[1.0, 0.0], [4.0, 3.0], [5.0, 12.0]])  # 1, 0.8, 0.38
     for margin, expected in [(0.0, [0, 0, 1]), (0.25, [0, 1, 1]), (0.5, [1, 1, 1]), (-0.3, [0, 0, 0])]:
-        assert below_positive(anchors, positives, candidates, margin=margin).int().tolist() == [expected]
+        assert below_positive(anchors, positives, candidates, margin=margin)[:].int().tolist() == [expected]
 
 
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 30.0])
@@ -125,26 +107,26 @@ def test_the_margin_is_added_to_the_positive():
 def test_rounding_does_not_mask_the_positive_itself(similarity, scale):
     anchors, positives = (scale * vectors(2, 64, 384)).float()
     candidates = torch.cat([positives, vectors(9, 384, seed=1).float(), positives])
-    kept = below_positive(anchors, positives, candidates, margin=0.0, similarity=similarity)
+    kept = below_positive(anchors, positives, candidates, margin=0.0, similarity=similarity)[:]
     assert kept[:, :64].diagonal().all()
     assert kept[:, 73:].diagonal().all()
     # A thousandth of the way to the anchor is more than rounding.
     nearer = below_positive(anchors, positives, 0.999 * positives + 0.001 * anchors, margin=0.0, similarity=similarity)
-    assert not nearer.diagonal().any()
+    assert not nearer[:].diagonal().any()
 
 
 def test_below_positive_has_no_gradient():
     x = vectors(3, 4).requires_grad_()
-    assert not below_positive(x, x, x, margin=0.1).requires_grad
+    assert not below_positive(x, x, x, margin=0.1)[:].requires_grad
 
 
 def test_half_precision_is_compared_in_float32():
     anchors, positives, candidates = (100 * vectors(3, 6, 5)).half()  # dot products beyond float16
-    mask = below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")
-    exact = below_positive(anchors.double(), positives.double(), candidates.double(), margin=1.0, similarity="dot")
+    mask = below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")[:]
+    exact = below_positive(anchors.double(), positives.double(), candidates.double(), margin=1.0, similarity="dot")[:]
     assert torch.equal(mask, exact)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(below_positive(anchors, positives, candidates, margin=1.0, similarity="dot"), exact)
+        assert torch.equal(below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")[:], exact)
 
 
 def test_a_masked_candidate_gets_no_gradient():
@@ -152,7 +134,7 @@ def test_a_masked_candidate_gets_no_gradient():
     positives = positives.clone()
     positives[2] = anchors[0]  # another row's positive that equals this anchor
     positives.requires_grad_()
-    mask = below_positive(anchors, positives, positives, margin=0.1)
+    mask = below_positive(anchors, positives, positives, margin=0.1)[:]
     info_nce(anchors, positives, temperature=0.5, mask=mask)[0].backward()
     assert not mask[0, 2]
     assert positives.grad[2].abs().max() == 0
@@ -163,7 +145,7 @@ def test_distinct_rows_matches_the_reference():
     generator = torch.Generator().manual_seed(0)
     for columns, count in [(1, 1), (1, 7), (2, 7), (3, 9)]:
         ids = torch.randint(12, (columns, count), generator=generator).unbind()
-        mask = distinct_rows(*ids)
+        mask = distinct_rows(*ids)[:]
         assert mask.tolist() == references.distinct_rows(*ids)
         assert torch.equal(mask, mask.T)
         assert not mask.diagonal().any()
@@ -172,8 +154,8 @@ def test_distinct_rows_matches_the_reference():
 def test_rows_are_matched_across_columns():
     anchors, positives = torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5, 1, 4])
     expected = [[0, 1, 1, 0], [1, 0, 0, 1], [1, 0, 0, 1], [0, 1, 1, 0]]
-    assert distinct_rows(anchors, positives).int().tolist() == expected
-    assert distinct_rows(anchors).int().tolist() == (1 - torch.eye(4, dtype=torch.int)).tolist()
+    assert distinct_rows(anchors, positives)[:].int().tolist() == expected
+    assert distinct_rows(anchors)[:].int().tolist() == (1 - torch.eye(4, dtype=torch.int)).tolist()
 
 
 def test_duplicate_texts_are_not_negatives_of_each_other():
@@ -192,12 +174,12 @@ def test_invalid_settings_raise():
         with pytest.raises(NearfarError, match=f"margin must be a finite number, not {margin}"):
             below_positive(x, x, x, margin=margin)
     with pytest.raises(NearfarError, match="similarity must be one of dot, cosine, not 'euclid'"):
-        inspect.unwrap(below_positive_row_mask)(x, x, x, margin=0.1, similarity="euclid")
+        inspect.unwrap(below_positive)(x, x, x, margin=0.1, similarity="euclid")
 
 
 def test_mismatched_shapes_raise():
     x, ids = torch.ones(2, 3), torch.arange(4)
-    unchecked = inspect.unwrap(below_positive_row_mask)
+    unchecked = inspect.unwrap(below_positive)
     with pytest.raises(NearfarError, match=r"anchors \(2, 3\) and positives \(1, 3\)"):
         unchecked(x, x[:1], x, margin=0.1)
     with pytest.raises(
@@ -207,4 +189,4 @@ def test_mismatched_shapes_raise():
     with pytest.raises(NearfarError, match=r"ids must be one or more columns of the same length, not \[\]"):
         distinct_rows()
     with pytest.raises(NearfarError, match=r"not \[\(4,\), \(3,\)\]"):
-        inspect.unwrap(distinct_row_mask)(ids, ids[:3])
+        inspect.unwrap(distinct_rows)(ids, ids[:3])

@@ -7,10 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._candidate_masks import RowMask, all_row_masks, mask_rows, not_known_positive_row_mask
-from nearfar.objectives._contrast import contrast
-from nearfar.objectives._contrast_targets import ContrastTargets
+from nearfar.objectives._contrast import RowMask, Sets, contrast
 from nearfar.objectives._info_nce import check_and_join, info_nce
+from nearfar.objectives._masks import not_known_positive, rows_with_own
 from nearfar.objectives._similarity import Similarity, prepare_pair
 from nearfar.types import NearfarError
 
@@ -34,6 +33,10 @@ class DirectionMasks(NamedTuple):
     """Rows and columns are anchors."""
     doc_to_doc: RowMask | None = None
     """Rows are positives, columns the positives and then the negatives."""
+
+    def to(self, device: torch.device) -> "DirectionMasks":
+        """The same masks on ``device`` (:meth:`RowMask.to`)."""
+        return DirectionMasks(*(None if mask is None else mask.to(device) for mask in self))
 
 
 def info_nce_directions(
@@ -121,36 +124,31 @@ def _all_directions(
     batch = len(anchors)
     queries, docs = prepare_pair(anchors, documents, similarity)
     positives = docs[:batch]
-    own = (queries * positives).sum(dim=1) / temperature
+    own_logits = (queries * positives).sum(dim=1) / temperature
+    index = torch.arange(batch, device=anchors.device)
 
     def others(
-        one: Tensor, other: Tensor, mask: RowMask | None, own_negatives: Int[Tensor, " batch"] | None = None
+        one: Tensor, other: Tensor, mask: Tensor | RowMask | None, *, weight: float = 0.0
     ) -> Float[Tensor, " batch"]:
         """Log-sum-exp of each row's logits, without the one in its own column."""
 
-        def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-            kept = mask_rows(mask, rows, len(other))
-            return ContrastTargets(
-                positives=None,
-                candidate_mask=kept,
-                self_column=rows,
-                own_negatives=None if own_negatives is None else own_negatives[rows],
-                weight=weight,
-            )
+        def sets(rows: slice) -> Sets:
+            own = index[rows]
+            kept = rows_with_own(mask, rows, own, len(other), kept=False)
+            return Sets(positives=None, kept=kept, raised=batch + own if weight else None, weight=weight)
 
-        return contrast(one, other, targets_fn, temperature=temperature, similarity="dot", mean_reduction=False)
+        return contrast(one, other, sets, temperature=temperature, similarity="dot", mean_reduction=False)
 
-    rows = torch.arange(batch, device=anchors.device)
     negatives = torch.stack(
         [
-            others(queries, docs, masks.query_to_doc, batch + rows if weight else None),
+            others(queries, docs, masks.query_to_doc, weight=weight),
             others(positives, queries, masks.doc_to_query),
             others(queries, queries, masks.query_to_query),
             others(positives, docs, masks.doc_to_doc),
         ]
     ).logsumexp(dim=0)
     # -log(e^own / (2 e^own + e^negatives)) = log(2 + e^(negatives - own)), in full precision at any distance.
-    return torch.logaddexp(negatives - own, torch.full_like(own, math.log(2)))
+    return torch.logaddexp(negatives - own_logits, torch.full_like(own_logits, math.log(2)))
 
 
 def direction_masks(
@@ -170,39 +168,35 @@ def direction_masks(
     negatives, by default those of the same rows. ``near`` are further pairs (anchors, documents) that are no negatives
     of each other. With ``distinct`` a text that occurs several times among the candidates is one candidate.
 
-    Raises NearfarError as :func:`nearfar.objectives.not_known_positive_row_mask` does.
-
     >>> masks = direction_masks("both", torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4]))
-    >>> masks.query_to_doc(torch.tensor([0]))  # row 2 has the same anchor
+    >>> masks.query_to_doc[:1]  # row 2 has the same anchor
     tensor([[False,  True, False]])
-    >>> masks.doc_to_query(torch.tensor([1]))
+    >>> masks.doc_to_query[1:2]
     tensor([[ True, False,  True]])
     """
     documents = positives if negatives is None else torch.cat([positives, negatives])
-    queries, docs = (
-        (anchors, positives) if near is None else map(torch.cat, zip((anchors, positives), near, strict=True))
-    )
-    first = (_first_occurrences(anchors), _first_occurrences(documents)) if distinct else (None, None)
+    queries, docs = anchors, positives
+    if near is not None:
+        queries, docs = torch.cat([queries, near[0]]), torch.cat([docs, near[1]])
 
-    def masked(one: Tensor, other: Tensor, candidates: Tensor, kept: Tensor | None) -> RowMask:
-        mask = not_known_positive_row_mask(one, other, candidates)
-        return mask if kept is None else lambda rows: mask(rows) & kept
+    def unknown(one: Tensor, other: Tensor, candidates: Tensor, *, distinct: bool = distinct) -> RowMask:
+        mask, shape = not_known_positive(one, other, candidates), (len(anchors), len(candidates))
+        if not distinct:
+            return RowMask(mask.__getitem__, shape)
+        first = _first_occurrences(candidates)
+        return RowMask(lambda rows: mask[rows] & first, shape)
 
-    forward = masked(queries, docs, documents, first[1])
-    found = DirectionMasks(query_to_doc=forward)
+    masks = DirectionMasks(query_to_doc=unknown(queries, docs, documents))
     if directions == "query_to_doc":
-        return found
-    found = found._replace(doc_to_query=masked(docs, queries, anchors, first[0]))
+        return masks
+    masks = masks._replace(doc_to_query=unknown(docs, queries, anchors))
     if directions != "all":
-        return found
-    of_other_texts = [forward, masked(docs, queries, documents, None)]
+        return masks
+    of_positives = unknown(queries, docs, documents) & unknown(docs, queries, documents, distinct=False)
     if negatives is not None:
-        owners = anchors if owners is None else owners
-        own = torch.cat([anchors, owners]), torch.cat([positives, negatives])
-        of_other_texts.append(not_known_positive_row_mask(*own, documents))
-    return found._replace(
-        query_to_query=masked(queries, docs, anchors, first[0]), doc_to_doc=all_row_masks(*of_other_texts)
-    )
+        of_anchors = torch.cat([anchors, anchors if owners is None else owners])
+        of_positives &= unknown(of_anchors, torch.cat([positives, negatives]), documents, distinct=False)
+    return masks._replace(query_to_query=unknown(queries, docs, anchors), doc_to_doc=of_positives)
 
 
 def _first_occurrences(ids: Int[Tensor, " texts"]) -> Bool[Tensor, " texts"]:

@@ -1,4 +1,4 @@
-"""Ranking losses: comparisons of scores within groups (RankNet), all comparisons of a batch (CoSENT), AnglE's score."""
+"""Losses of scored pairs: squared errors; rankings within groups (RankNet) and of a batch (CoSENT); AnglE's score."""
 
 import math
 
@@ -7,13 +7,54 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.objectives._contrast_targets import row_blocks
-from nearfar.objectives._similarity import check_same_shape, check_temperature, prepare_pair
+from nearfar.objectives._contrast import by_rows
+from nearfar.objectives._similarity import check_same_shape, check_temperature, prepare_pair, row_similarities
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 EXACT_FROM = 40.0
 """softplus(x) is x in float64 from here; from torch's default, 20, it is wrong by 2e-9."""
+
+
+def cosine_regression(
+    first: Float[Tensor, "pairs dim"], second: Float[Tensor, "pairs dim"], targets: Float[Tensor, " pairs"]
+) -> Float[Tensor, " pairs"]:
+    """Squared error of each pair's cosine: l_i = (cos(u_i, v_i) - y_i)^2.
+
+    A zero vector has cosine 0 with every vector, and no gradient. float16 and bfloat16 vectors are compared in float32
+    and give float32 losses; other dtypes are kept.
+
+    Raises NearfarError for a target outside -1..1 and for shapes that do not match.
+
+    Source: Reimers & Gurevych 2019, section 3 ("regression objective function").
+
+    >>> u, v = torch.tensor([[1.0, 0.0], [1.0, 1.0]]), torch.tensor([[0.0, 2.0], [3.0, 3.0]])
+    >>> cosine_regression(u, v, torch.tensor([0.5, 1.0]))  # cosines 0 and 1
+    tensor([0.2500, 0.0000])
+    """
+    check_same_shape("first second", first, second)
+    if targets.shape != first.shape[:1]:
+        raise NearfarError(f"targets {tuple(targets.shape)} must be one for each of the {len(first)} pairs")
+    if not (targets.abs() <= 1).all():  # this form also rejects NaN
+        raise NearfarError(f"targets must be in -1..1, as cosines are, found {targets.min()}..{targets.max()}")
+    cosines = row_similarities(first, second, "cosine")
+    return (cosines - targets.to(cosines.dtype)).square()
+
+
+def regression_features(
+    first: Float[Tensor, "pairs dim"], second: Float[Tensor, "pairs dim"]
+) -> Float[Tensor, "pairs features"]:
+    """Input features of a regression head: [|u - v|; u * v], of width 2 dim; symmetric in u and v.
+
+    Raises NearfarError if the two do not have the same shape.
+
+    Source: Tai et al. 2015, section 4.2; the relatedness tasks of Conneau & Kiela 2018 (SentEval).
+
+    >>> regression_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 0.0]])).tolist()
+    [[3.0, 2.0, 4.0, 0.0]]
+    """
+    check_same_shape("first second", first, second)
+    return torch.cat([(first - second).abs(), first * second], dim=-1)
 
 
 def ranknet(
@@ -46,14 +87,15 @@ def ranknet(
     _check(scores, targets, temperature, margin)
     if groups is not None and groups.shape != scores.shape:
         raise NearfarError(f"groups {tuple(groups.shape)} must be one for each of the {len(scores)} scores")
-    found = []
-    for rows in row_blocks(len(scores), len(scores), device=targets.device):
+
+    def comparisons(rows: slice) -> Int[Tensor, "comparisons 2"]:
+        """The pairs (i, j) with i among these rows."""
         compared = targets[rows, None] < targets
         if groups is not None:
             compared &= groups[rows, None] == groups
-        row, higher = compared.nonzero(as_tuple=True)
-        found.append(torch.stack([rows[row], higher]))
-    low, high = to_device(torch.cat(found, dim=1), scores.device)
+        return compared.nonzero() + compared.new_tensor([rows.start, 0], dtype=torch.long)
+
+    low, high = to_device(by_rows(comparisons, len(scores), len(scores)), scores.device).T
     logits = _logits(scores, temperature)
     return functional.softplus(logits[low] - logits[high] + margin / temperature, threshold=EXACT_FROM)
 

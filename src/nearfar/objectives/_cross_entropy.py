@@ -1,4 +1,4 @@
-"""Softmax classification of NLI pairs: the input features of the head, and its cross-entropy."""
+"""Cross-entropy: of NLI pairs, with the input features of their head, and of masked tokens."""
 
 import torch
 from jaxtyping import Float, Int
@@ -40,8 +40,35 @@ def nli_softmax(logits: Float[Tensor, "pairs classes"], labels: Int[Tensor, " pa
     """
     if labels.shape != logits.shape[:1]:
         raise NearfarError(f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)} must have as many rows")
+    return _cross_entropy(logits, labels, "labels")
+
+
+def masked_lm(logits: Float[Tensor, "masked vocabulary"], tokens: Int[Tensor, " masked"]) -> Float[Tensor, " masked"]:
+    """Cross-entropy of each masked token: l_i = -log( exp(x_{i, w_i}) / sum_w exp(x_{i, w}) ), w_i the original token.
+
+    ``logits`` has the masked positions only. Computed and returned in float32 if the logits are float16 or bfloat16,
+    else in their own dtype.
+
+    Raises NearfarError for a token outside the vocabulary and for shapes that do not match.
+
+    Source: Devlin et al. 2019, section 3.1, task 1; with SimCSE: Gao et al. 2021, the auxiliary MLM objective.
+
+    >>> masked_lm(torch.zeros(2, 100), torch.tensor([7, 42]))  # log 100
+    tensor([4.6052, 4.6052])
+    """
+    if logits.ndim != 2 or tokens.shape != logits.shape[:1]:
+        raise NearfarError(
+            f"logits {tuple(logits.shape)} must be [masked, vocabulary], for tokens {tuple(tokens.shape)}"
+        )
+    return _cross_entropy(logits, tokens, "tokens")
+
+
+def _cross_entropy(
+    logits: Float[Tensor, "rows classes"], targets: Int[Tensor, " rows"], name: str
+) -> Float[Tensor, " rows"]:
     classes = logits.shape[1]
-    if ((labels < 0) | (labels >= classes)).any():
-        raise NearfarError(f"labels must be in 0..{classes - 1}, found {labels.min()}..{labels.max()}")
+    # cross_entropy itself would silently ignore a target of -100.
+    if ((targets < 0) | (targets >= classes)).any():
+        raise NearfarError(f"{name} must be in 0..{classes - 1}, found {targets.min()}..{targets.max()}")
     exact = torch.promote_types(logits.dtype, torch.float32)
-    return functional.cross_entropy(logits.to(exact), labels.long(), reduction="none")
+    return functional.cross_entropy(logits.to(exact), targets.long(), reduction="none")

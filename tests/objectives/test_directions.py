@@ -11,7 +11,7 @@ from sentence_transformers.sentence_transformer.losses import MultipleNegativesR
 from nearfar.objectives import DirectionMasks, direction_masks, info_nce, info_nce_directions
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
-from tests.objectives.checks import assert_same, some_mask, vectors
+from tests.objectives.checks import assert_same, by_rows, some_mask, vectors
 
 DIRECTIONS = ("query_to_doc", "doc_to_query", "both", "all")
 directions = pytest.mark.parametrize("direction", DIRECTIONS)
@@ -23,10 +23,6 @@ THEIRS = {
     "all": {"directions": ("query_to_doc", "query_to_query", "doc_to_query", "doc_to_doc")},
 }
 """Direction -> the arguments of MultipleNegativesRankingLoss."""
-
-
-def by_rows(mask):
-    return None if mask is None else lambda rows: mask[rows]
 
 
 # --- values and gradients against references ---
@@ -230,7 +226,7 @@ def test_masks_of_text_ids(distinct, seed):
         distinct=distinct,
     )
     for mask, lists in zip(masks, expected, strict=True):
-        assert mask(torch.arange(rows)).tolist() == lists
+        assert mask[:].tolist() == lists
 
 
 def test_only_the_masks_of_the_direction_are_made():

@@ -1,0 +1,142 @@
+"""Masks of candidates that are no negatives of an anchor: equal texts, known positives, likely positives."""
+
+from itertools import product
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nearfar.objectives._contrast import RowMask
+from nearfar.objectives._similarity import (
+    Similarity,
+    check_as_wide,
+    check_finite,
+    check_same_shape,
+    check_similarity,
+    prepare_pair,
+    row_similarities,
+)
+from nearfar.types import NearfarError
+
+
+def distinct_rows(*ids: Int[Tensor, " batch"]) -> RowMask:
+    """Mask rows that share a text: True at [i, j] if no text of row i is a text of row j.
+
+    Each of ``ids`` holds the text ids of one column (anchors, positives, ...); equal texts have equal ids in all
+    columns. The diagonal is False, because each row shares its texts with itself; an objective keeps an anchor's own
+    positive whatever the mask says.
+
+    Raises NearfarError without ids, and for columns of different lengths.
+
+    >>> distinct_rows(torch.tensor([0, 1, 2]), torch.tensor([3, 4, 0]))[:]  # rows 0 and 2 share text 0
+    tensor([[False,  True, False],
+            [ True, False,  True],
+            [False,  True, False]])
+    """
+    if not ids or any(column.ndim != 1 or column.shape != ids[0].shape for column in ids):
+        raise NearfarError(f"ids must be one or more columns of the same length, not {[tuple(c.shape) for c in ids]}")
+
+    def distinct(rows: slice) -> Bool[Tensor, "rows batch"]:
+        shared = torch.zeros(len(ids[0][rows]), len(ids[0]), dtype=torch.bool, device=ids[0].device)
+        for one, other in product(ids, repeat=2):
+            shared |= one[rows, None] == other
+        return ~shared
+
+    return RowMask(distinct, (len(ids[0]), len(ids[0])))
+
+
+def not_known_positive(
+    anchors: Int[Tensor, " anchors"], positives: Int[Tensor, " anchors"], candidates: Int[Tensor, " candidates"]
+) -> RowMask:
+    """Mask known positives: False at [i, k] if candidate k is a known positive of anchor i, or equal to it.
+
+    A known positive is a text that is the positive of any row whose anchor has the same text as anchor i. All arguments
+    are text ids; equal texts have equal ids.
+
+    Raises NearfarError for columns of different lengths.
+
+    >>> anchors, positives = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4])
+    >>> not_known_positive(anchors, positives, torch.tensor([2, 3, 4, 0]))[:2]
+    tensor([[False,  True, False, False],
+            [ True, False,  True,  True]])
+    """
+    if anchors.ndim != 1 or positives.shape != anchors.shape or candidates.ndim != 1:
+        shapes = [tuple(x.shape) for x in (anchors, positives, candidates)]
+        raise NearfarError("anchors {} and positives {} must have the same length, candidates {} 1-D".format(*shapes))
+    texts, numbers = torch.cat([anchors, positives, candidates]).unique(return_inverse=True)
+    anchors, positives, candidates = numbers.split([len(anchors), len(anchors), len(candidates)])
+
+    def unknown(rows: slice) -> Bool[Tensor, "rows candidates"]:
+        own = anchors[rows, None]
+        row, pair = (own == anchors).nonzero(as_tuple=True)
+        known = torch.zeros(len(own), len(texts), dtype=torch.bool, device=texts.device)
+        known[row, positives[pair]] = True
+        return ~known.scatter_(1, own, value=True)[:, candidates]
+
+    return RowMask(unknown, (len(anchors), len(candidates)))
+
+
+def below_positive(
+    anchors: Float[Tensor, "anchors dim"],
+    positives: Float[Tensor, "anchors dim"],
+    candidates: Float[Tensor, "candidates dim"],
+    *,
+    margin: float,
+    similarity: Similarity = "cosine",
+) -> RowMask:
+    """Mask likely false negatives: True where s(a_i, x_k) <= s(a_i, p_i) + margin. Has no gradient.
+
+    A candidate that is more similar to the anchor than the anchor's own positive is likely an unlabelled positive.
+    The result is a ``mask`` for :func:`info_nce`, with its positives (and negatives) as the candidates. A candidate
+    within rounding of the bound is kept, such as the positive itself, or its duplicate, at margin 0.
+
+    Raises NearfarError for a margin that is not finite, an unknown similarity, and shapes that do not match.
+
+    Source: the positive-aware mining of Moreira et al. 2024 (NV-Retriever), with an additive margin.
+
+    >>> anchors, candidates = torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> below_positive(anchors, torch.tensor([[3.0, 4.0]]), candidates, margin=0.1)[:]  # cosines 1 and 0 against 0.6
+    tensor([[False,  True]])
+    """
+    check_similarity(similarity)
+    check_same_shape("anchors positives", anchors, positives)
+    check_as_wide("candidates", candidates, anchors)
+    check_finite("margin", margin)
+    with torch.no_grad():
+        own = row_similarities(anchors, positives, similarity)
+        lengths = [1.0 if similarity == "cosine" else x.to(own.dtype).norm(dim=1) for x in (anchors, positives)]
+        one, other = prepare_pair(anchors, candidates, similarity)
+        bounds = own + margin + 16 * torch.finfo(one.dtype).eps * lengths[0] * lengths[1]  # tolerance for rounding
+
+    def below(rows: slice) -> Bool[Tensor, "rows candidates"]:
+        with torch.no_grad(), torch.autocast(one.device.type, enabled=False):
+            return one[rows] @ other.T <= bounds[rows, None]
+
+    return RowMask(below, (len(anchors), len(candidates)))
+
+
+def masked_fraction(mask: RowMask, known: RowMask) -> Float[Tensor, ""]:
+    """Return the fraction of the known negatives that a mask excludes, over all anchors; 0 without known negatives.
+
+    >>> known, mask = distinct_rows(torch.arange(3)), distinct_rows(torch.tensor([0, 0, 1]))
+    >>> masked_fraction(mask, known)  # 2 of 6
+    tensor(0.3333)
+    """
+    return (known & ~mask).sum() / known.sum().clamp(min=1)
+
+
+def check_mask(mask: Tensor | RowMask | None, rows: int, columns: int) -> None:
+    """Raise NearfarError unless the mask is None, or a RowMask or a boolean tensor [rows, columns]."""
+    dtype = mask.dtype if isinstance(mask, Tensor) else torch.bool
+    if mask is not None and (dtype != torch.bool or tuple(mask.shape) != (rows, columns)):
+        raise NearfarError(
+            f"mask must be a bool tensor of shape {(rows, columns)}, not {dtype} of shape {tuple(mask.shape)}"
+        )
+
+
+def rows_with_own(
+    mask: Tensor | RowMask | None, rows: slice, own: Int[Tensor, " rows"], candidates: int, *, kept: bool
+) -> Bool[Tensor, "rows candidates"]:
+    """The rows of a mask, by default all True, with ``kept`` in the column ``own`` of each row."""
+    every = torch.ones(len(own), candidates, dtype=torch.bool, device=own.device) if mask is None else mask[rows]
+    return every.scatter(1, own[:, None], value=kept)
