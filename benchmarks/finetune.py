@@ -18,12 +18,12 @@ from typing import Any
 import common
 import torch
 
-from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import load_task
+from nearfar.commands.finetune.run import open_classifier, prepare
 from nearfar.config import FinetuneConfig
-from nearfar.runs.execute import Job
+from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients
-from nearfar.training.optimiser import adamw
+from nearfar.training.optimiser import OptimiserSettings, adamw
 from nearfar.training.processes import Processes
 
 FILES = common.files("finetune", "finetuning-speed")
@@ -50,18 +50,16 @@ def _measure(task: str, batch_size: int) -> dict[str, Any]:
     config = FinetuneConfig(output="unused", task=task, batch_size=batch_size, precision="bf16")
     rows = load_task(config)
     classifier = open_classifier(config, rows, device="cpu")
-    jobs = {name: make_job(replace(config, scl_weight=weight), rows, classifier) for name, weight in LOSSES.items()}
+    runs = {name: prepare(replace(config, scl_weight=weight), rows, classifier) for name, weight in LOSSES.items()}
     seconds: dict[str, list[float]] = {name: [] for name in LOSSES}
     gradients = Gradients(1, Processes(), None, bf16=True)
-    job = jobs["CE"]
-    optimiser = adamw(
-        job.encoder, job.mixture.heads, learning_rate=1e-5, head_learning_rate=None, weight_decay=0.0, beta2=0.999
-    )
-    parameters = [parameter for module in job.modules.values() for parameter in module.parameters()]
+    modules = (runs["CE"].encoder, *runs["CE"].mixture.heads)
+    optimiser = adamw(modules[0], modules[1:], OptimiserSettings(learning_rate=1e-5))
+    parameters = [parameter for module in modules for parameter in module.parameters()]
     for number in range(WARM_UP + BATCH_SIZES[batch_size]):
         order = list(LOSSES) if number % 2 else list(LOSSES)[::-1]
         for name in order:
-            group = [_batch(jobs[name], number)]
+            group = [_batch(runs[name], number)]
             started = time.perf_counter()
             gradients.accumulate_mean(group, step=number)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
@@ -73,11 +71,11 @@ def _measure(task: str, batch_size: int) -> dict[str, Any]:
     return {"task": task, "batch_size": batch_size, "seconds": seconds}
 
 
-def _batch(job: Job, number: int) -> Any:
+def _batch(run: Prepared, number: int) -> Any:
     """One step's batch, the same for both losses."""
-    steps = job.mixture.parts[0][0].batches.steps(0)
-    parts = next(iter(job.mixture.epoch(number // steps, number % steps)))
-    for module in job.modules.values():
+    steps = run.mixture.parts[0][0].batches.steps(0)
+    parts = next(iter(run.mixture.epoch(number // steps, number % steps)))
+    for module in (run.encoder, *run.mixture.heads):
         module.train()
     return parts
 

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,82 +10,50 @@ from nearfar.commands.train.prepare import prepare
 from nearfar.config import TrainConfig
 from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
-from nearfar.training import loop
-from nearfar.training.checkpoint import Progress
+from nearfar.runs.run import loop_settings, optimiser_settings
 from nearfar.training.gradients import Gradients
-from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes
+from nearfar.training.trainer import Evaluation, StepReport, Trainer
 
 Rows = Sequence[tuple[str, ...]]
 
 
-class NoCheckpoints:
-    """Saves nothing."""
-
-    latest = None
-
-    def save(self, *_: object, **__: object) -> None:
-        """Do nothing."""
-
-    def save_best(self, *_: object, **__: object) -> None:
-        """Do nothing."""
-
-
-class Run:
+class Run(Trainer):
     """A run by the library's training loop, without evaluation or checkpoints."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
-        self.prepared = prepare(config)
-        self.progress = Progress(start_score=0.0)
         self.losses: list[float] = []
-        self._optimiser = adamw(
+        self.prepared = prepare(config)
+        super().__init__(
+            self.prepared.mixture,
             self.prepared.encoder,
-            self.prepared.mixture.heads,
-            learning_rate=config.learning_rate,
-            head_learning_rate=config.head_learning_rate,
-            weight_decay=config.weight_decay,
-            beta2=config.beta2,
-            epsilon=config.adam_epsilon,
+            loop=loop_settings(config, 0),
+            optimiser=optimiser_settings(config),
+            gradients=Gradients(
+                config.seed, Processes(), config.micro_batch, config.micro_batch_tokens, bf16=self.prepared.texts.bf16
+            ),
         )
+        self.progress.start_score = 0.0
+        self.callbacks.append(self)
 
     def advance(self, steps: int) -> float:
         """Run some steps; returns the seconds that the loop measures for them."""
         before, self.progress.finished = self.progress.seconds, False
-        heads = {f"head{number}": head for number, head in enumerate(self.prepared.mixture.heads)}
-        loop.run(
-            self.prepared.mixture,
-            Gradients(
-                self.config.seed,
-                Processes(),
-                self.config.micro_batch,
-                self.config.micro_batch_tokens,
-                bf16=self.prepared.texts.bf16,
-            ),
-            modules={"encoder": self.prepared.encoder, **heads},
-            optimiser=self._optimiser,
-            checkpoints=NoCheckpoints(),
-            callbacks=(self,),
-            evaluate=lambda: loop.Evaluation(0.0, {}),
-            describe_rows=lambda _: "",
-            progress=self.progress,
-            epochs=self.config.epochs,
-            total_steps=self.progress.step + steps,
-            accumulate=self.config.accumulate,
-            warmup=self.config.warmup,
-            schedule=self.config.schedule,
-            max_grad_norm=self.config.max_grad_norm,
-            evaluate_every=self.progress.step + steps,
-            patience=None,
-            checkpoint_every=self.progress.step + steps,
-        )
+        last = self.progress.step + steps
+        self.loop = replace(self.loop, total_steps=last, evaluate_every=last, checkpoint_every=last, patience=None)
+        self.train()
         return self.progress.seconds - before
 
-    def on_step(self, report: loop.StepReport) -> None:
+    def evaluate(self) -> Evaluation:
+        """Score nothing."""
+        return Evaluation(0.0, {})
+
+    def on_step(self, report: StepReport) -> None:
         """Record the loss; the loop raises an error if it is not finite."""
         self.losses.append(report.terms["loss"])
 
-    def on_evaluate(self, step: int, evaluation: loop.Evaluation, *, best: bool) -> None:
+    def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Do nothing."""
 
     def tokenization_seconds(self, texts: Sequence[str]) -> float:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from nearfar.commands.train.command import train
 from nearfar.training.display import MetricsFile
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from tests.campaign.equality_gradients import data_folder
 from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, second_file

@@ -18,7 +18,7 @@ from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.evaluation.tables.grid import Grid, rich_table
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from tests.tiny import make_workspace, sentences, write_colours
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.cli.parsing import parse
-from nearfar.commands.train.second_objective import second_objective_config
+from nearfar.commands.train.inputs import second_objective_config
 from nearfar.config import (
     FINETUNE,
     METHODS,

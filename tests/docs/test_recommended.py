@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.cli.parsing import parse
-from nearfar.commands.train.settings import resolve_config
+from nearfar.commands.train.choose import resolve_config
 from nearfar.registry import METHODS
 from tests.docs.pages import ROOT, docs_script, text_of
 

@@ -5,11 +5,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import load_task
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.finetune.run import open_classifier
+from nearfar.commands.finetune.run import prepare as prepare_classifier
+from nearfar.commands.train.prepare import prepare
 from nearfar.config import METHODS, FinetuneConfig
-from nearfar.runs.execute import Job
+from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from tests.method_configs import config
@@ -28,7 +29,7 @@ class Step(NamedTuple):
 
 def prepared(
     method: str, folder: Path, device: str, *, processes: int = 1, soft: bool = False, **settings: Any
-) -> PreparedRun | Job:
+) -> Prepared:
     """A run of ``method`` on an encoder without dropout; ``mlm`` is the second objective of simcse-unsup."""
     if method == CLASSIFIER:
         return _classifier(folder, device, processes=processes, **settings)
@@ -41,17 +42,17 @@ def prepared(
     return prepare(config(name, folder, **values), processes=processes)
 
 
-def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -> Job:
+def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -> Prepared:
     """Cross-entropy and SCL on labelled texts."""
     parts = {name: str(folder / f"{name}.tsv") for name in ("validation", "test")}
     values = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
     values |= {"dropout": 0.0 if values["model"].endswith("tiny") else 0.3}
     config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **values)
     task = load_task(config)
-    return make_job(config, task, open_classifier(config, task, device=device), processes=processes)
+    return prepare_classifier(config, task, open_classifier(config, task, device=device), processes=processes)
 
 
-def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
+def step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
     """Return the step computed by the library, in micro-batches if ``micro_batch`` is given."""
     parts, total = _first_batch(run), 0.0
     processes = Processes()
@@ -63,7 +64,7 @@ def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool =
     return Step(total, _gradients(run))
 
 
-def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
+def plain_step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
     """The reference by autograd, in one graph from texts to loss, with the dropout of the same micro-batches."""
     parts, total = _first_batch(run), torch.zeros((), device=next(run.encoder.parameters()).device)
     for number, (objective, batch, weight) in enumerate(parts):
@@ -94,16 +95,16 @@ def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
         assert error <= tolerance * (float(right.norm()) + 0.01 * largest), f"{name}: off by {error} of {right.norm()}"
 
 
-def _first_batch(run: PreparedRun | Job) -> Any:
+def _first_batch(run: Prepared) -> Any:
     for module in (run.encoder, *run.mixture.heads):
         module.train().zero_grad()
     return next(run.mixture.epoch(0))
 
 
-def _named_parameters(run: PreparedRun | Job) -> list[tuple[str, torch.nn.Parameter]]:
+def _named_parameters(run: Prepared) -> list[tuple[str, torch.nn.Parameter]]:
     modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
     return [(f"{prefix}.{name}", p) for prefix, module in modules.items() for name, p in module.named_parameters()]
 
 
-def _gradients(run: PreparedRun | Job) -> dict[str, torch.Tensor]:
+def _gradients(run: Prepared) -> dict[str, torch.Tensor]:
     return {name: p.grad.detach().float().cpu().clone() for name, p in _named_parameters(run) if p.grad is not None}

@@ -9,7 +9,6 @@ import pytest
 from rich.console import Console
 
 from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
-from nearfar.config import SclConfig
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import write_pairs
@@ -57,10 +56,9 @@ def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "pairs.tsv")
-    config = SclConfig(output="x", evaluate_on="pairs.tsv")
 
     def evaluation(good_calls: int) -> Any:
-        return dev_evaluation(Collapsing(good_calls), load_dev_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
+        return dev_evaluation(Collapsing(good_calls), load_dev_pairs("pairs.tsv"), "fp32", Console(quiet=True))  # type: ignore[arg-type]
 
     evaluate = evaluation(2)
     evaluate()

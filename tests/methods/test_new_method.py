@@ -119,7 +119,7 @@ def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture
 
 
 def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
-    from nearfar.training.loop import Interrupted
+    from nearfar.training.trainer import Interrupted
 
     uninterrupted = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
     assert (uninterrupted.model, uninterrupted.steps) == (Path("whole/model"), 10)

@@ -14,6 +14,9 @@ from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from tests.flushes import record_flushes
 
+SECOND = "# second\n"
+"""The text of second.toml."""
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> SclConfig:
@@ -22,10 +25,10 @@ def config(tmp_path: Path) -> SclConfig:
 
 def start(config: SclConfig) -> Path:
     """Start a run: lock its folder, record an input, write its settings."""
-    with RunFolder(config, Processes()) as folder:
+    with RunFolder(config, Processes(), second=SECOND) as folder:
         assert folder.acquire(resume=False) == "fresh"
         folder.verify_input("data", lambda: "0123")
-        folder.begin({"config.toml": dump_toml(config), "second.toml": "# second\n"})
+        folder.begin({"config.toml": dump_toml(config), "second.toml": SECOND})
         return folder.path
 
 
@@ -48,26 +51,26 @@ def test_an_unfinished_run(config: SclConfig) -> None:
     folder = start(config)
     assert {path.name for path in folder.iterdir()} >= {"config.toml", "second.toml", "inputs.json"}
     assert read_input_fingerprints(folder) == {"data": "0123"}
-    assert check_folder(config, resume=True) == "unfinished"
+    assert check_folder(config, resume=True, second=SECOND) == "unfinished"
     with pytest.raises(NearfarError, match=r"already holds this run, unfinished\. Continue it with --resume"):
-        check_folder(config, resume=False)
+        check_folder(config, resume=False, second=SECOND)
     moved = replace(config, output=f"{config.output}/../run")  # the same folder, written in another way
-    assert check_folder(moved, resume=True) == "unfinished"
+    assert check_folder(moved, resume=True, second=SECOND) == "unfinished"
 
 
 def test_other_settings(config: SclConfig) -> None:
     start(config)
     with pytest.raises(NearfarError, match=r"other settings \(--epochs, --temperature\); choose another --output"):
-        check_folder(replace(config, temperature=0.5, epochs=9), resume=True)
+        check_folder(replace(config, temperature=0.5, epochs=9), resume=True, second=SECOND)
     with pytest.raises(NearfarError, match=r"other settings \(--second\)"):
-        check_folder(config, resume=True, find_differences=lambda _: ["second"])
+        check_folder(config, resume=True, second="# another\n")
     with pytest.raises(NearfarError, match="holds a run of another method"):
         check_folder(SbertConfig(output=config.output), resume=True)
 
 
 def test_changed_inputs(config: SclConfig) -> None:
     start(config)
-    with RunFolder(config, Processes()) as folder:
+    with RunFolder(config, Processes(), second=SECOND) as folder:
         assert folder.acquire(resume=True) == "unfinished"
         folder.verify_input("data", lambda: "0123")
         with pytest.raises(NearfarError, match="data changed since this run started"):
@@ -79,11 +82,9 @@ def test_changed_inputs(config: SclConfig) -> None:
 def test_a_finished_run(config: SclConfig) -> None:
     path = start(config)
     (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
-    assert check_folder(config, resume=True) == "finished"
+    assert check_folder(config, resume=True, second=SECOND) == "finished"
     with pytest.raises(NearfarError, match="already holds this run, and it is finished; its model is"):
-        check_folder(config, resume=False)
-    (path / "inputs.json").unlink()
-    assert read_input_fingerprints(path) == {"data": "0123"}
+        check_folder(config, resume=False, second=SECOND)
 
 
 def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(config: SclConfig) -> None:
@@ -94,7 +95,7 @@ def test_a_finished_run_that_was_killed_before_its_last_deletion_is_cleaned(conf
         (path / name / "file").write_text("")
     for name in ("best.safetensors", "metrics.jsonl"):
         (path / name).write_text("")
-    with RunFolder(config, Processes()) as folder:
+    with RunFolder(config, Processes(), second=SECOND) as folder:
         assert folder.acquire(resume=True) == "finished"
     assert {file.name for file in path.iterdir()} == {
         "config.toml",
@@ -111,7 +112,7 @@ def test_the_last_deletion_of_a_run_is_flushed(
 ) -> None:
     path = start(config)
     monkeypatch.chdir(tmp_path)
-    with RunFolder(config, Processes()) as folder:
+    with RunFolder(config, Processes(), second=SECOND) as folder:
         folder.acquire(resume=True)
         events = record_flushes(monkeypatch)
         folder.finish()
@@ -121,11 +122,14 @@ def test_the_last_deletion_of_a_run_is_flushed(
 
 def test_one_process_at_a_time(config: SclConfig) -> None:
     start(config)
-    with RunFolder(config, Processes()) as folder:
+    with RunFolder(config, Processes(), second=SECOND) as folder:
         folder.acquire(resume=True)
-        with RunFolder(config, Processes()) as second, pytest.raises(NearfarError, match="another process"):
+        with (
+            RunFolder(config, Processes(), second=SECOND) as second,
+            pytest.raises(NearfarError, match="another process"),
+        ):
             second.acquire(resume=True)
-    with RunFolder(config, Processes()) as again:
+    with RunFolder(config, Processes(), second=SECOND) as again:
         assert again.acquire(resume=True) == "unfinished"
 
 
@@ -134,6 +138,6 @@ def test_resuming_a_finished_run_removes_what_only_training_needs(config: SclCon
     (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
     (path / "checkpoint").mkdir()  # as of a process that was killed after it wrote run.json
     (path / "best.safetensors").write_text("")
-    with RunFolder(config, Processes()) as folder:
+    with RunFolder(config, Processes(), second=SECOND) as folder:
         assert folder.acquire(resume=True) == "finished"
     assert sorted(one.name for one in path.iterdir()) == ["config.toml", "run.json", "second.toml"]

@@ -19,8 +19,8 @@ from nearfar.data.sts import load_pairs
 from nearfar.disk import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.seen import seen_hashes
+from nearfar.runs.fingerprints import fingerprint_model, seen_hashes
+from nearfar.runs.run import Run
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences, write_colours, write_nli, write_pairs
 
@@ -77,19 +77,17 @@ def test_the_second_objective_counts_too(config: SclConfig, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("settings", "chosen"),
-    [({}, True), ({"keep": "last"}, False), ({"keep": "last", "patience": 2}, True)],
+    [({"keep": "best"}, True), ({"keep": "last"}, False), ({"keep": "last", "patience": 2}, True)],
 )
-def test_dev_rows_count_where_they_choose_the_step(config: SclConfig, settings: dict, chosen: bool) -> None:
-    seen = seen_hashes(replace(config, **settings), trained=[[("a", "b")]], dev=[("c", "d", 1.0)], before=None)
-    assert seen is not None
+def test_dev_rows_count_where_they_choose_the_step(settings: dict, chosen: bool) -> None:
+    seen = seen_hashes([[("a", "b")]], [("c", "d", 1.0)], **{"patience": None, **settings}, before=None)
     assert seen.chosen_texts.tolist() == (hashes("c", "d").tolist() if chosen else [])
     assert seen.chosen_pairs.tolist() == (pair_hashes([("c", "d")]).tolist() if chosen else [])
     assert seen.trained_texts.tolist() == hashes("a", "b").tolist()
 
 
-def test_a_triplet_has_two_pairs_and_a_single_text_none(config: SclConfig) -> None:
-    seen = seen_hashes(config, trained=[[("a", "b", "c")], [("d",)]], dev=[], before=None)
-    assert seen is not None
+def test_a_triplet_has_two_pairs_and_a_single_text_none() -> None:
+    seen = seen_hashes([[("a", "b", "c")], [("d",)]], [], keep="best", patience=None, before=None)
     assert set(seen.trained_pairs.tolist()) == set(pair_hashes([("a", "b"), ("c", "a")]).tolist())
     assert seen.trained_texts.tolist() == hashes("a", "b", "c", "d").tolist()
 
@@ -153,7 +151,7 @@ def test_a_resumed_run_has_the_same_hashes(config: SclConfig, tmp_path: Path, mo
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("nearfar.runs.execute._replace", killed)
+        patch.setattr(Run, "_finish", killed)
         with pytest.raises(KeyboardInterrupt):
             train(stopped)
     assert not list(Path(stopped.output).rglob(SEEN_FILE))

@@ -9,6 +9,7 @@ from torch import nn
 
 from nearfar.training.average import StartWeights, WeightAverage, all_applied
 from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.state import TrainingState
 from nearfar.types import NearfarError
 
 
@@ -166,39 +167,43 @@ def test_the_start_is_averaged_with_the_average_over_steps() -> None:
         assert all(torch.equal(tensor, own[name][key]) for key, tensor in module.state_dict().items())
 
 
-def saved(folder: Path) -> tuple[dict[str, nn.Module], torch.optim.AdamW, WeightAverage]:
+def fresh_state() -> tuple[TrainingState, WeightAverage]:
     modules = network()
     optimiser = torch.optim.AdamW([p for module in modules.values() for p in module.parameters()])
     average = WeightAverage(modules, 0.9)
+    return TrainingState(modules, optimiser, average), average
+
+
+def saved(folder: Path) -> tuple[TrainingState, WeightAverage]:
+    state, average = fresh_state()
     for step in (1, 2):
-        change(modules, step)
+        change(state.modules, step)
         average.update(step)
-    Checkpoints(folder).save(Progress(step=2), modules, optimiser, average)
-    return modules, optimiser, average
+    Checkpoints(folder).save(Progress(step=2), state)
+    return state, average
 
 
 def test_a_checkpoint_restores_the_average_beside_the_weights(tmp_path: Path) -> None:
-    modules, optimiser, average = saved(tmp_path)
-    other = network()
-    fresh = WeightAverage(other, 0.9)
-    assert Checkpoints(tmp_path).load(other, optimiser, fresh).step == 2
-    assert torch.equal(other["head0"].weight, modules["head0"].weight)  # type: ignore[arg-type]
-    for one, of in ((average, modules), (fresh, other)):
-        change(of, 3)
+    state, average = saved(tmp_path)
+    other, fresh = fresh_state()
+    assert Checkpoints(tmp_path).load(other).step == 2
+    assert torch.equal(other.modules["head0"].weight, state.modules["head0"].weight)  # type: ignore[arg-type]
+    for one, of in ((average, state), (fresh, other)):
+        change(of.modules, 3)
         one.update(3)
     assert fresh.tensors.keys() == average.tensors.keys()
     assert all(torch.equal(fresh.tensors[name], average.tensors[name]) for name in average.tensors)
 
 
 def test_a_damaged_average_is_refused(tmp_path: Path) -> None:
-    modules, optimiser, average = saved(tmp_path)
+    state, average = saved(tmp_path)
     checkpoints, file = Checkpoints(tmp_path), tmp_path / "checkpoint" / "average.safetensors"
     checkpoints.check(best=False, average=True)
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
     for act in (
         lambda: checkpoints.check(best=False, average=True),
-        lambda: checkpoints.load(modules, optimiser, average),
+        lambda: checkpoints.load(state),
     ):
         with pytest.raises(NearfarError, match=r"average\.safetensors: is damaged .*Remove the folder"):
             act()
@@ -208,4 +213,4 @@ def test_a_damaged_average_is_refused(tmp_path: Path) -> None:
     file.write_bytes(whole)
     del average.tensors["head0.bias"]
     with pytest.raises(NearfarError, match=r"damaged \(head0\.bias is missing, has another shape or dtype"):
-        checkpoints.load(modules, optimiser, average)
+        checkpoints.load(state)

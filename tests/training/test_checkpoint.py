@@ -12,6 +12,7 @@ from torch import nn
 
 from nearfar.disk import write_text
 from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.state import TrainingState
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -23,12 +24,14 @@ def network(seed: int) -> dict[str, nn.Module]:
     return {"encoder": encoder, "head": nn.Linear(4, 2)}
 
 
-def optimiser_of(modules: dict[str, nn.Module]) -> torch.optim.AdamW:
-    return torch.optim.AdamW([p for module in modules.values() for p in module.parameters()], lr=0.1, fused=True)
+def state_of(modules: dict[str, nn.Module]) -> TrainingState:
+    parameters = [p for module in modules.values() for p in module.parameters()]
+    return TrainingState(modules, torch.optim.AdamW(parameters, lr=0.1, fused=True))
 
 
-def steps(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, count: int) -> None:
+def steps(state: TrainingState, count: int) -> None:
     """Optimiser steps on random data."""
+    modules, optimiser = state.modules, state.optimiser
     draw = torch.Generator().manual_seed(count)
     for _ in range(count):
         hidden = modules["encoder"](torch.randn(3, 4, generator=draw))
@@ -37,119 +40,116 @@ def steps(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, count
         optimiser.zero_grad()
 
 
-def values(modules: dict[str, nn.Module]) -> list[torch.Tensor]:
-    return [p.detach().clone() for module in modules.values() for p in module.parameters()]
+def values(state: TrainingState) -> list[torch.Tensor]:
+    return [p.detach().clone() for module in state.modules.values() for p in module.parameters()]
 
 
 def test_a_restored_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
-    modules = network(0)
-    optimiser = optimiser_of(modules)
-    steps(modules, optimiser, 3)
-    Checkpoints(tmp_path).save(Progress(step=3, history=[(2, 0.5)], best_score=0.5), modules, optimiser)
-    steps(modules, optimiser, 4)
+    state = state_of(network(0))
+    steps(state, 3)
+    Checkpoints(tmp_path).save(Progress(step=3, history=[(2, 0.5)], best_score=0.5), state)
+    steps(state, 4)
 
-    other = network(1)
-    other_optimiser = optimiser_of(other)
-    progress = Checkpoints(tmp_path).load(other, other_optimiser)
+    other = state_of(network(1))
+    progress = Checkpoints(tmp_path).load(other)
     assert progress == Progress(step=3, history=[(2, 0.5)], best_score=0.5)
-    steps(other, other_optimiser, 4)
-    for ours, theirs in zip(values(other), values(modules), strict=True):
+    steps(other, 4)
+    for ours, theirs in zip(values(other), values(state), strict=True):
         assert torch.equal(ours, theirs)
 
 
 def test_best_weights_are_restored(tmp_path: Path) -> None:
-    modules = network(0)
-    before = values(modules)
+    state = state_of(network(0))
+    before = values(state)
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save_best(modules)
-    steps(modules, optimiser_of(modules), 2)
-    assert not torch.equal(values(modules)[0], before[0])
-    checkpoints.load_best(modules)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), before, strict=True))
+    checkpoints.save_best(state)
+    steps(state, 2)
+    assert not torch.equal(values(state)[0], before[0])
+    checkpoints.load_best(state)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(state), before, strict=True))
 
 
 def test_without_a_checkpoint_progress_is_new(tmp_path: Path) -> None:
-    modules = network(0)
-    assert Checkpoints(tmp_path).load(modules, optimiser_of(modules)) == Progress()
+    state = state_of(network(0))
+    assert Checkpoints(tmp_path).load(state) == Progress()
 
 
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
-    modules = network(0)
-    Checkpoints(tmp_path).save(Progress(step=1, processes=2), modules, optimiser_of(modules))
-    assert Checkpoints(tmp_path).load(modules, optimiser_of(modules), processes=2).step == 1
+    state = state_of(network(0))
+    Checkpoints(tmp_path).save(Progress(step=1, processes=2), state)
+    assert Checkpoints(tmp_path).load(state, processes=2).step == 1
     with pytest.raises(NearfarError, match="was started with 2 processes"):
-        Checkpoints(tmp_path).load(modules, optimiser_of(modules))
+        Checkpoints(tmp_path).load(state)
 
 
 def test_a_kill_between_the_renames_is_recovered(tmp_path: Path) -> None:
-    modules = network(0)
+    state = state_of(network(0))
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    checkpoints.save(Progress(step=1), state)
     checkpoints.latest.rename(tmp_path / ".checkpoint.old")
     (tmp_path / ".checkpoint.new" / "folder").mkdir(parents=True)  # half written
-    assert checkpoints.load(modules, optimiser_of(modules)).step == 1
+    assert checkpoints.load(state).step == 1
 
 
 def test_only_safetensors_and_json(tmp_path: Path) -> None:
-    modules = network(0)
+    state = state_of(network(0))
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(), modules, optimiser_of(modules))
-    checkpoints.save_best(modules)
+    checkpoints.save(Progress(), state)
+    checkpoints.save_best(state)
     names = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
     assert names == {".safetensors", ".json"}
 
 
 def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
-    modules = network(0)
-    optimiser = optimiser_of(modules)
+    state = state_of(network(0))
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(step=1), modules, optimiser)
-    kept = values(modules)
-    steps(modules, optimiser, 2)
+    checkpoints.save(Progress(step=1), state)
+    kept = values(state)
+    steps(state, 2)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # the kernel refuses to write more bytes
     try:
         with pytest.raises(NearfarError, match=r"checkpoint: cannot be written \(.*The previous version is unchanged"):
-            checkpoints.save(Progress(step=2), modules, optimiser)
+            checkpoints.save(Progress(step=2), state)
         with pytest.raises(NearfarError, match=r"best.safetensors: cannot be written"):
-            checkpoints.save_best(modules)
+            checkpoints.save_best(state)
         (tmp_path / "note.txt").write_text("old")
         with pytest.raises(NearfarError, match=r"note.txt: cannot be written \(File too large\)"):
             write_text(tmp_path / "note.txt", "x" * 200)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert (tmp_path / "note.txt").read_text() == "old"
-    again = network(5)
-    assert Checkpoints(tmp_path).load(again, optimiser_of(again)).step == 1
+    again = state_of(network(5))
+    assert Checkpoints(tmp_path).load(again).step == 1
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(again), kept, strict=True))
 
 
 def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    modules = network(0)
+    state = state_of(network(0))
     with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):
-        Checkpoints(tmp_path / "file" / "run").save(Progress(), modules, optimiser_of(modules))
+        Checkpoints(tmp_path / "file" / "run").save(Progress(), state)
 
 
 def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:
-    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    state, checkpoints = state_of(network(0)), Checkpoints(tmp_path)
     for step in (1, 2):
-        checkpoints.save(Progress(step=step), modules, optimiser_of(modules))
+        checkpoints.save(Progress(step=step), state)
         (tmp_path / ".checkpoint.old").mkdir()
         (tmp_path / ".checkpoint.old" / "weights.safetensors").write_bytes(b"")
-    checkpoints.save(Progress(step=3), modules, optimiser_of(modules))
+    checkpoints.save(Progress(step=3), state)
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
-    assert checkpoints.load(modules, optimiser_of(modules)).step == 3
+    assert checkpoints.load(state).step == 3
 
 
 def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None:
-    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    state, checkpoints = state_of(network(0)), Checkpoints(tmp_path)
     (tmp_path / "best.new").mkdir()
     (tmp_path / "best.new" / ".tmp123456").write_bytes(b"half")
-    checkpoints.save_best(modules)
+    checkpoints.save_best(state)
     assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
     (tmp_path / "best.new").write_bytes(b"of an earlier version")
-    checkpoints.save_best(modules)
+    checkpoints.save_best(state)
     assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
     for name in ("best.new", ".checkpoint.new", ".checkpoint.old", "checkpoint"):
         (tmp_path / name).mkdir()
@@ -161,33 +161,33 @@ def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None
 def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("metrics.jsonl").write_text('{"step": 1}\n')
-    modules, checkpoints = network(0), Checkpoints(tmp_path)
+    state, checkpoints = state_of(network(0)), Checkpoints(tmp_path)
     events = record_flushes(monkeypatch)
-    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    checkpoints.save(Progress(step=1), state)
     assert_flushed_before(events, Path("checkpoint"), (".checkpoint.new/folder", "checkpoint"))
     assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", ".checkpoint.new/folder", "checkpoint"))
-    checkpoints.save_best(modules)
+    checkpoints.save_best(state)
     assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
 
 
 def test_what_could_not_be_removed_does_not_stop_later_checkpoints(tmp_path: Path) -> None:
-    modules = network(0)
+    state = state_of(network(0))
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    checkpoints.save(Progress(step=1), state)
     (tmp_path / ".checkpoint.old").mkdir()
     (tmp_path / ".checkpoint.old" / "progress.json").write_text("{}")  # its deletion failed
-    checkpoints.save(Progress(step=2), modules, optimiser_of(modules))
-    assert checkpoints.load(modules, optimiser_of(modules)).step == 2
+    checkpoints.save(Progress(step=2), state)
+    assert checkpoints.load(state).step == 2
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    modules = network(0)
+    state = state_of(network(0))
     checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(), modules, optimiser_of(modules))
-    checkpoints.save_best(modules)
+    checkpoints.save(Progress(), state)
+    checkpoints.save_best(state)
     for name in (".checkpoint.new", ".checkpoint.old"):
         (tmp_path / name).mkdir()
     (tmp_path / "best.new").write_text("")
@@ -207,12 +207,11 @@ def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_not_finite_are_damage(value: float, tmp_path: Path) -> None:
-    modules = network(0)
-    optimiser = optimiser_of(modules)
-    steps(modules, optimiser, 1)
-    Checkpoints(tmp_path).save(Progress(step=1), modules, optimiser)
+    state = state_of(network(0))
+    steps(state, 1)
+    Checkpoints(tmp_path).save(Progress(step=1), state)
     weights = load_file(tmp_path / "checkpoint/weights.safetensors")
     weights["head.bias"][1] = value
     save_file(weights, tmp_path / "checkpoint/weights.safetensors")
     with pytest.raises(NearfarError, match=r"weights\.safetensors: is damaged \(head\.bias holds NaN or infinity\)"):
-        Checkpoints(tmp_path).load(modules, optimiser)
+        Checkpoints(tmp_path).load(state)

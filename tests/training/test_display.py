@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from nearfar.training.display import Display, MetricsFile
-from nearfar.training.loop import Evaluation, StepReport
+from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError
 
 

@@ -4,7 +4,14 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.training.optimiser import adamw, clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
+from nearfar.training.optimiser import (
+    OptimiserSettings,
+    adamw,
+    clipped_step,
+    gradient_norm,
+    learning_rate_factor,
+    set_learning_rate,
+)
 
 
 def factors(total: int, **settings: object) -> list[float]:
@@ -48,12 +55,14 @@ def test_no_step_has_learning_rate_zero() -> None:
 def test_groups() -> None:
     encoder, head = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), nn.Linear(3, 2)
     encoder[0].weight.requires_grad_(False)
-    optimiser = adamw(encoder, [head], learning_rate=0.1, head_learning_rate=0.3, weight_decay=0.5, beta2=0.9)
+    optimiser = adamw(
+        encoder, [head], OptimiserSettings(learning_rate=0.1, head_learning_rate=0.3, weight_decay=0.5, beta2=0.9)
+    )
     groups = [(len(group["params"]), group["weight_decay"], group["lr"]) for group in optimiser.param_groups]
     assert groups == [(3, 0.0, 0.1), (1, 0.5, 0.3), (1, 0.0, 0.3)]
     set_learning_rate(optimiser, 0.5)
     assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.05, 0.15, 0.15])
-    without_head = adamw(encoder, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0, beta2=0.9)
+    without_head = adamw(encoder, [], OptimiserSettings(learning_rate=0.1, beta2=0.9))
     assert [(group["lr"], group["betas"]) for group in without_head.param_groups] == [(0.1, (0.9, 0.9))]
 
 
@@ -61,7 +70,7 @@ def test_factors_of_single_parameters_make_groups_from_the_highest_rate_down() -
     encoder, head = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3), nn.LayerNorm(3)), nn.Linear(3, 2)
     factors = dict.fromkeys(encoder[0].parameters(), 0.5)
     rates = {"learning_rate": 0.1, "head_learning_rate": 0.3, "weight_decay": 0.5, "beta2": 0.9}
-    optimiser = adamw(encoder, [head], rate_factors=factors, **rates)  # type: ignore[arg-type]
+    optimiser = adamw(encoder, [head], OptimiserSettings(**rates), factors)
     groups = [(len(group["params"]), group["weight_decay"], group["lr"]) for group in optimiser.param_groups]
     assert groups == [(1, 0.5, 0.1), (3, 0.0, 0.1), (1, 0.5, 0.05), (1, 0.0, 0.05), (1, 0.5, 0.3), (1, 0.0, 0.3)]
     set_learning_rate(optimiser, 0.5)
@@ -86,7 +95,7 @@ def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_paramet
     decays = (0.25, 0.5, 1.0)
     factors = {p: decay for layer, decay in zip(ours, decays, strict=True) for p in layer.parameters()}
     shared = {"learning_rate": 0.1, "head_learning_rate": None, "weight_decay": 0.1, "beta2": 0.95}
-    optimiser = adamw(nn.Sequential(*ours), [], rate_factors=factors, **shared)  # type: ignore[arg-type]
+    optimiser = adamw(nn.Sequential(*ours), [], OptimiserSettings(**shared), factors)  # type: ignore[arg-type]
     reference = torch.optim.AdamW(
         [
             {"params": [p], "lr": 0.1 * decay, "peak": 0.1 * decay, "weight_decay": 0.1 if p.ndim > 1 else 0.0}
@@ -118,7 +127,7 @@ def test_epsilon_is_added_to_the_root_of_the_second_moment(epsilon: float) -> No
     layer = nn.Linear(2, 1, bias=False)
     start = layer.weight.detach().clone()
     rates = {"learning_rate": 0.1, "head_learning_rate": None, "weight_decay": 0.0, "beta2": 0.999}
-    optimiser = adamw(layer, [], epsilon=epsilon, **rates)  # type: ignore[arg-type]
+    optimiser = adamw(layer, [], OptimiserSettings(epsilon=epsilon, **rates))  # type: ignore[arg-type]
     layer(torch.tensor([[1.0, -2.0]])).sum().backward()
     optimiser.step()
     # after bias correction, the first moments are g and g^2
@@ -129,7 +138,7 @@ def test_epsilon_is_added_to_the_root_of_the_second_moment(epsilon: float) -> No
 def test_one_step_is_adamw() -> None:
     layer = nn.Linear(2, 1, bias=False)
     start = layer.weight.detach().clone()
-    optimiser = adamw(layer, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0.0, beta2=0.999)
+    optimiser = adamw(layer, [], OptimiserSettings(learning_rate=0.1))
     set_learning_rate(optimiser, 0.5)
     layer(torch.tensor([[1.0, -2.0]])).sum().backward()
     optimiser.step()
@@ -147,7 +156,7 @@ def test_a_clipped_step_equals_clipping_by_torch_and_a_step(max_norm: float) -> 
         unused = nn.Linear(3, 3)
         for parameter in layer.parameters():
             parameter.data.normal_(generator=draw)
-        optimiser = adamw(layer, [unused], learning_rate=0.1, head_learning_rate=None, weight_decay=0.1, beta2=0.9)
+        optimiser = adamw(layer, [unused], OptimiserSettings(learning_rate=0.1, weight_decay=0.1, beta2=0.9))
         parameters = [*layer.parameters(), *unused.parameters()]
         for factor in (0.01, 1.0, 0.003, 30.0):
             optimiser.zero_grad()

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from nearfar.training import trackers, tracking
-from nearfar.training.loop import Evaluation, StepReport
-from nearfar.training.trackers import OpenTracker, check_installed
-from nearfar.training.tracking import Tracking
+from nearfar.training import tracking
+from nearfar.training.tracking import OpenTracker, Tracking, check_installed
+from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError
 
 
@@ -50,7 +49,7 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, Memory]:
     """A recorder for each tracker."""
-    kept = {name: Memory() for name in trackers.INSTALL}
+    kept = {name: Memory() for name in tracking.INSTALL}
 
     def opened(name: str, folder: Path, *, title: str, run: str | None) -> OpenTracker:
         folder.mkdir(exist_ok=True)

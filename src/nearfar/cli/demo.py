@@ -15,7 +15,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     config, _ = parse(DemoConfig, argv, prog="nearfar demo")
 
     from nearfar.commands.demo.command import demo
-    from nearfar.training.loop import Interrupted
+    from nearfar.training.trainer import Interrupted
 
     try:
         demo(config, console=make_console())

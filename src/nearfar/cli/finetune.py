@@ -35,7 +35,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
     from nearfar.commands.finetune.command import finetune
     from nearfar.evaluation.tables.evaluation import evaluation_tables
-    from nearfar.training.loop import Interrupted
+    from nearfar.training.trainer import Interrupted
 
     try:
         done = finetune(config, resume=resume, console=console)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.command import TrainResult
-    from nearfar.commands.train.plan import Plan
+    from nearfar.commands.train.prepare import Plan
 
 
 USAGE = """usage: nearfar train --data FILE --output RUN [flags]
@@ -60,14 +60,16 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     if choice is not None:
         console.print(choice.explain(), markup=False, highlight=False)
 
-    from nearfar.commands.train.command import train
-    from nearfar.commands.train.plan import plan
-    from nearfar.training.loop import Interrupted
-
     if args.dry_run:
+        from nearfar.commands.train.prepare import plan
+
         planned = plan(config, resume=resume, anchors=None if args.verbose else 3, console=console)
         _print_plan(planned, console)
         return 0
+
+    from nearfar.commands.train.command import train
+    from nearfar.training.trainer import Interrupted
+
     try:
         trained = train(config, resume=resume, console=console)
     except Interrupted:

@@ -1,11 +1,12 @@
-"""Fingerprints of what a run reads: its rows and its model."""
+"""Fingerprints of what a run reads, its rows and its model, and the hashes of texts that its model has seen."""
 
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 
-from nearfar.disk import SEEN_FILE, read_errors
+from nearfar.disk import SEEN_FILE, SeenHashes, read_errors
 from nearfar.types import NearfarError
 
 
@@ -54,3 +55,30 @@ def _module_folders(folder: Path) -> list[Path]:
         return [folder, *(folder / name for name in names if (folder / name).is_dir())]
     except (ValueError, KeyError, TypeError, RecursionError):
         return [folder]  # it is damaged: loading the model reports it
+
+
+def seen_hashes(
+    trained: Iterable[Sequence[Sequence[object]]],
+    dev: Sequence[Sequence[object]],
+    *,
+    keep: str,
+    patience: int | None,
+    before: SeenHashes | None,
+) -> SeenHashes:
+    """The hashes to save with the model of a run.
+
+    Args:
+        trained: the rows of each objective, as :func:`nearfar.data.fingerprints.row_hashes` takes them.
+        dev: the rows of the dev set, which count if they choose the step: if the best one is kept, or with patience.
+        keep: which weights are kept, best or last.
+        patience: evaluations without a better score after which training stops; None for never.
+        before: the hashes of the initial model, which the new model inherits; None if they are not known.
+    """
+    import numpy as np
+
+    from nearfar.data.fingerprints import row_hashes
+
+    chooses = keep == "best" or patience is not None
+    rows, dev_rows = row_hashes(chain.from_iterable(trained)), row_hashes(dev if chooses else ())
+    seen = SeenHashes(*(np.unique(hashes) for hashes in (*rows, *dev_rows)))
+    return seen if before is None else seen.union(before)

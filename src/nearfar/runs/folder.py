@@ -6,7 +6,6 @@ moment: the folder then holds either no run (:data:`LEFTOVERS` at most) or a run
 """
 
 import json
-import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nearfar.config import RunConfig, build, flag, load_toml
-from nearfar.disk import LOCK, create_folder, disk_errors, flush_entries, folder_lock, remove, write_text
+from nearfar.disk import LOCK, create_folder, disk_errors, flush_entries, folder_lock, read_text, remove, write_text
+from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
 from nearfar.runs.records import (
     CONFIG,
     HELD_OUT,
@@ -26,7 +26,7 @@ from nearfar.runs.records import (
     SECOND,
     read_input_fingerprints,
 )
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
@@ -36,13 +36,6 @@ LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, *(f"{name}.new" for name in (CONFIG
 _FREE = ("output", "track")
 """Settings that may differ when a run resumes: they do not change its result."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
-FindDifferences: TypeAlias = Callable[[Path], list[str]]
-"""Returns the names of settings that differ from those in a run folder, other than the settings in config.toml."""
-
-
-def no_differences(_: Path) -> list[str]:
-    """The default: all settings are in config.toml, so nothing else can differ."""
-    return []
 
 
 class RunFolder(ExitStack):
@@ -51,23 +44,17 @@ class RunFolder(ExitStack):
     Args:
         config: the run's config.
         processes: the processes that train together; the first one reads and writes.
-        find_differences: finds settings that differ and are not in config.toml.
+        second: the text of second.toml; empty without a second objective.
     """
 
-    def __init__(
-        self,
-        config: RunConfig,
-        processes: "Processes",
-        *,
-        find_differences: FindDifferences = no_differences,
-    ) -> None:
+    def __init__(self, config: RunConfig, processes: "Processes", *, second: str = "") -> None:
         super().__init__()
         self.path = Path(config.output)
         self.inputs: dict[str, str] = {}
         """Fingerprint of each input verified so far."""
         self.resumes = False
         """Whether the folder holds the run already."""
-        self._config, self._processes, self._find_differences = config, processes, find_differences
+        self._config, self._processes, self._second = config, processes, second
         self._before: dict[str, str] | None = None
         self._locked = False
 
@@ -89,12 +76,6 @@ class RunFolder(ExitStack):
             self._check_parts()
             self.resumes = True
             self._before = read_input_fingerprints(self.path)
-            if self._before is None:
-                warnings.warn(
-                    f"{self.path}: this run has no {INPUTS}, because an earlier nearfar started it; it is not "
-                    "checked whether data and model are still the same.",
-                    stacklevel=2,
-                )
         return state
 
     def verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
@@ -115,6 +96,33 @@ class RunFolder(ExitStack):
         if what not in self._before:
             raise NearfarError(f"{self.path / INPUTS}: is damaged: it has no entry for {what}. Start again: {again}")
         raise NearfarError(f"{self.path}: {what} changed since this run started. Restore it; or start again: {again}")
+
+    def resolve_precision(self, requested: Precision, device: str | None) -> Resolved:
+        """The precision to compute in, the same in all processes. It is recorded among the inputs.
+
+        A run that resumes keeps the recorded precision.
+
+        Raises:
+            NearfarError: the run started in native bfloat16, or the first process computes in it, and ``device`` does
+                not have it; the record is damaged.
+        """
+        with self._processes.joint_errors():
+            recorded, precision = self._processes.broadcast_from_first(
+                partial(self._resolve_precision, requested, device)
+            )
+            if recorded == "bf16" and not is_native(device):
+                raise NearfarError(
+                    "the processor does not compute bf16 natively, as that of the first process does. Give --precision "
+                    "fp32, or use equal machines."
+                )
+        self.inputs[PRECISION] = recorded
+        return precision
+
+    def _resolve_precision(self, requested: Precision, device: str | None) -> tuple[str, Resolved]:
+        if self.resumes:
+            return recorded_precision(self.path, device)
+        precision = resolve(requested, device)
+        return precision_record(precision, device), precision
 
     def begin(self, settings: Mapping[str, str]) -> None:
         """Write the files that define the run: its inputs, then ``settings`` (file name -> text), config.toml last.
@@ -147,7 +155,7 @@ class RunFolder(ExitStack):
             flush_entries(self.path)  # the files that only an unfinished run needs are gone for good
 
     def _check(self, *, resume: bool) -> State:
-        return check_folder(self._config, resume=resume, find_differences=self._find_differences)
+        return check_folder(self._config, resume=resume, second=self._second)
 
     def _lock(self) -> None:
         self.enter_context(folder_lock(self.path))
@@ -168,13 +176,25 @@ class RunFolder(ExitStack):
         lines_up_to_step(self.path / "metrics.jsonl", up_to=0)
 
 
-def check_folder(
-    config: RunConfig,
-    *,
-    resume: bool,
-    find_differences: FindDifferences = no_differences,
-) -> State:
+def recorded_precision(folder: Path, device: str | None) -> tuple[str, Resolved]:
+    """The record in the folder of an unfinished run, and the precision in which the run resumes.
+
+    Raises:
+        NearfarError: the run started in native bfloat16, which ``device`` does not have; the record is damaged.
+    """
+    recorded = read_input_fingerprints(folder).get(PRECISION)
+    if recorded not in RECORDED_PRECISIONS:
+        raise NearfarError(
+            f"{folder / INPUTS}: is damaged: the precision is none of {', '.join(RECORDED_PRECISIONS)}. "
+            f"Start again: choose another --output, or remove {folder}."
+        )
+    return recorded, resumed_precision(recorded, device, what=f"{folder}: this run")
+
+
+def check_folder(config: RunConfig, *, resume: bool, second: str = "") -> State:
     """The state of a run folder: ``fresh``, or this run ``unfinished`` or ``finished``.
+
+    ``second`` is the text of second.toml.
 
     Raises:
         NearfarError: it holds something else; it holds a run and ``resume`` is not set; it holds none and it is.
@@ -186,7 +206,7 @@ def check_folder(
         if folder.exists() and not is_empty(folder):
             raise NearfarError(f"{folder}: already exists and holds no run (no {CONFIG}); choose another --output.")
         return "fresh"
-    refuse_other_settings(folder, config, find_differences=find_differences)
+    refuse_other_settings(folder, config, second=second)
     if (folder / RUN_INFO).exists():
         if not resume:
             raise NearfarError(
@@ -211,10 +231,8 @@ def _is_leftover(entry: Path) -> bool:
     return entry.name in LEFTOVERS
 
 
-def refuse_other_settings(
-    folder: Path, config: RunConfig, *, find_differences: FindDifferences = no_differences
-) -> None:
-    """Check that the run in ``folder`` has the settings of ``config``.
+def refuse_other_settings(folder: Path, config: RunConfig, *, second: str = "") -> None:
+    """Check that the run in ``folder`` has the settings of ``config``, and those of ``second``.
 
     Raises:
         NearfarError: some settings differ; the message names them.
@@ -222,7 +240,8 @@ def refuse_other_settings(
     differ = differing_settings(folder, config)
     if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    differ += find_differences(folder)
+    if (folder / SECOND).exists() and read_text(folder / SECOND) != second:
+        differ.append("sentences" if getattr(config, "sentences", ()) else "second")
     if differ:
         raise NearfarError(
             f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
@@ -231,10 +250,7 @@ def refuse_other_settings(
 
 def differing_settings(folder: Path, config: RunConfig) -> list[str]:
     """The settings, other than ``output`` and ``track``, in which the run in ``folder`` and the config differ."""
-    file = folder / CONFIG
-    kind, values = load_toml(file)
-    before, now = asdict(build(kind, values, source=file)), asdict(config)
-    if now[PRECISION] == "auto" and PRECISION not in (read_input_fingerprints(file.parent) or {}):
-        now[PRECISION] = before[PRECISION]  # an earlier version, without auto, started it
+    kind, values = load_toml(folder / CONFIG)
+    before, now = asdict(build(kind, values, source=folder / CONFIG)), asdict(config)
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in _FREE)
     return differ if kind is type(config) else ["method", *differ]

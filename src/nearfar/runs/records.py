@@ -12,7 +12,7 @@ HELD_OUT_FILES = frozenset({HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING})
 """The folder of held-out rows, and the files that are written there before the first step; see
 :mod:`nearfar.runs.held_out`."""
 PRECISION = "precision"
-"""Key of the precision among the inputs; see :mod:`nearfar.runs.precision`."""
+"""Key of the precision among the inputs; see :meth:`nearfar.runs.folder.RunFolder.resolve_precision`."""
 
 
 def read_run_info(folder: Path) -> dict[str, Any]:
@@ -34,23 +34,15 @@ def read_run_info(folder: Path) -> dict[str, Any]:
     return dict(run_info)
 
 
-def read_input_fingerprints(folder: Path) -> dict[str, str] | None:
-    """The fingerprints of a run's inputs, from ``inputs.json`` or ``run.json``; None if the run has none.
+def read_input_fingerprints(folder: Path) -> dict[str, str]:
+    """The fingerprints of an unfinished run's inputs, from ``inputs.json``.
 
     Raises:
-        NearfarError: the file is damaged.
+        NearfarError: the file is missing or damaged.
     """
     file = folder / INPUTS
     again = f"Start again: choose another --output, or remove {folder}."
-    if file.exists():
-        inputs = read_json(file, otherwise=again)
-    elif (folder / RUN_INFO).is_file():
-        file = folder / RUN_INFO
-        inputs = read_run_info(folder).get("inputs")
-        if inputs is None:
-            return None
-    else:
-        return None
+    inputs = read_json(file, otherwise=again)
     if not isinstance(inputs, dict) or not all(isinstance(value, str) for value in inputs.values()):
         raise NearfarError(f"{file}: is damaged: the inputs are not an object of fingerprints. {again}")
     return inputs

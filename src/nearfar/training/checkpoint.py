@@ -9,12 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
 
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from nearfar.disk import (
     apply_umask,
@@ -27,15 +24,7 @@ from nearfar.disk import (
     remove,
     restore_folder,
 )
-from nearfar.training.average import WeightAverage
-from nearfar.training.state import (
-    MismatchError,
-    load_average,
-    load_optimiser_state,
-    load_weights,
-    optimiser_state,
-    weights_of,
-)
+from nearfar.training.state import MismatchError, TrainingState
 from nearfar.types import NearfarError
 
 WEIGHTS, OPTIMISER_STATE, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
@@ -81,26 +70,6 @@ class Progress:
         return best
 
 
-class Checkpointer(Protocol):
-    """Saves checkpoints and best weights for the training loop."""
-
-    @property
-    def latest(self) -> Path | None:
-        """Folder of the latest checkpoint, which may not exist yet; None if no checkpoints are written."""
-
-    def save(
-        self,
-        progress: Progress,
-        modules: dict[str, nn.Module],
-        optimiser: torch.optim.Optimizer,
-        average: WeightAverage | None = None,
-    ) -> None:
-        """Save everything that the run needs to resume."""
-
-    def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Save the current weights as the best so far."""
-
-
 class Checkpoints:
     """The latest checkpoint and the best weights in a run folder."""
 
@@ -108,23 +77,17 @@ class Checkpoints:
         self.latest = folder / "checkpoint"
         self.best = folder / "best.safetensors"
 
-    def save(
-        self,
-        progress: Progress,
-        modules: dict[str, nn.Module],
-        optimiser: torch.optim.Optimizer,
-        average: WeightAverage | None = None,
-    ) -> None:
+    def save(self, progress: Progress, state: TrainingState) -> None:
         """Replace the latest checkpoint.
 
         Raises:
             NearfarError: the disk is full or not writable; the previous checkpoint is unchanged.
         """
         with new_folder(self.latest, replace=True) as fresh:
-            save_file(weights_of(modules), fresh / WEIGHTS)
-            save_file(optimiser_state(modules, optimiser), fresh / OPTIMISER_STATE)
-            if average is not None:
-                save_file(average.tensors, fresh / AVERAGE)
+            save_file(state.weights(), fresh / WEIGHTS)
+            save_file(state.moments(), fresh / OPTIMISER_STATE)
+            if state.average is not None:
+                save_file(state.averages(), fresh / AVERAGE)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
                 flush(metrics)
@@ -147,15 +110,8 @@ class Checkpoints:
             with self._damage_errors(file), safe_open(file, framework="pt") as tensors:
                 tensors.keys()
 
-    def load(
-        self,
-        modules: dict[str, nn.Module],
-        optimiser: torch.optim.Optimizer,
-        average: WeightAverage | None = None,
-        *,
-        processes: int = 1,
-    ) -> Progress:
-        """Restore weights, their average, optimiser and progress; a new :class:`Progress` without a checkpoint.
+    def load(self, state: TrainingState, *, processes: int = 1) -> Progress:
+        """Restore the state and the progress; a new :class:`Progress` without a checkpoint.
 
         Raises:
             NearfarError: another number of processes wrote the checkpoint, so that the run would end with different
@@ -171,12 +127,12 @@ class Checkpoints:
                 f"weights with {processes}; use {progress.processes} processes."
             )
         with self._damage_errors(self.latest / WEIGHTS):
-            load_weights(modules, load_file(self.latest / WEIGHTS))
+            state.load_weights(load_file(self.latest / WEIGHTS))
         with self._damage_errors(self.latest / OPTIMISER_STATE):
-            load_optimiser_state(modules, optimiser, load_file(self.latest / OPTIMISER_STATE))
-        if average is not None:
+            state.load_moments(load_file(self.latest / OPTIMISER_STATE))
+        if state.average is not None:
             with self._damage_errors(self.latest / AVERAGE):
-                load_average(average, load_file(self.latest / AVERAGE))
+                state.load_averages(load_file(self.latest / AVERAGE))
         return progress
 
     def _read_progress(self) -> Progress:
@@ -212,25 +168,25 @@ class Checkpoints:
         except (SafetensorError, MismatchError) as error:
             raise NearfarError(f"{file}: is damaged ({str(error)[:300]}). {self._restart_advice}") from error
 
-    def save_best(self, modules: dict[str, nn.Module]) -> None:
+    def save_best(self, state: TrainingState) -> None:
         """Save the current weights as the best so far."""
         with disk_errors(self.best):
             fresh = self.best.with_name("best.new")  # a folder: safetensors writes to a file of a random name first
             remove(fresh)
             fresh.mkdir(parents=True)
-            save_file(weights_of(modules), fresh / self.best.name)
+            save_file(state.weights(), fresh / self.best.name)
             apply_umask(fresh)
             publish(fresh / self.best.name, self.best)
             fresh.rmdir()
 
-    def load_best(self, modules: dict[str, nn.Module]) -> None:
+    def load_best(self, state: TrainingState) -> None:
         """Restore the best weights.
 
         Raises:
             NearfarError: the file is missing, cannot be read or is damaged.
         """
         with self._damage_errors(self.best):
-            load_weights(modules, load_file(self.best))
+            state.load_weights(load_file(self.best))
 
     def clear(self) -> None:
         """Remove the checkpoint and the best weights, which a finished run does not need.

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nearfar.disk import disk_errors, read_text, write_text
-from nearfar.training.loop import Evaluation, StepReport
+from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError, metric_title
 
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -26,15 +27,30 @@ def learning_rate_factor(step: int, total_steps: int, *, warmup: float, schedule
     return remaining if schedule == "linear" else (1 - math.cos(math.pi * remaining)) / 2
 
 
+@dataclass(frozen=True, kw_only=True)
+class OptimiserSettings:
+    """AdamW, its learning rate over the steps, and clipping; by default as PyTorch has them."""
+
+    learning_rate: float
+    """Peak learning rate of the encoder."""
+    head_learning_rate: float | None = None
+    """That of the heads; None for ``learning_rate``."""
+    weight_decay: float = 0.0
+    """Of weights with two or more dimensions."""
+    beta2: float = 0.999
+    """AdamW's second beta; the first is 0.9."""
+    epsilon: float = 1e-8
+    """Added to the root of the second moment."""
+    warmup: float = 0.0
+    schedule: Schedule = "constant"
+    max_grad_norm: float = 0.0
+    """Gradients are clipped to this norm; 0 turns clipping off."""
+
+
 def adamw(
     encoder: nn.Module,
     heads: Iterable[nn.Module],
-    *,
-    learning_rate: float,
-    head_learning_rate: float | None,
-    weight_decay: float,
-    beta2: float,
-    epsilon: float = 1e-8,
+    settings: OptimiserSettings,
     rate_factors: Mapping[nn.Parameter, float] | None = None,
 ) -> torch.optim.AdamW:
     """AdamW over encoder and heads, without weight decay for biases and one-dimensional weights (LayerNorm).
@@ -45,28 +61,27 @@ def adamw(
     Args:
         encoder: the encoder; parameters that require no gradient are left out.
         heads: modules that are trained with the encoder.
-        learning_rate: peak learning rate of the encoder.
-        head_learning_rate: that of the heads; None for ``learning_rate``.
-        weight_decay: of weights with two or more dimensions.
-        beta2: AdamW's second beta; the first is 0.9.
-        epsilon: added to the root of the second moment.
+        settings: rates, decay, beta and epsilon.
         rate_factors: factors of the learning rate of single parameters, as for a learning rate by layer; 1 for a
             parameter that is not among them.
     """
     factors = rate_factors or {}
+    rate_of_heads = settings.head_learning_rate or settings.learning_rate
     groups = []
-    for module, rate in ((encoder, learning_rate), *((head, head_learning_rate or learning_rate) for head in heads)):
+    for module, rate in ((encoder, settings.learning_rate), *((head, rate_of_heads) for head in heads)):
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         for factor in sorted({factors.get(parameter, 1.0) for parameter in trained}, reverse=True):
             same = [parameter for parameter in trained if factors.get(parameter, 1.0) == factor]
             for parameters, decay in (
-                ([parameter for parameter in same if parameter.ndim > 1], weight_decay),
+                ([parameter for parameter in same if parameter.ndim > 1], settings.weight_decay),
                 ([parameter for parameter in same if parameter.ndim <= 1], 0.0),
             ):
                 if parameters:
                     peak = rate * factor
                     groups.append({"params": parameters, "weight_decay": decay, "peak": peak, "lr": peak})
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), eps=epsilon, fused=True)
+    return torch.optim.AdamW(
+        groups, lr=settings.learning_rate, betas=(0.9, settings.beta2), eps=settings.epsilon, fused=True
+    )
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:

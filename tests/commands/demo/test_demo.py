@@ -16,7 +16,7 @@ from nearfar.commands.demo.report import command_line
 from nearfar.config import DemoConfig
 from nearfar.data.triplets import load_tuples
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny
 
 PAIRS, HELD_OUT = 200, 60

@@ -16,17 +16,16 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.commands.compare import compare
-from nearfar.commands.finetune import command as module
 from nearfar.commands.finetune.command import FinetuneResult, finetune
-from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import load_task
+from nearfar.commands.finetune.run import ClassifierRun, open_classifier, prepare
 from nearfar.config import FinetuneConfig, SclConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.training import display
 from nearfar.training.checkpoint import Checkpoints, Progress
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import WORDS
@@ -194,7 +193,7 @@ def test_the_loss_changes_neither_the_rows_nor_the_head_nor_the_batches(config: 
         task = load_task(one)
         classifier = open_classifier(one, task, device="cpu")
         heads.append(torch.cat([parameter.flatten() for parameter in classifier.model.classifier.parameters()]))
-        mixture = make_job(one, task, classifier).mixture
+        mixture = prepare(one, task, classifier).mixture
         rows = [parts[0][1].rows for epoch in range(3) for parts in mixture.epoch(epoch)]
         batches.append([[task.train.texts[row] for row in batch] for batch in rows])
     assert torch.equal(heads[0], heads[1])
@@ -289,7 +288,7 @@ def test_ctrl_c_while_the_last_step_is_saved_interrupts_the_run(
 def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(config, epochs=1)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "evaluate_test_rows", lambda *_, **__: raise_error())
+        patched.setattr(ClassifierRun, "_test", lambda _: raise_error())
         with pytest.raises(RuntimeError):
             finetune(config)
     assert not (Path(config.output) / "run.json").exists()

@@ -20,7 +20,7 @@ from nearfar.commands.study import work
 from nearfar.commands.study.command import TABLE, ModelsToDiscard, study
 from nearfar.commands.study.dry_run import dry_run
 from nearfar.commands.study.expand import Cell, expand
-from nearfar.commands.train.prepare import TrainingData, read_training_data
+from nearfar.commands.train.inputs import TrainingData, read_training_data
 from nearfar.config.study import load_study
 from nearfar.config.training import TrainConfig
 from nearfar.evaluation.results import StudyTable

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 
 from nearfar import NearfarError, finetune, train
 from nearfar.cli import main
-from nearfar.commands.train.plan import plan
+from nearfar.commands.train.prepare import plan
 from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
-from nearfar.training import loop
+from nearfar.runs.run import Run
+from nearfar.training import trainer
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.method_configs import config as method_config
 from tests.method_configs import write_data
@@ -73,19 +74,19 @@ def weights_after_steps(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
     """Records the trained weights of encoder and head after each step of a run."""
     recorded: list[Weights] = []
     modules: dict[str, nn.Module] = {}
-    run_loop, step = loop.run, loop.clipped_step
+    train_run, step = Run.train, trainer.clipped_step
 
-    def with_modules(*arguments: Any, **settings: Any) -> None:
-        modules.update(settings["modules"])
-        run_loop(*arguments, **settings)
+    def with_modules(self: Run) -> None:
+        modules.update(self.state.modules)
+        train_run(self)
 
     def recording(optimiser: torch.optim.AdamW, **settings: float) -> None:
         step(optimiser, **settings)
         named = [(f"{key}.{name}", p) for key, module in modules.items() for name, p in module.named_parameters()]
         recorded.append({name: p.detach().clone() for name, p in named if p.requires_grad})
 
-    monkeypatch.setattr(loop, "run", with_modules)
-    monkeypatch.setattr(loop, "clipped_step", recording)
+    monkeypatch.setattr(Run, "train", with_modules)
+    monkeypatch.setattr(trainer, "clipped_step", recording)
     return recorded
 
 
@@ -155,7 +156,7 @@ def test_a_run_that_stopped_ends_bit_identical(
     """It stops in step 8, after the checkpoint of step 6, and once more after the last step, before the model."""
     whole, stopped = (config_of(name, folder, tmp_path / one) for one in ("whole", "stopped"))
     run(whole)
-    step, calls = loop.clipped_step, []
+    step, calls = trainer.clipped_step, []
 
     def stopping(optimiser: torch.optim.AdamW, **settings: float) -> None:
         calls.append(1)
@@ -163,11 +164,11 @@ def test_a_run_that_stopped_ends_bit_identical(
             raise KeyboardInterrupt
         step(optimiser, **settings)
 
-    monkeypatch.setattr(loop, "clipped_step", stopping)
+    monkeypatch.setattr(trainer, "clipped_step", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(stopped)
     assert (tmp_path / "stopped" / "checkpoint" / "average.safetensors").exists()
-    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    monkeypatch.setattr(Run, "_finish", raising)
     with pytest.raises(KeyboardInterrupt):
         run(stopped, resume=True)
     assert len(calls) == 8 + 3
@@ -186,7 +187,7 @@ def raising(*_: object) -> None:
 
 def test_only_adapters_are_averaged(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = config_of("adapters", folder, tmp_path / "run")
-    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    monkeypatch.setattr(Run, "_finish", raising)
     with pytest.raises(KeyboardInterrupt):
         run(config)
     tensors = load_file(tmp_path / "run" / "checkpoint" / "average.safetensors")
@@ -199,7 +200,7 @@ def test_a_checkpoint_without_its_average_is_refused(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = config_of(name, folder, tmp_path / "run")
-    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    monkeypatch.setattr(Run, "_finish", raising)
     with pytest.raises(KeyboardInterrupt):
         run(config)
     (tmp_path / "run" / "checkpoint" / "average.safetensors").unlink()
@@ -255,7 +256,7 @@ def test_a_resumed_run_averages_with_the_same_start(
         for name in ("whole", "stopped")
     )
     run(whole)
-    step, steps = loop.clipped_step, iter(range(20))
+    step, steps = trainer.clipped_step, iter(range(20))
 
     def interrupted(optimiser: torch.optim.AdamW, **settings: float) -> None:
         if next(steps) == 5:
@@ -263,7 +264,7 @@ def test_a_resumed_run_averages_with_the_same_start(
         step(optimiser, **settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "clipped_step", interrupted)
+        patch.setattr(trainer, "clipped_step", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(stopped)
     run(stopped, resume=True)

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from nearfar.cli import main
-from nearfar.commands.train.choose import choose_method
-from nearfar.commands.train.settings import resolve_config
+from nearfar.commands.train.choose import choose_method, resolve_config
 from nearfar.config import (
     InfoNceConfig,
     NliOrderConfig,

@@ -20,15 +20,14 @@ from nearfar import Encoder, NearfarError, static
 from nearfar.cli import main
 from nearfar.commands.train import teacher as teacher_module
 from nearfar.commands.train.command import train
-from nearfar.commands.train.plan import plan
-from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.prepare import plan, prepare
 from nearfar.config import TrainConfig
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder.heads import LinearHead, add_projection
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.encoder.teacher import TeacherVectors
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, write_data

@@ -16,13 +16,13 @@ import nearfar
 from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.command import train
-from nearfar.commands.train.plan import plan
-from nearfar.commands.train.settings import resolve_config
+from nearfar.commands.train.prepare import plan
 from nearfar.config import InfoNceConfig
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.held_out import load_held_out
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from nearfar.types import NearfarError
 from tests.tiny import WORDS, save_tiny, write_nli, write_pairs
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nearfar.commands.train.command import train
-from nearfar.commands.train.plan import plan
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.prepare import PreparedRun, plan, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
 from tests.method_configs import config, write_data

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.study.sources import find_source
-from nearfar.commands.train.inputs import load_inputs
-from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
+from nearfar.commands.train.inputs import load_inputs, second_objective_config
+from nearfar.commands.train.prepare import may_shrink_batch
 from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.encoder.vocabulary import vocabulary_texts
 from nearfar.types import NearfarError

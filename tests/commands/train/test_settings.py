@@ -1,23 +1,18 @@
-"""Arguments of nearfar.train, and run folders of an earlier version, which must stay readable."""
+"""Arguments of nearfar.train, and what a resumed run refuses."""
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from safetensors.torch import load_file
 
 from nearfar import NearfarError
-from nearfar.commands.train.command import load_train_result, train
+from nearfar.commands.train.choose import resolve_config
+from nearfar.commands.train.command import train
+from nearfar.commands.train.inputs import second_objective_config
 from nearfar.commands.train.prepare import prepare
-from nearfar.commands.train.second_objective import second_objective_config
-from nearfar.commands.train.settings import resolve_config
-from nearfar.config import InfoNceConfig, RunConfig, SclConfig, TrainConfig, build, load_toml
-from nearfar.runs.execute import Job
-from nearfar.training.gradients import Gradients
-from nearfar.training.loop import Interrupted
+from nearfar.config import InfoNceConfig, RunConfig, SclConfig, TrainConfig
+from nearfar.runs.run import Run
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 SCL = SclConfig(output="runs/a", data=("my.tsv",))
@@ -83,57 +78,6 @@ def test_a_config_of_no_method_is_refused(tmp_path: Path) -> None:
         train(TrainConfig(output=str(tmp_path / "x")))
 
 
-# --- run folders of an earlier version ---
-
-OLD_CONFIG = """method = "simcse-unsup"
-output = "run"
-model = "tiny"
-train_max_length = 32
-batch_size = 8
-epochs = 2
-accumulate = 1
-learning_rate = 0.001
-beta2 = 0.999
-schedule = "linear"
-max_grad_norm = 1.0
-precision = "fp32"
-seed = 1
-evaluate_every = 4
-keep = "last"
-checkpoint_every = 2
-pooling = "cls"
-lora_alpha = 16.0
-second = "second-objective.toml"
-second_weight = 0.1
-evaluate_on = "pairs.tsv"
-data = [
-    "texts.txt",
-]
-mlp = "train_only"
-temperature = 0.05
-mlm_probability = 0.15
-text_column = "text"
-"""
-OLD_SECOND = """method = "scl"
-batch_size = 8
-data = [
-    "nli.tsv",
-]
-premise_column = "premise"
-hypothesis_column = "hypothesis"
-label_column = "label"
-order = "premise"
-head_layers = 2
-scl_weight = 0.5
-temperature = 1.0
-similarity = "dot"
-hard_negatives = "all"
-max_positives = "all"
-max_negatives = "all"
-"""
-"""config.toml and second.toml as the version before the registry of methods wrote them."""
-
-
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -141,81 +85,42 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_nli(Path("nli.tsv"))
     write_pairs(Path("pairs.tsv"))
     Path("texts.txt").write_text("\n".join(dict.fromkeys(sentences(40, longest=8))) + "\n")
-    Path("old.toml").write_text(OLD_CONFIG)
     Path("second-objective.toml").write_text('method = "scl"\ndata = ["nli.tsv"]\nscl_weight = 0.5\n')
     return tmp_path
 
 
-@pytest.mark.long
-def test_an_interrupted_run_of_the_earlier_version_resumes_bit_identical(folder: Path) -> None:
-    kind, values = load_toml("old.toml")
-    config = build(kind, values, source="old.toml")
-    assert isinstance(config, TrainConfig)
-    uninterrupted = train(config, output="whole")
-    accumulate, steps = Gradients.accumulate_mean, []
+def test_a_run_does_not_resume_with_another_second_objective(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"model": "tiny", "data": "texts.txt", "evaluate_on": "pairs.tsv", "batch_size": 8}
+    settings |= {"output": "run", "second": "second-objective.toml", "checkpoint_every": 1, "max_steps": 2}
 
-    def interrupt(self: object, *arguments: Any, **keywords: Any) -> Any:
-        steps.append(1)
-        if len(steps) == 4:
-            raise Interrupted
-        return accumulate(self, *arguments, **keywords)  # type: ignore[arg-type]
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gradients, "accumulate_mean", interrupt)
-        with pytest.raises(Interrupted):
-            train(config)
-    Path("run/config.toml").write_text(OLD_CONFIG)
-    Path("run/second.toml").write_text(OLD_SECOND)
-    resumed = train(config, resume=True)
-    assert (resumed.steps, resumed.best_score) == (uninterrupted.steps, uninterrupted.best_score)
-    ours, theirs = (load_file(result.model / "model.safetensors") for result in (resumed, uninterrupted))
-    assert ours.keys() == theirs.keys()
-    assert all((ours[name] == theirs[name]).all() for name in ours)
-
-    Path("run/second.toml").write_text(OLD_SECOND.replace("scl_weight = 0.5", "scl_weight = 0.4"))
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "_finish", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train("simcse-unsup", **settings)
+    file = Path("second-objective.toml")
+    before = file.read_text()
+    file.write_text(before.replace("scl_weight = 0.5", "scl_weight = 0.4"))
     with pytest.raises(NearfarError, match=r"other settings \(--second\)"):
-        train(config, resume=True)
-
-
-def test_a_finished_run_of_an_earlier_version_is_read(folder: Path) -> None:
-    shutil.copytree("tiny", "run/model")
-    Path("run/config.toml").write_text(OLD_CONFIG)
-    Path("run/second.toml").write_text(OLD_SECOND)
-    kind, values = load_toml("old.toml")
-    record = {
-        "date": "2026-01-31T12:00:00+00:00",
-        "config": {"output": "run", "seed": 1, **values},
-        "data": ["texts.txt: 40 sentences"],
-        "inputs": {"precision": "fp32", "--data texts.txt": "0123456789abcdef"},
-        "precision": "fp32",
-        "dev": "pairs.tsv",
-        "step": 10,
-        "best_score": 0.5,
-        "best_step": 8,
-        "start_score": 0.25,
-        "seconds": 1.5,
-    }
-    Path("run/run.json").write_text(json.dumps(record, indent=1) + "\n")
-    config = build(kind, values, source="old.toml")
-    assert isinstance(config, TrainConfig)
-    for found in (load_train_result(config), train(config, resume=True)):
-        assert (found.model, found.steps, found.best_step) == (Path("run/model"), 10, 8)
-        assert (found.start_score, found.best_score) == (0.25, 0.5)
+        train("simcse-unsup", resume=True, **settings)
+    file.write_text(before)
+    result = train("simcse-unsup", resume=True, **settings)
+    assert (result.steps, result.dev, result.metric) == (2, "pairs.tsv", "spearman")
+    assert train("simcse-unsup", resume=True, **settings) == result
 
 
 # --- the summary of a run ---
 
 
-def test_the_batch_size_of_a_job_equals_that_of_its_batches(folder: Path) -> None:
+def test_the_batch_size_of_a_run_equals_that_of_its_batches(folder: Path) -> None:
     """For a default batch size that was reduced to the number of rows."""
     config = resolve_config("simcse-unsup", {"output": "x", "model": "tiny", "data": "texts.txt"})
     rows = len(Path("texts.txt").read_text().splitlines())
     assert rows < RunConfig.batch_size == config.batch_size
     run = prepare(config)
-    empty: dict[str, Any] = dict.fromkeys(
-        ("facts", "evaluate", "metric", "evaluated_on", "settings", "save", "run_info")
-    )
-    assert Job(mixture=run.mixture, encoder=run.encoder, total_steps=1, **empty).batch_size == rows
+    assert run.batch_size == rows
 
 
 def test_the_second_objective_has_the_dropout_of_the_run(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from nearfar.commands.train.command import train
 from nearfar.config import FinetuneConfig, TrainConfig, dump_toml
 from nearfar.config.study import load_study
 from nearfar.training import tracking
-from nearfar.training.trackers import OpenTracker
+from nearfar.training.tracking import OpenTracker
 from nearfar.types import NearfarError
 from tests.commands.study.helpers import STUDY, write_study
 from tests.encoder.tiny_pairs import save_tiny_for_pairs

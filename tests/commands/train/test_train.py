@@ -18,11 +18,11 @@ from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
-from nearfar.commands.train.plan import plan
+from nearfar.commands.train.prepare import plan
 from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
 from nearfar.methods import Loss
 from nearfar.methods.liao import build as liao
-from nearfar.training.loop import Interrupted
+from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 pytestmark = pytest.mark.long

@@ -49,7 +49,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
 
     Raises:
         NearfarError: the folder exists and is not a demo's, a file cannot be written, or the model is not found.
-        nearfar.training.loop.Interrupted: Ctrl-C during training.
+        nearfar.training.trainer.Interrupted: Ctrl-C during training.
     """
     from nearfar.encoder.encoder import Encoder
 

@@ -21,7 +21,7 @@ def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
     Raises:
         NearfarError: rows that are missing or malformed, or that a method cannot read; it names the row of the study.
     """
-    from nearfar.commands.train.prepare import read_training_data
+    from nearfar.commands.train.inputs import read_training_data
 
     checked: set[object] = set()
     for cell in cells:

@@ -214,7 +214,7 @@ def write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Turn the end of a training run after Ctrl-C into the exception that stops a worker."""
-    from nearfar.training.loop import Interrupted
+    from nearfar.training.trainer import Interrupted
 
     try:
         yield

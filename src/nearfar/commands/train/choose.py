@@ -1,5 +1,9 @@
-"""Which method trains on rows: the recommended one for what their columns say they are, and for what it starts from."""
+"""From the arguments of ``nearfar.train`` to a config: a method, a TOML file or a config, and settings.
 
+Without a method, it is the recommended one for what the columns of the rows say they are, and for what it starts from.
+"""
+
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,13 +23,18 @@ from nearfar.commands.train.recipes import (
     SENTENCES,
     RowKind,
 )
+from nearfar.config.files import build, check_keys, check_values, load_method
 from nearfar.config.training import TrainConfig
+from nearfar.config.values import Settings, field_types
 from nearfar.data.catalog import find
 from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG
+from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 
+SOURCE = "train()"
+"""Where values come from, in messages."""
 CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank")
 """Settings of the user's that change a recipe by more than their own value."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
@@ -209,3 +218,39 @@ def _advice() -> str:
 def _flags(kind: RowKind) -> str:
     names = [f"--{name.replace('_', '-')}" for name in kind.settings if name != "negative_column"]
     return " ".join(names)
+
+
+def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> TrainConfig:
+    """The config of the run that ``nearfar.train(method, **settings)`` asks for.
+
+    ``settings`` override the values of a file or config. A single text or path may stand for a tuple of one. Without a
+    method, the columns of ``data`` choose one.
+
+    Raises:
+        NearfarError: no such method or file; a setting that the method does not have, with the nearest one; a value of
+            the wrong type or out of bounds; a setting that is required and missing.
+    """
+    if isinstance(method, TrainConfig):
+        given = _sequences(type(method), settings)
+        return replace(method, **check_values(type(method), given, source=SOURCE)) if given else method
+    if method is None:
+        data = check_values(TrainConfig, _sequences(TrainConfig, {"data": settings.get("data", ())}), source=SOURCE)
+        choice = choose_method(data["data"], settings, model=os.fspath(settings.get("model", TrainConfig.model)))
+        kind = METHODS[choice.method]
+        return build(kind, {**choice.values, **_sequences(kind, settings)}, source=SOURCE)
+    name = os.fspath(method)
+    kind, values = load_method(name)
+    check_keys(kind, settings, source=SOURCE)
+    if not values:
+        return build(kind, _sequences(kind, settings), source=SOURCE)
+    own = check_values(kind, _sequences(kind, settings), source=SOURCE)
+    return build(kind, {**values, **own}, source=name)
+
+
+def _sequences(kind: type[Settings], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings, with a single text or path made a tuple where the setting is a tuple."""
+    types = field_types(kind)
+    return {
+        name: (value,) if isinstance(value, str | os.PathLike) and name in types and types[name].is_sequence else value
+        for name, value in settings.items()
+    }

@@ -1,6 +1,6 @@
-"""One training run: config -> prepared run (:mod:`nearfar.commands.train.prepare`) -> :mod:`nearfar.runs.execute`.
+"""``nearfar train``: trains an encoder in a run folder, and compares it with its start on held-out rows.
 
-``nearfar train`` calls it, and so can a notebook; ``model/`` in the run folder is a sentence-transformers folder.
+A notebook can call it too; ``model/`` in the run folder is a sentence-transformers folder.
 """
 
 import os
@@ -11,31 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.push.card import write_card
 from nearfar.commands.train.after import compare_with_start
-from nearfar.commands.train.dev import dev_evaluation
-from nearfar.commands.train.inputs import load_inputs
-from nearfar.commands.train.prepare import prepare
-from nearfar.commands.train.settings import resolve_config
-from nearfar.commands.train.teacher import attach_teacher_vectors, discard_teacher_vectors
+from nearfar.commands.train.choose import resolve_config
+from nearfar.commands.train.inputs import load_inputs, second_flag, second_objective_config, second_toml
 from nearfar.config import TrainConfig, dump_toml, flag
 from nearfar.config.values import named_models
-from nearfar.disk import path_errors, write_seen
-from nearfar.runs import folder as run_folder
-from nearfar.runs.execute import Job, execute, join_processes
+from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import RunFolder
+from nearfar.runs.folder import RunFolder, refuse_other_settings
 from nearfar.runs.held_out import held_out_files
-from nearfar.runs.precision import resolve_run_precision
-from nearfar.runs.records import SECOND, read_run_info
-from nearfar.runs.seen import seen_hashes
+from nearfar.runs.records import CONFIG, SECOND, read_run_info
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.encoder.teacher import TeacherVectors
     from nearfar.evaluation.results import ComparisonResult
-    from nearfar.training.checkpoint import Progress
-    from nearfar.training.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -94,8 +84,10 @@ def train(
     Raises:
         NearfarError: bad data, model or settings; a run folder that is not free; data that changed since the run was
             started; a loss that is not finite; a file that cannot be written.
-        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+        nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
     """
+    from nearfar.runs.run import join_processes
+
     config = resolve_config(method, settings)
     trained = train_run(config, resume=resume, console=console)
     processes, device, console = join_processes(config, console)
@@ -112,63 +104,35 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
 
     Raises:
         NearfarError: as :func:`train`.
-        nearfar.training.loop.Interrupted: as :func:`train`.
+        nearfar.training.trainer.Interrupted: as :func:`train`.
     """
-    from nearfar.commands.train.second_objective import second_flag
+    from nearfar.commands.train.prepare import prepare
+    from nearfar.commands.train.run import EncoderRun
+    from nearfar.commands.train.teacher import discard_teacher_vectors
+    from nearfar.runs.run import join_processes
 
-    processes, device, console = join_processes(config, console)
-    with RunFolder(config, processes, find_differences=partial(_other_second, config)) as run_dir:
-        if run_dir.acquire(resume=resume) == "finished":
-            processes.broadcast_from_first(partial(discard_teacher_vectors, run_dir.path))
+    context = join_processes(config, console)
+    processes, device, console = context
+    with processes.joint_errors():
+        second = second_toml(config)
+        processes.agree(second_flag(config), second)
+    with RunFolder(config, processes, second=second) as folder:
+        if folder.acquire(resume=resume) == "finished":
+            processes.broadcast_from_first(partial(discard_teacher_vectors, folder.path))
             done = processes.broadcast_from_first(partial(load_train_result, config))
-            console.print(
-                f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
-            )
+            console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
             return done
-        requested = config
-        config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
+        files = {CONFIG: dump_toml(config)} | ({SECOND: second} if second else {})
+        config = replace(config, precision=folder.resolve_precision(config.precision, device))
         with processes.joint_errors():
-            settings_files = _settings_files(requested)
-            processes.agree(second_flag(config), settings_files.get(SECOND, ""))
-            inputs = load_inputs(config, run_dir.verify_input)
+            inputs = load_inputs(config, folder.verify_input)
             if inputs.held_out is not None:
-                settings_files |= held_out_files(inputs.held_out)
-            run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
+                files |= held_out_files(inputs.held_out)
+            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
             for name, model in _named_models(config).items():
-                run_dir.verify_input(name, partial(_fingerprint_named, name, model))
+                folder.verify_input(name, partial(_fingerprint_named, name, model))
         prepared = prepare(config, inputs.rows, processes=processes.size, device=device, console=console)
-
-        def save(folder: Path) -> None:
-            prepared.merge()
-            prepared.encoder.seen = seen_hashes(
-                config,
-                trained=[used for used, _ in inputs.rows.fingerprint_inputs(config).values()],
-                dev=inputs.dev_rows,
-                before=prepared.encoder.seen,
-            )
-            prepared.encoder.save_pretrained(folder)
-
-        def run_info(_: "Progress") -> dict[str, Any]:
-            write_seen(run_dir.path, prepared.encoder.seen)
-            return {"dev": inputs.dev.name, "metric": inputs.dev.metric}
-
-        job = Job(
-            mixture=prepared.mixture,
-            encoder=prepared.encoder,
-            total_steps=prepared.total_steps,
-            facts=[*prepared.facts, *inputs.facts],
-            evaluate=dev_evaluation(prepared.encoder, inputs.dev, config, console),
-            metric=inputs.dev.metric or "",
-            evaluated_on=inputs.dev.shown,
-            settings=settings_files,
-            save=save,
-            run_info=run_info,
-            rate_factors=prepared.rate_factors,
-            start_weight=config.start_weight,
-            before_training=partial(_compute_teachers, prepared.teachers, run_dir.path, processes, console),
-            discard=partial(discard_teacher_vectors, run_dir.path),
-        )
-        progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
+        progress = EncoderRun(config, prepared, inputs, folder=folder, context=context, files=files).execute()
     trained = TrainResult(
         Path(config.output) / "model",
         progress.step,
@@ -189,8 +153,6 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
 
 def _named_models(config: TrainConfig) -> dict[str, str]:
     """Flag -> the model that it names, of both objectives; the model to train is not among them."""
-    from nearfar.commands.train.second_objective import second_objective_config
-
     named = {f"{flag(name)} {model}": model for name, model in named_models(config).items()}
     if (second := second_objective_config(config)) is not None:
         named |= {f"{flag(name)} {model} of --second": model for name, model in named_models(second).items()}
@@ -204,36 +166,6 @@ def _fingerprint_named(name: str, model: str) -> str:
         raise NearfarError(f"{name}: {error}") from error
 
 
-def _compute_teachers(
-    teachers: "tuple[TeacherVectors, ...]", folder: Path, processes: "Processes", console: "Console"
-) -> None:
-    """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
-    from nearfar.training.loop import Interrupted
-
-    try:
-        attach_teacher_vectors(teachers, folder, processes, progress=console.is_terminal)
-    except KeyboardInterrupt:
-        raise Interrupted from None
-
-
-def _settings_files(config: TrainConfig) -> dict[str, str]:
-    """The files with the run's settings: config.toml, and second.toml if there is a second objective."""
-    from nearfar.commands.train.second_objective import SHARED_SETTINGS, second_objective_config
-
-    second = second_objective_config(config)
-    files = {"config.toml": dump_toml(config)}
-    return files | ({} if second is None else {SECOND: dump_toml(second, without=SHARED_SETTINGS)})
-
-
-def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
-    """Whether the run folder is free, or holds the run of ``config``, unfinished or finished.
-
-    Raises:
-        NearfarError: it holds something else; ``resume`` without a run, or a run without ``resume``.
-    """
-    return run_folder.check_folder(config, resume=resume, find_differences=partial(_other_second, config))
-
-
 def load_train_result(config: TrainConfig) -> TrainResult:
     """The result of the finished run in ``config.output``.
 
@@ -241,20 +173,10 @@ def load_train_result(config: TrainConfig) -> TrainResult:
         NearfarError: it has other settings, or its run.json is damaged.
     """
     folder = Path(config.output)
-    run_folder.refuse_other_settings(folder, config, find_differences=partial(_other_second, config))
+    refuse_other_settings(folder, config, second=second_toml(config))
     run_info = read_run_info(folder)
     start, best = (None if run_info.get(key) is None else float(run_info[key]) for key in ("start_score", "best_score"))
     steps, best_step = (None if run_info.get(key) is None else int(run_info[key]) for key in ("step", "best_step"))
-    metric = run_info.get("metric", "spearman")  # earlier versions have no other
-    return TrainResult(folder / "model", steps or 0, start, best, best_step, metric, run_info.get("dev"))
-
-
-def _other_second(config: TrainConfig, folder: Path) -> list[str]:
-    """``["second"]`` or ``["sentences"]`` if the run in ``folder`` has another second objective, else an empty list."""
-    from nearfar.commands.train.second_objective import second_objective_config
-
-    file = folder / SECOND
-    differs = file.exists() and second_objective_config(config) != second_objective_config(
-        replace(config, second=str(file), sentences=())
+    return TrainResult(
+        folder / "model", steps or 0, start, best, best_step, run_info.get("metric"), run_info.get("dev")
     )
-    return ["sentences" if config.sentences else "second"] if differs else []

@@ -1,10 +1,10 @@
-"""What chooses the best step of a run: scored pairs, held-out rows, or nothing."""
+"""What chooses the best step of a run: scored pairs, held-out rows, agreement with a teacher, or nothing."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.config import TrainConfig
 from nearfar.data.held_out import DEV, HeldOut
 from nearfar.data.paths import as_path, is_file
 from nearfar.runs.held_out import TASK
@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.data.retrieval_task import RetrievalTask
+    from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
-    from nearfar.training.loop import Evaluation
+    from nearfar.training.trainer import Evaluation
 
 DOCUMENTS = 2000
 """Documents, or labelled training rows, among which dev rows are searched for during training; the table after training
 has all of them."""
 GEOMETRY_TEXTS = 1000
 """Number of training texts whose geometry is measured where nothing is scored."""
+SENTENCES = "the held-out sentences"
 _DEV_PAIRS_HINT = (
     "\n  Give a file with the columns score, sentence1 and sentence2 by "
     "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
@@ -121,6 +123,71 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
     )
 
 
+def hold_out_sentences(rows: "TextData", size: float | None, *, source: str) -> "tuple[TextData, list[str]]":
+    """Hold out a share (0 to 0.5) or a number of sentences, None for the default; gives the others, and these.
+
+    Which ones depends on the texts alone, as in :mod:`nearfar.data.hold_out`.
+
+    Raises:
+        NearfarError: there are too few sentences.
+    """
+    import numpy as np
+
+    from nearfar.data.fingerprints import text_hashes
+    from nearfar.data.hold_out import number_to_hold_out, take_rows
+    from nearfar.data.rows import TextData
+
+    hashes = text_hashes(text for (text,) in rows.rows)
+    wanted = number_to_hold_out(len(rows.rows), size, source=source)
+    chosen = hashes <= np.sort(hashes)[wanted - 1]  # texts that differ only in case or white space share a hash
+    kept = take_rows(rows, np.flatnonzero(~chosen).tolist())
+    assert isinstance(kept, TextData)
+    texts = [rows.rows[place][0] for place in np.flatnonzero(chosen)]
+    return replace(kept, held_out=len(texts)), texts
+
+
+def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
+    """Held-out sentences as a dev set, scored by how well the student agrees with its ``teacher``.
+
+    The measure is Spearman's correlation between the student's and the teacher's cosines of all pairs of sentences.
+    """
+    import numpy as np
+
+    upper = np.triu_indices(len(texts), 1)
+
+    def cosines(vectors: "NDArray[np.float32]") -> "NDArray[np.float32]":
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+        found: NDArray[np.float32] = (unit @ unit.T)[upper]
+        return found
+
+    @cache
+    def targets(device: str, precision: Precision) -> "NDArray[np.float32]":
+        from nearfar.encoder.encoder import Encoder
+
+        return cosines(Encoder.from_pretrained(teacher, device=device).encode(texts, precision=precision))
+
+    def measure(encoder: "Encoder", precision: Precision) -> Measured:
+        from nearfar.evaluation.correlation import spearman, undefined_reason
+
+        vectors = encoder.encode(texts, precision=precision, check_finite=False)
+
+        def score() -> float:
+            expected, found = targets(str(encoder.device), precision), cosines(vectors)
+            if (reason := undefined_reason(expected, found)) is not None:
+                raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
+            return spearman(expected, found)
+
+        return Measured(score, vectors)
+
+    count = f"{len(texts):,} sentences, Spearman of the student's cosines with the teacher's"
+    facts = [f"dev set: {count}; these sentences are not trained on"]
+    rows = [(text,) for text in texts]
+    return DevSet(
+        name=SENTENCES, shown=SENTENCES, metric="spearman", measure=measure, rows=rows, facts=facts, count=count
+    )
+
+
 def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
     """No dev set: the last weights are kept, and only the geometry of training texts is measured."""
     distinct = list(dict.fromkeys(texts))
@@ -135,20 +202,20 @@ def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
 
 
 def dev_evaluation(
-    encoder: "Encoder", dev: DevSet, config: TrainConfig, console: "Console"
+    encoder: "Encoder", dev: DevSet, precision: Precision, console: "Console"
 ) -> "Callable[[], Evaluation]":
     """A function that scores the encoder's current weights, and measures geometry.
 
     It warns once if the embeddings have collapsed.
     """
     from nearfar.evaluation.geometry_measures import collapse_warning, geometry
-    from nearfar.training.loop import Evaluation
+    from nearfar.training.trainer import Evaluation
 
     warned: list[str] = []
     scored_before: list[bool] = []
 
     def evaluate() -> Evaluation:
-        found = dev.measure(encoder, config.precision)
+        found = dev.measure(encoder, precision)
         measures = geometry(found.vectors, found.positives)
         warning = collapse_warning(measures)
         if warning and not warned:

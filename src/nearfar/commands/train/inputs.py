@@ -1,12 +1,20 @@
-"""What a run reads: training rows, and what chooses the best step. Held-out rows are taken off the training rows."""
+"""What a run reads: the rows of its objectives, and what chooses the best step.
 
-from collections.abc import Callable, Sequence
+Held-out rows are taken off the training rows. A second objective (``--second``, ``--sentences``) has settings and rows
+of its own, and shares the settings of the run with the first.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.commands.train.dev import DevSet, held_out_dev, load_dev_pairs, no_dev
-from nearfar.commands.train.prepare import TrainingData, read_training_data
-from nearfar.config import TrainConfig
+from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
+from nearfar.config import TrainConfig, build, dump_toml, flag
+from nearfar.config.files import load_method
 from nearfar.data.held_out import DEV
+from nearfar.data.named_sets import OWN
+from nearfar.methods.kim import SgOpt1Config
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.types import NearfarError
 
@@ -14,8 +22,95 @@ if TYPE_CHECKING:
     from nearfar.data.held_out import HeldOut
     from nearfar.methods.build import Rows
 
+SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
+"""Settings that a second objective shares with the first."""
 Verify = Callable[[str, Callable[[], str]], None]
 """Records the fingerprint of an input by its name, and compares it with that of the run that is resumed."""
+
+
+def second_objective_config(config: TrainConfig) -> TrainConfig | None:
+    """The settings of the second objective that ``config`` asks for, or None.
+
+    Its TOML file may set the method, its data and the method's own settings. The settings of the run (model, epochs,
+    learning rate, ...) are the first objective's, and the batch size too unless the file has one. With ``sentences`` it
+    is the recipe for sentences (docs/tables/recipes-sentences.md).
+
+    Raises:
+        NearfarError: no such method or file, or a key that belongs to the run.
+    """
+    names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
+    shared = {name: getattr(config, name) for name in names}
+    if config.sentences:
+        recipe = {"views": "0-0", "data": config.sentences, "batch_size": SgOpt1Config.recipe_batch_size}
+        adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
+        return build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
+    if config.second is None:
+        return None
+    try:
+        kind, values = load_method(config.second)
+    except NearfarError as error:
+        raise NearfarError(f"--second: {error}") from error
+    for key in values:
+        if key in SHARED_SETTINGS:
+            raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
+    return build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
+
+
+def second_flag(config: TrainConfig) -> str:
+    """The flag that asks for the second objective, with its value, for messages."""
+    return f"--sentences {' '.join(config.sentences)}" if config.sentences else f"--second {config.second}"
+
+
+def second_toml(config: TrainConfig) -> str:
+    """The text of second.toml: the own settings of the second objective; empty without one."""
+    second = second_objective_config(config)
+    return "" if second is None else dump_toml(second, without=SHARED_SETTINGS)
+
+
+@contextmanager
+def second_objective_errors(config: TrainConfig) -> Iterator[None]:
+    """Prefix errors with the flag of the second objective."""
+    try:
+        yield
+    except NearfarError as error:
+        raise NearfarError(f"{second_flag(config)}: {error}") from error
+
+
+class TrainingData(NamedTuple):
+    """The rows of a run's objectives, read before the encoder is loaded, so that errors in them are reported first."""
+
+    first: "Rows"
+    second: "Rows | None"
+
+    def fingerprint_inputs(
+        self, config: TrainConfig
+    ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
+        """The texts, and labels or scores, that are used; by the name of their source in messages."""
+        named = [(f"--data {' '.join(config.data)}", self.first, config.limit)]
+        if self.second is not None and (second := second_objective_config(config)) is not None:
+            named.append((f"the data of {second_flag(config)}", self.second, second.limit))
+        return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
+
+
+def read_training_data(config: TrainConfig) -> TrainingData:
+    """Read the rows of the objective, and of the second one where there is one.
+
+    Sentences of a second objective that are called ``own`` are the texts of the first one's rows.
+
+    Raises:
+        NearfarError: rows that are missing or malformed.
+    """
+    from nearfar.methods.build import read_rows
+
+    second, first = second_objective_config(config), read_rows(config)
+    if second is None:
+        return TrainingData(first, None)
+    with second_objective_errors(config):
+        if not isinstance(second, SgOpt1Config) or OWN not in second.data:
+            return TrainingData(first, read_rows(second))
+        from nearfar.methods.kim.build import read_sentences
+
+        return TrainingData(first, read_sentences(second, own=_texts(first.rows)))
 
 
 class Inputs(NamedTuple):
@@ -34,12 +129,12 @@ class Inputs(NamedTuple):
 
 
 def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
-    """Read everything but the model.
+    """Read everything but the model. Without ``verify``, as in a dry run, nothing is recorded.
 
     Raises:
         NearfarError: rows or dev set are missing or malformed, or too few rows can be held out.
     """
-    verify = verify or _ignore
+    verify = verify or (lambda _what, _fingerprint: None)
     dev = None
     if config.evaluate_on is not None:
         dev = load_dev_pairs(config.evaluate_on)
@@ -61,9 +156,7 @@ def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
     if kind_of(data.first) is None or config.hold_out == 0:
         why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
-        dev = no_dev(
-            [text for row in data.first.rows[: config.limit] for text in row if isinstance(text, str)], why=why
-        )
+        dev = no_dev(_texts(data.first.rows[: config.limit]), why=why)
         return Inputs(data, dev, None, dev.facts)
     split = hold_out(_limited(data.first, config.limit), config.hold_out, source=source)
     second = _without_held_out(config, data.second, split.held_out.texts)
@@ -73,21 +166,19 @@ def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
 
 def _agreement_inputs(config: TrainConfig, data: TrainingData, teacher: str, verify: Verify) -> Inputs:
     """The inputs of distillation without a dev set: sentences are held out and scored by agreement with the teacher."""
-    from nearfar.commands.train.agreement import agreement_dev, hold_out_sentences
     from nearfar.data.rows import TextData
 
     rows = _limited(data.first, config.limit)
     assert isinstance(rows, TextData)
-    held_out = hold_out_sentences(rows, config.hold_out, source=" ".join(config.data))
-    second = _without_held_out(config, data.second, held_out.texts)
-    dev = agreement_dev(held_out.texts, teacher)
-    verify("held-out sentences", lambda: fingerprint_rows(held_out.texts))
-    return Inputs(TrainingData(held_out.rows, second), dev, None, dev.facts)
+    kept, held_out = hold_out_sentences(rows, config.hold_out, source=" ".join(config.data))
+    second = _without_held_out(config, data.second, held_out)
+    dev = agreement_dev(held_out, teacher)
+    verify("held-out sentences", lambda: fingerprint_rows(held_out))
+    return Inputs(TrainingData(kept, second), dev, None, dev.facts)
 
 
 def _without_held_out(config: TrainConfig, rows: "Rows | None", held_out: Sequence[str]) -> "Rows | None":
     """The rows of the second objective that have no held-out text."""
-    from nearfar.commands.train.second_objective import second_flag
     from nearfar.data.hold_out import without_texts
 
     left = rows and without_texts(rows, held_out)
@@ -97,8 +188,8 @@ def _without_held_out(config: TrainConfig, rows: "Rows | None", held_out: Sequen
     return left
 
 
-def _ignore(what: str, fingerprint: Callable[[], str]) -> None:
-    """Of a dry run, nothing is recorded."""
+def _texts(rows: Sequence[Sequence[object]]) -> list[str]:
+    return [text for row in rows for text in row if isinstance(text, str)]
 
 
 def _limited(rows: "Rows", limit: int | None) -> "Rows":

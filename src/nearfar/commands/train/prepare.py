@@ -1,72 +1,50 @@
-"""Preparation of a run: config -> encoder, methods and number of steps."""
+"""Preparation of a run: config and rows -> encoder, methods and number of steps; and the plan of a dry run."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from nearfar.commands.train.inputs import (
+    TrainingData,
+    load_inputs,
+    read_training_data,
+    second_objective_config,
+    second_objective_errors,
+    second_toml,
+)
 from nearfar.config import TrainConfig
-from nearfar.types import NearfarError
+from nearfar.encoder.dropout import set_dropout
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.layer_decay import learning_rate_factors
+from nearfar.encoder.precision import resolve
+from nearfar.encoder.static import is_static, merge_square_layers
+from nearfar.encoder.teacher import TeacherVectors
+from nearfar.encoder.training_encoder import TrainingEncoder
+from nearfar.methods.base import Method
+from nearfar.methods.build import BuildContext, BuiltMethod, build_method, has_default_batch_size
+from nearfar.methods.mixture import Mixture, describe_parts
+from nearfar.runs.folder import check_folder, recorded_precision
+from nearfar.runs.run import Prepared, count_steps
+from nearfar.training.gradients import seed_rng, split_micro_batches
+from nearfar.training.processes import Processes
+from nearfar.training.tracking import check_installed
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from torch import nn
-
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.teacher import TeacherVectors
-    from nearfar.encoder.training_encoder import TrainingEncoder
-    from nearfar.methods.build import Rows
-    from nearfar.methods.mixture import Mixture
 
 
-class TrainingData(NamedTuple):
-    """The rows of a run's objectives, read before the encoder is loaded, so that errors in them are reported first."""
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun(Prepared):
+    """Encoder, methods and number of steps of a run that trains an encoder."""
 
-    first: "Rows"
-    second: "Rows | None"
-
-    def fingerprint_inputs(
-        self, config: TrainConfig
-    ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
-        """The texts, and labels or scores, that are used; by the name of their source in messages."""
-        from nearfar.commands.train.second_objective import second_flag, second_objective_config
-
-        named = [(f"--data {' '.join(config.data)}", self.first, config.limit)]
-        if self.second is not None and (second := second_objective_config(config)) is not None:
-            named.append((f"the data of {second_flag(config)}", self.second, second.limit))
-        return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
-
-
-@dataclass(frozen=True)
-class PreparedRun:
-    """Encoder, methods and number of steps of a run."""
-
-    encoder: "Encoder"
-    texts: "TrainingEncoder"
-    mixture: "Mixture"
-    total_steps: int
-    facts: list[str]
+    encoder: Encoder
+    texts: TrainingEncoder
     merge: Callable[[], None]
     """Merges adapters, or linear layers of a static encoder, into the encoder's weights; call it before saving."""
-    rate_factors: "Mapping[nn.Parameter, float]"
-    """Factors of the learning rate of the encoder's parameters; empty without ``layer_decay``."""
-    teachers: "tuple[TeacherVectors, ...]" = ()
+    teachers: tuple[TeacherVectors, ...] = ()
     """Other encoders whose vectors of the texts the methods use."""
-
-
-def read_training_data(config: TrainConfig) -> TrainingData:
-    """Read the rows of the objective, and of the second one where there is one.
-
-    Raises:
-        NearfarError: rows that are missing or malformed.
-    """
-    from nearfar.commands.train.second_objective import read_second, second_objective_config
-    from nearfar.methods.build import read_rows
-
-    second, first = second_objective_config(config), read_rows(config)
-    with _second_objective_errors(config):
-        return TrainingData(first, None if second is None else read_second(second, first))
 
 
 def prepare(
@@ -85,31 +63,7 @@ def prepare(
         NearfarError: any error that would stop the run before its first step.
     """
     rows = rows or read_training_data(config)
-
-    from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
-    from nearfar.encoder.dropout import set_dropout
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.layer_decay import learning_rate_factors
-    from nearfar.encoder.precision import resolve
-    from nearfar.encoder.static import is_static, merge_square_layers
-    from nearfar.encoder.training_encoder import TrainingEncoder
-    from nearfar.methods.build import BuildContext, build_method
-    from nearfar.methods.mixture import Mixture
-    from nearfar.training.gradients import seed_rng
-    from nearfar.training.processes import Processes
-
-    second = second_objective_config(config)
-    pooling = config.pooling
-    encoder = Encoder.from_pretrained(
-        config.model,
-        pooling=None if pooling == "own" else pooling,
-        max_length=config.max_length,
-        device=device or config.device,
-        keep_layers=config.keep_layers,
-    )
-    if config.dropout is not None:
-        set_dropout(encoder.backbone, config.dropout)
-    encoder.set_prompts(query=config.query_prompt, document=config.document_prompt, default=config.prompt)
+    encoder = _open_encoder(config, device)
     texts = TrainingEncoder(
         encoder,
         max_length=config.train_max_length,
@@ -122,14 +76,13 @@ def prepare(
     built = build_method(
         config, BuildContext(texts, config.batch_size * processes, may_shrink_batch(config)), rows.first
     )
-    parts, facts, teachers = [(built.method, 1.0), *built.extra_losses], built.facts, built.teachers
+    parts, facts, teachers = _weighted(built), built.facts, built.teachers
+    second = second_objective_config(config)
     if second is not None and rows.second is not None:
         context = BuildContext(texts, second.batch_size * processes, may_shrink_batch(config, second))
-        with _second_objective_errors(config):
+        with second_objective_errors(config):
             other = build_method(second, context, rows.second)
-        parts += [
-            (method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.extra_losses)
-        ]
+        parts += _weighted(other, config.second_weight)
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
         teachers += other.teachers
     if (prompts := encoder.describe_prompts()) is not None:
@@ -143,26 +96,124 @@ def prepare(
         from nearfar.encoder.lora import add_lora
 
         merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
-    rate_factors = learning_rate_factors(encoder, config.layer_decay)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
-    at_most = config.max_steps and config.max_steps * config.accumulate
-    steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
-    steps = min(steps, config.max_steps or steps)
-    return PreparedRun(encoder, texts, mixture, steps, facts, merge, rate_factors, teachers)
+    return PreparedRun(
+        encoder=encoder,
+        texts=texts,
+        mixture=mixture,
+        total_steps=count_steps(config, mixture),
+        facts=facts,
+        merge=merge,
+        rate_factors=learning_rate_factors(encoder, config.layer_decay),
+        teachers=teachers,
+    )
 
 
-@contextmanager
-def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
-    """Prefix errors with the flag of the second objective."""
-    from nearfar.commands.train.second_objective import second_flag
+def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
+    """The encoder to start from, with the dropout and the prompts of the config."""
+    pooling = None if config.pooling == "own" else config.pooling
+    encoder = Encoder.from_pretrained(
+        config.model,
+        pooling=pooling,
+        max_length=config.max_length,
+        device=device or config.device,
+        keep_layers=config.keep_layers,
+    )
+    if config.dropout is not None:
+        set_dropout(encoder.backbone, config.dropout)
+    encoder.set_prompts(query=config.query_prompt, document=config.document_prompt, default=config.prompt)
+    return encoder
 
-    try:
-        yield
-    except NearfarError as error:
-        raise NearfarError(f"{second_flag(config)}: {error}") from error
+
+def _weighted(built: BuiltMethod, weight: float = 1.0) -> list[tuple[Method, float]]:
+    return [(method, weight * own) for method, own in ((built.method, 1.0), *built.extra_losses)]
+
+
+def may_shrink_batch(config: TrainConfig, second: TrainConfig | None = None) -> bool:
+    """Whether the batches, of the ``second`` objective if there is one, may shrink to the number of rows.
+
+    They may if the user did not set a batch size.
+    """
+    if second is None:
+        return has_default_batch_size(config)
+    return has_default_batch_size(second) or (second.batch_size == config.batch_size and has_default_batch_size(config))
 
 
 def _no_merge() -> None:
     """There is nothing to merge."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do: its counts, and batches in words."""
+
+    facts: list[str]
+    """Sources and number of the rows, and what was left out or truncated."""
+    sentences: int
+    """Number of distinct sentences."""
+    tokens: int
+    """Number of tokens in the distinct sentences."""
+    steps: int
+    """Number of optimiser steps."""
+    parameters: int
+    """Number of parameters of the encoder."""
+    trained: int
+    """Number of trained parameters, heads included."""
+    memory_gib: float
+    """Estimate for weights, gradients, AdamW's moments, averages, and the activations of the largest batch below."""
+    batches: list[list[str]]
+    """The first three batches in words: anchors, positives, negatives."""
+    dev: str
+    """The dev set and its size."""
+
+
+def plan(
+    config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: "Console | None" = None
+) -> Plan:
+    """The plan of a dry run: make all checks of a run, count, and describe three batches.
+
+    Writes nothing. ``resume`` is as for the run. ``anchors`` is the number of anchors shown of a batch, by default all.
+    ``console`` shows a progress bar while many texts are tokenized.
+
+    Raises:
+        NearfarError: any error that would stop the run before its first step.
+    """
+    check_installed(config.track)
+    if check_folder(config, resume=resume, second=second_toml(config)) == "unfinished":
+        recorded_precision(Path(config.output), config.device)
+    inputs = load_inputs(config)
+    run = prepare(config, inputs.rows, console=console)
+    first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
+    parameters = list(run.encoder.parameters())
+    trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
+    shape = run.encoder.backbone.config
+    # Activations that autograd keeps of a layer, for each token: about 10 widths around attention and norms, and 3
+    # widths of the feed-forward layer.
+    width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
+    kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
+    tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
+    numbers = sum(p.numel() for p in parameters)
+    # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
+    state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
+    return Plan(
+        facts=[*run.facts, *inputs.facts],
+        sentences=len(run.texts.tokens),
+        tokens=len(run.texts.tokens.flat),
+        steps=run.total_steps,
+        parameters=numbers,
+        trained=sum(p.numel() for p in trained),
+        memory_gib=(4 * numbers + state * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
+        batches=[describe_parts(parts, anchors=anchors) for parts in first],
+        dev=f"dev set: {inputs.dev.name}: {inputs.dev.count}",
+    )
+
+
+def _tokens(method: Method, batch: object, config: TrainConfig) -> int:
+    """Maximum number of tokens that the encoder reads at once for a batch."""
+    assert method.count_tokens is not None
+    micro_batches = split_micro_batches(
+        method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens
+    )
+    return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)

@@ -1,0 +1,283 @@
+"""A training run in its folder, from the first step to the saved model. Encoders and classifiers are subclasses of it.
+
+A run folder holds
+
+- ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
+- ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
+- ``tracking/``: the files of the trackers of ``--track``;
+- while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
+- once it is finished: ``model/``, ``nearfar_seen.safetensors`` (hashes of its rows, as in ``model/``) and ``run.json``
+  (scores, settings, software and machine).
+"""
+
+import atexit
+import json
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from torch import nn
+
+from nearfar.config import RunConfig, flag, method_of
+from nearfar.disk import new_folder, write_text
+from nearfar.encoder.device import check_device
+from nearfar.evaluation.results import provenance
+from nearfar.methods.mixture import Mixture
+from nearfar.runs.folder import RunFolder
+from nearfar.runs.records import RUN_INFO
+from nearfar.runtime.versions import package_version
+from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.display import Display, MetricsFile
+from nearfar.training.gradients import Gradients, LossPart
+from nearfar.training.joining import join_process_group
+from nearfar.training.optimiser import OptimiserSettings
+from nearfar.training.processes import Processes, leave_process_group
+from nearfar.training.tracking import Tracking, check_installed
+from nearfar.training.trainer import LoopSettings, Trainer
+from nearfar.types import NearfarError
+
+TIMEOUT = timedelta(minutes=30)
+"""How long a process waits for the others: the first one alone evaluates and writes files."""
+SAME_VERSIONS = ("nearfar", "torch", "transformers", "tokenizers")
+
+
+class ProcessContext(NamedTuple):
+    """One process among those that train together."""
+
+    processes: Processes
+    device: str | None
+    """The device that this process computes on; None for the default."""
+    console: Console
+    """Prints in the first process only."""
+
+
+def join_processes(config: RunConfig, console: Console | None) -> ProcessContext:
+    """Join the process group if torchrun started several processes.
+
+    Raises:
+        NearfarError: this machine has no such device, a package of ``--track`` is missing, the other processes cannot
+            be reached, or they have different settings or versions.
+    """
+    check_device(config.device)
+    device = join_process_group(cpu=config.device == "cpu", timeout=TIMEOUT)
+    processes = Processes()
+    if processes.size > 1:
+        atexit.register(leave_process_group)
+    _check_same_settings(config, processes)
+    processes.broadcast_from_first(partial(check_installed, config.track))
+    console = console if console is not None and processes.is_main else Console(quiet=True)
+    return ProcessContext(processes, str(device) if processes.size > 1 else config.device, console)
+
+
+def _check_same_settings(config: RunConfig, processes: Processes) -> None:
+    """Check that all processes have the same settings, but for the output, and the same versions of packages."""
+    named = {flag(name): value for name, value in asdict(config).items() if name != "output"}
+    named |= {"method": method_of(config)}
+    named |= {f"the version of {name}": package_version(name) for name in SAME_VERSIONS}
+    (first, text), *others = processes.collect(json.dumps(named))
+    expected = json.loads(text)
+    for rank, (node, text) in enumerate(others, start=1):
+        found = json.loads(text)
+        differ = [name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)]
+        if differ:
+            raise NearfarError(
+                f"{', '.join(sorted(differ))}: differs between {first} (process 0) and {node} (process {rank}). Start "
+                "all processes with the same settings, files and versions."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """What a run trains: the encoder, the methods, and the number of steps."""
+
+    encoder: nn.Module
+    mixture: Mixture
+    total_steps: int
+    facts: list[str]
+    """Sentences that describe the data, printed before training and kept in run.json."""
+    rate_factors: Mapping[nn.Parameter, float] = field(default_factory=dict)
+    """Factors of the learning rate of single parameters of the encoder; 1 for all others."""
+
+    @property
+    def batch_size(self) -> int:
+        """Rows in a batch of the first method, of all processes together."""
+        return self.mixture.parts[0][0].batches.batch_size
+
+
+def count_steps(config: RunConfig, mixture: Mixture) -> int:
+    """Number of optimiser steps of a run."""
+    at_most = config.max_steps and config.max_steps * config.accumulate
+    steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
+    return min(steps, config.max_steps or steps)
+
+
+def loop_settings(config: RunConfig, total_steps: int) -> LoopSettings:
+    """The settings of the training loop."""
+    return LoopSettings(
+        epochs=config.epochs,
+        total_steps=total_steps,
+        accumulate=config.accumulate,
+        evaluate_every=config.evaluate_every,
+        patience=config.patience,
+        checkpoint_every=config.checkpoint_every,
+        ema=config.ema,
+        start_weight=getattr(config, "start_weight", 0.0),
+    )
+
+
+def optimiser_settings(config: RunConfig) -> OptimiserSettings:
+    """The settings of the optimiser."""
+    return OptimiserSettings(
+        learning_rate=config.learning_rate,
+        head_learning_rate=config.head_learning_rate,
+        weight_decay=config.weight_decay,
+        beta2=config.beta2,
+        epsilon=config.adam_epsilon,
+        warmup=config.warmup,
+        schedule=config.schedule,
+        max_grad_norm=config.max_grad_norm,
+    )
+
+
+class Run(Trainer):
+    """A trainer whose settings, checkpoints, metrics and model are in a locked run folder.
+
+    Args:
+        config: the settings; ``config.precision`` is resolved, that is, not ``auto``.
+        prepared: what is trained.
+        folder: the run folder.
+        context: the processes, and where to print.
+        files: configuration files to write into the run folder: name -> text.
+        metric: name of the dev score: spearman, accuracy, mrr@10.
+        evaluated_on: what the dev score is measured on, as in "the dev pairs".
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        prepared: Prepared,
+        *,
+        folder: RunFolder,
+        context: ProcessContext,
+        files: Mapping[str, str],
+        metric: str,
+        evaluated_on: str,
+    ) -> None:
+        self.config, self.facts, self.folder, self.files = config, prepared.facts, folder, files
+        self.batch_size, self.metric, self.evaluated_on = prepared.batch_size, metric, evaluated_on
+        self.console = context.console
+        self.saved = Checkpoints(folder.path)
+        bf16 = config.precision == "bf16"
+        super().__init__(
+            prepared.mixture,
+            prepared.encoder,
+            loop=loop_settings(config, prepared.total_steps),
+            optimiser=optimiser_settings(config),
+            gradients=Gradients(
+                config.seed, context.processes, config.micro_batch, config.micro_batch_tokens, bf16=bf16
+            ),
+            checkpoints=self.saved,
+            rate_factors=prepared.rate_factors,
+        )
+
+    @abstractmethod
+    def save_model(self, folder: Path) -> None:
+        """Write the model, with the weights that are kept, into a folder."""
+
+    @abstractmethod
+    def conclude(self) -> dict[str, Any]:
+        """Write further results, when the kept weights are loaded and saved; gives the entries of run.json for them.
+
+        Called in the first process only.
+        """
+
+    def before_training(self) -> None:
+        """Called in all processes before the first step, when the run folder holds a run that can be resumed."""
+
+    def discard(self) -> None:
+        """Remove the files that only an unfinished run needs. Called in the first process only."""
+
+    def execute(self) -> Progress:
+        """Train, from the checkpoint if there is one, and write ``model/`` and ``run.json``.
+
+        Raises:
+            NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
+            nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+        """
+        self._print_facts()
+        self.folder.begin(self.files)
+        self.before_training()
+        processes = self.processes
+        self.progress = processes.broadcast_from_first(partial(self.saved.load, self.state, processes=processes.size))
+        self.state.send_from_first(processes)
+        with ExitStack() as stack:
+            self._open_callbacks(stack)
+            self.train()
+        self.use_averages()  # those of the last step, if no better ones are loaded
+        processes.broadcast_from_first(self._finish)  # no process exits before the model is written
+        return self.progress
+
+    def describe_rows(self, parts: Sequence[LossPart], *, show: int = 16) -> str:
+        """Row numbers and texts of a batch, for an error message; at most ``show`` lines of text for each part."""
+        lines: list[str] = []
+        for method, batch, _ in parts:
+            words = method.describe(batch)  # type: ignore[attr-defined]
+            lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
+            lines += ["  ..."] if len(words) > show else []
+        return "\n".join(lines)
+
+    def _print_facts(self) -> None:
+        lines = list(self.facts)
+        if self.processes.size > 1:
+            lines.append(f"{self.processes.size} processes, {self.batch_size} rows a batch")
+        if self.loop.ema is not None:
+            lines.append(f"evaluations and the saved model use averaged weights (--ema {self.loop.ema:g})")
+        if self.loop.start_weight:
+            lines.append(
+                f"evaluations and the saved model average the trained weights with those of {self.config.model} "
+                f"(--start-weight {self.loop.start_weight:g})"
+            )
+        for line in lines:
+            self.console.print(line, markup=False, highlight=False)
+
+    def _open_callbacks(self, stack: ExitStack) -> None:
+        """Open what shows and records the steps; ``stack`` closes it."""
+        folder, config = self.folder.path, self.config
+        display = Display(
+            self.console,
+            total_steps=self.loop.total_steps,
+            start=self.progress.step,
+            metric=self.metric,
+            evaluated_on=self.evaluated_on,
+        )
+        self.callbacks = [display]
+        if self.processes.is_main:
+            self.callbacks.append(
+                MetricsFile(folder / "metrics.jsonl", resume_at=self.progress.step, metric=self.metric)
+            )
+            if config.track:
+                settings = {"method": method_of(config), **asdict(config)}
+                tracking = Tracking(config.track, folder, settings=settings, metric=self.metric)
+                self.callbacks.append(tracking)
+                stack.callback(tracking.close)
+        stack.enter_context(display)
+
+    def _finish(self) -> None:
+        folder, config, progress = self.folder.path, self.config, self.progress
+        if config.keep == "best" and progress.best_step is not None:
+            self.saved.load_best(self.state)
+        with new_folder(folder / "model", replace=True) as model:
+            self.save_model(model)
+        own = self.conclude()
+        record = {**provenance().to_dict(), "config": asdict(config), "data": self.facts, "inputs": self.folder.inputs}
+        record |= {"precision": config.precision, **own, **asdict(progress)}
+        write_text(folder / RUN_INFO, json.dumps(record, indent=1) + "\n")  # last: it marks the run as finished
+        self.saved.clear()
+        self.discard()
+        self.folder.finish()
