@@ -71,8 +71,15 @@ class MtebModel:
         from nearfar.runs.fingerprints import fingerprint_model
 
         check_precision(precision)
-        self.encoder = Encoder.from_pretrained(model, pooling=pooling, max_length=max_length, device=device)
-        self.encoder.set_prompts(query=query_prompt, document=document_prompt, default=prompt)
+        self.encoder = Encoder.from_pretrained(
+            model,
+            pooling=pooling,
+            max_length=max_length,
+            prompt=prompt,
+            query_prompt=query_prompt,
+            document_prompt=document_prompt,
+            device=device,
+        )
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)

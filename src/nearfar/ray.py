@@ -54,9 +54,10 @@ class Embed:
         from nearfar.encoder.widths import truncated_width
 
         self.column, self.output = column, output
-        self.encoder: Encoder = Encoder.from_pretrained(model, pooling=pooling, max_length=max_length, device=device)
+        self.encoder: Encoder = Encoder.from_pretrained(
+            model, pooling=pooling, max_length=max_length, prompt=prompt, device=device
+        )
         truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
-        self.encoder.set_prompts(default=prompt)
         self._normalize, self._dimensions, self._precision = normalize, dimensions, precision
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:

@@ -180,9 +180,9 @@ def open_baseline(
         source,
         pooling=options.get("pooling", pooling),
         max_length=max_length,
+        prompt=prompt,
         device=device,
     )
-    encoder.set_prompts(default=prompt)
     if name == "wk":
         from nearfar.baselines.sbert_wk import SbertWk
 

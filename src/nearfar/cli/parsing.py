@@ -8,11 +8,12 @@ import ast
 import inspect
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
+from nearfar.config.encoder import fields_in_order
 from nearfar.config.files import check_values, unknown_name_message
 from nearfar.config.values import FieldType, InvalidValueError, Settings, flag, format_text
 from nearfar.types import NearfarError
@@ -82,7 +83,7 @@ def parse(
         *extras,
         *(
             ExtraOption(field.name, field.type, help_of.get(field.name, ""), from_file.get(field.name, field.default))
-            for field in fields(kind)
+            for field in fields_in_order(kind)
         ),
     ]
     known = {one.name: FieldType(one.type) for one in every}

@@ -11,7 +11,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.soup.result import SoupResult
+    from nearfar.commands.soup.command import SoupResult
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:

@@ -13,8 +13,7 @@ from nearfar.config.verbs import PredictConfig
 from nearfar.data.files import MissingColumnError, is_plain_text, read_lines
 from nearfar.data.sources import normalize_whitespace, read_columns, text_field
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision
+from nearfar.encoder.precision import check_computing
 from nearfar.types import NearfarError
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
@@ -45,8 +44,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     if output.suffix not in SUFFIXES:
         raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
 
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     check_output_path(output)
     refuse_overwriting_inputs(output, [config.input])
     refuse_existing([output], overwrite=config.overwrite)

@@ -11,8 +11,7 @@ from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.static import StaticConfig
 from nearfar.disk import check_new_folder, new_folder, path_errors
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision, resolve
+from nearfar.encoder.precision import check_computing, resolve
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -52,8 +51,7 @@ def static(model: str | Path, config: StaticConfig, *, progress: bool = True) ->
     """
     output = Path(config.output)
     check_new_folder(output)
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.static import is_static
 

@@ -7,6 +7,7 @@ from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, get_type_hints
 
+from nearfar.config.encoder import fields_in_order
 from nearfar.config.files import unknown_name_message
 from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
 from nearfar.types import NearfarError
@@ -71,7 +72,7 @@ def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, 
     if given is not None and not isinstance(given, kind):
         raise NearfarError(
             f"{source}: config must be a {kind.__name__}, not {type(given).__name__} {format_value(given)}. "
-            f"Give settings by name, as in {fields(kind)[0].name}=..."
+            f"Give settings by name, as in {fields_in_order(kind)[0].name}=..."
         )
     clean = {}
     for name, value in settings.items():
@@ -104,7 +105,7 @@ def _signature(own: Signature, kind: type[Settings]) -> Signature:
             default=Parameter.empty if field.default is MISSING else field.default,
             annotation=hints[field.name],
         )
-        for field in fields(kind)
+        for field in fields_in_order(kind)
         if field.name not in own.parameters
     ]
     positional = [one for one in taken if one.kind is not Parameter.KEYWORD_ONLY]

@@ -5,10 +5,11 @@ from dataclasses import dataclass, fields
 from glob import has_magic
 from typing import Literal
 
-from nearfar.config.bounds import Count, File, Length, Output, ProcessCount, Prompt, Rows, Width
+from nearfar.config.bounds import Count, File, Output, ProcessCount, Rows, Width
+from nearfar.config.encoder import ComputeOptions, EncoderOptions
 from nearfar.config.shards import parse_shard
-from nearfar.config.values import Settings, flag
-from nearfar.types import NearfarError, Precision
+from nearfar.config.values import flag
+from nearfar.types import NearfarError
 
 DEFAULT_SHARD_ROWS = 1_000_000
 """Number of rows of a part if ``--shard-rows`` is not given."""
@@ -17,7 +18,7 @@ _OF_SHARDS = ("keep", "engine", "workers", "threads", "ray_address", "shard")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeConfig(Settings):
+class EncodeConfig(EncoderOptions, ComputeOptions):
     """Encode a file of texts into a file of embeddings, one row per text.
 
     Memory use does not grow with the number of texts. An interrupted run can be resumed. With --shard-rows, with a
@@ -36,16 +37,6 @@ class EncodeConfig(Settings):
     """Column with the texts."""
     normalize: bool = False
     """Scale each embedding to unit length."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
-    precision: Precision = "auto"
-    """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
     dimensions: Width | None = None
     """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka. Embeddings of
     unit length get unit length again. By default all."""

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from nearfar.config.bounds import File, Length, Logit, NumpySeed, Output, PageTexts, PlotPoints, Prompt
-from nearfar.config.values import Settings, flag
+from nearfar.config.bounds import File, Logit, NumpySeed, Output, PageTexts, PlotPoints
+from nearfar.config.encoder import EncoderOptions
+from nearfar.config.values import flag
 from nearfar.types import NearfarError
 
 _OF_PAGE = ("texts", "column", "color_by")
@@ -11,7 +12,7 @@ _OF_OUTPUT = ("pairs", "positive_above", "task", "labelled")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeometryConfig(Settings):
+class GeometryConfig(EncoderOptions):
     """Measure and plot the embedding spaces of one or more encoders, or write a page to explore your own texts.
 
     --output FOLDER: alignment, uniformity, layers and t-SNE plots, on scored pairs and labelled texts (STS-B and SST-2
@@ -48,16 +49,6 @@ class GeometryConfig(Settings):
     """Labelled texts to plot: a named set, or a file with the columns text, label; by default sst2:test."""
     labelled_limit: PlotPoints = 400
     """Number of labelled texts to plot."""
-    pooling: str | None = None
-    """Override the models' pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default each model's own limit."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     seed: NumpySeed = 0
     """Seed of the sample for uniformity, of t-SNE, of the choice among pairs with equal scores, and of the sample of
     --texts."""

@@ -6,9 +6,9 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from nearfar.config.bounds import BelowOne, Bounds, File, Interval, Length, NumpySeed, Output, Prompt, Rows
-from nearfar.config.values import Settings
-from nearfar.types import NearfarError, Precision
+from nearfar.config.bounds import BelowOne, Bounds, File, Interval, NumpySeed, Output, Rows
+from nearfar.config.encoder import ComputeOptions, EncoderOptions, SearchOptions
+from nearfar.types import NearfarError
 
 Cosine = Annotated[float, Interval(-1, 1)]
 Margin = Annotated[float, Interval(0, 2)]
@@ -20,7 +20,7 @@ LastRank = Annotated[int, Bounds(1, 10**6)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class MineConfig(Settings):
+class MineConfig(SearchOptions, ComputeOptions):
     """Mine hard negatives: turn pairs (anchor, positive) into triplets (anchor, positive, negative).
 
     The negatives of an anchor are the documents that the encoder finds nearest to it, without its positives and
@@ -71,20 +71,6 @@ class MineConfig(Settings):
     """Add the columns positive_score and negative_score."""
     seed: NumpySeed = 0
     """Seed of random sampling."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
-    query_prompt: Prompt | None = None
-    """Text before each anchor, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    document_prompt: Prompt | None = None
-    """Text before each document, or a prompt's name; '' for no prompt. By default the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
-    precision: Precision = "auto"
-    """Precision of the embeddings. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     resume: bool = False
     """Resume an interrupted run from OUTPUT.partial. Limits and sampling may differ from the interrupted run's."""
     overwrite: bool = False
@@ -107,7 +93,7 @@ class MineConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DedupConfig(Settings):
+class DedupConfig(EncoderOptions, ComputeOptions):
     """Remove near-duplicates from a file: of each group of similar texts, one row is kept.
 
     Without --threshold, only a histogram of the similarities is shown, to choose one. An interrupted run can be
@@ -131,18 +117,6 @@ class DedupConfig(Settings):
     """File that lists the rows of each group: .tsv, .csv or .jsonl."""
     column: str | None = None
     """Column with the texts."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
-    precision: Precision = "auto"
-    """Precision of the embeddings. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     resume: bool = False
     """Resume an interrupted run from OUTPUT.partial, or reuse the embeddings of a call without --threshold."""
     overwrite: bool = False

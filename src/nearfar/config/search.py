@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Count, File, Length, Output, Prompt, Width
-from nearfar.config.values import Settings
+from nearfar.config.bounds import Count, File, Output, Width
+from nearfar.config.encoder import ComputeOptions, SearchOptions
 from nearfar.types import NearfarError, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchConfig(Settings):
+class SearchConfig(SearchOptions, ComputeOptions):
     """Search the texts of a file by meaning: the nearest texts of each query.
 
     The embeddings are kept in an index folder. Later searches encode only texts that are new. Without a query, nearfar
@@ -56,31 +56,13 @@ class SearchConfig(Settings):
     all."""
     normalize: bool = True
     """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
-    query_prompt: Prompt | None = None
-    """Text before each query, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    document_prompt: Prompt | None = None
-    """Text before each text of INPUT, or a prompt's name; '' for no prompt. By default the model's own."""
-    prompt: Prompt | None = None
-    """Text before queries and texts alike, or a prompt's name, for models with one prompt for all texts."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
     supports it natively, else fp32."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
     def __post_init__(self) -> None:
         """Check the values, and their combinations."""
         super().__post_init__()
-        if self.prompt is not None and (self.query_prompt is not None or self.document_prompt is not None):
-            raise NearfarError(
-                "--prompt: is for queries and texts alike; give --query-prompt and --document-prompt alone."
-            )
         if self.approximate and self.quantize is not None:
             raise NearfarError(f"--approximate and --quantize {self.quantize}: are two ways to search; give one.")
         if self.rescore is not None and self.quantize is None:

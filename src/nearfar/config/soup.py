@@ -6,12 +6,13 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 from dataclasses import dataclass
 
 from nearfar.config.bounds import File, Output, Positive
-from nearfar.config.values import FieldType, InvalidValueError, Settings, format_text
+from nearfar.config.encoder import ComputeOptions
+from nearfar.config.values import FieldType, InvalidValueError, format_text
 from nearfar.types import NearfarError, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoupConfig(Settings):
+class SoupConfig(ComputeOptions):
     """Average the weights of models that were trained from the same model into one model (Wortsman et al. 2022).
 
     The models must have the same architecture, tokenizer, pooling and prompts; only their weights may differ.
@@ -30,8 +31,6 @@ class SoupConfig(Settings):
     """Save the hashes of the texts that the models were trained on, and of the dev set, with the average."""
     precision: Precision = "auto"
     """Precision of the embeddings of the dev set: auto, fp32 or bf16. Weights are averaged in float64."""
-    device: str | None = None
-    """Device of the evaluation: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude or need each other."""

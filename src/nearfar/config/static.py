@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 
 from nearfar.config.bounds import Fraction, Output, Width
-from nearfar.config.values import Settings
-from nearfar.types import Precision
+from nearfar.config.encoder import ComputeOptions
 
 
 @dataclass(frozen=True, kw_only=True)
-class StaticConfig(Settings):
+class StaticConfig(ComputeOptions):
     """Make a static encoder of any encoder: one vector for each token, averaged over the tokens of a text.
 
     It is much faster and less accurate. nearfar train distill --model OUTPUT fits it to the encoder.
@@ -21,7 +20,3 @@ class StaticConfig(Settings):
     sif: Fraction = 1e-4
     """A token of frequency p gets the weight SIF / (SIF + p), where frequencies follow Zipf's law in the order of the
     vocabulary; 0 for equal weights."""
-    precision: Precision = "auto"
-    """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""

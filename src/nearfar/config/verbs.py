@@ -26,12 +26,13 @@ from nearfar.config.bounds import (
     Weight,
     Width,
 )
+from nearfar.config.encoder import ComputeOptions, DeviceOption, RoleOptions
 from nearfar.config.values import Settings
 from nearfar.types import Precision, RetrievalMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig(Settings):
+class EvaluateConfig(RoleOptions, ComputeOptions):
     """Score encoders on semantic textual similarity, transfer tasks and retrieval.
 
     Similarity has Spearman and Pearson, transfer tasks the accuracy of a probe, retrieval nDCG, MRR, MAP and recall.
@@ -67,9 +68,6 @@ class EvaluateConfig(Settings):
     """Evaluate a run on the rows that it held out to test on: neither trained on nor used to choose the step."""
     held_out_of: File | None = None
     """Evaluate any model on the rows that this run held out to test on."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
-    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text of all tasks but retrieval, as in "query: ", or the name of one of the model's prompts; ''
     for no prompt. By default the model's own."""
@@ -78,8 +76,6 @@ class EvaluateConfig(Settings):
     document_prompt: Prompt | None = None
     """Text before each document of retrieval tasks, or a prompt's name; '' for no prompt. By default the model's
     own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     dimensions: Width | None = None
     """Score the first DIMENSIONS of the embeddings; by default all."""
     quantize: Literal["float16", "int8", "binary"] | None = None
@@ -87,8 +83,6 @@ class EvaluateConfig(Settings):
     ranges of int8 are those of at most 10,000 texts of the tasks."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is fp32, as in published scores; bf16 changes scores slightly."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     protocol: Literal["senteval", "exact"] = "senteval"
     """Probe classifier: SentEval's own, or logistic regression solved to convergence on the same folds."""
     probe_preset: Literal["senteval", "liao", "kim"] = "senteval"
@@ -163,7 +157,7 @@ class CompareConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig(Settings):
+class PredictConfig(ComputeOptions):
     """Predict labels and their probabilities for the rows of a file, with a fine-tuned classifier."""
 
     input: File
@@ -176,10 +170,6 @@ class PredictConfig(Settings):
     """One or two columns with the texts of a row; by default text, or sentence1 and sentence2."""
     max_length: Length | None = None
     """Maximum number of tokens in a row; longer rows are truncated. By default the model's own limit."""
-    precision: Precision = "auto"
-    """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,7 +193,7 @@ class ReportConfig(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackTranslateConfig(Settings):
+class BackTranslateConfig(DeviceOption):
     """Make paraphrase pairs by translating sentences to another language and back, for the methods bt and bt+sg-opt.
 
     A TOML file can hold the settings, as configs/back-translate-fsmt.toml does; flags override them.
@@ -230,8 +220,6 @@ class BackTranslateConfig(Settings):
     """Maximum number of tokens in a sentence and in a translation."""
     seed: Seed = 1
     """Seed of the sampling."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
 
 @dataclass(frozen=True, kw_only=True)

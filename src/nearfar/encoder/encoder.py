@@ -71,6 +71,9 @@ class Encoder(Prompts, nn.Module):
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
         keep_layers: str | None = None,
+        prompt: str | None = None,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
     ) -> "Encoder":
         """Open a sentence-transformers model or any transformers encoder, from a folder or by its hub name.
 
@@ -85,10 +88,15 @@ class Encoder(Prompts, nn.Module):
             dtype: of the weights; ``float32`` by default, whatever dtype the file has.
             keep_layers: keep only some transformer layers: a number of them, evenly spaced, or their numbers from 1 on,
                 as in ``2,4,6``.
+            prompt: before each text that is neither query nor document, or the name of one of the model's prompts; ""
+                for none, None for the model's own.
+            query_prompt: before each query, as ``prompt``.
+            document_prompt: before each document, as ``prompt``.
 
         Raises:
             NearfarError: the machine has no such device; the weights are not found; the folder is damaged or needs
-                custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers.
+                custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers
+                or prompts.
         """
         weights_dtype, target = choose_dtype(dtype), choose_device(device)
         folder = locate(name_or_path)
@@ -101,6 +109,7 @@ class Encoder(Prompts, nn.Module):
         with opening(folder / "config.json"):
             encoder = cls(parts)
         encoder.seen, encoder.source = read_seen(folder), folder
+        encoder.set_prompts(query=query_prompt, document=document_prompt, default=prompt)
         encoder.to(target).eval()
         return encoder
 

@@ -10,6 +10,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from nearfar.encoder.bf16_support import bf16_slowdown, native_bf16
+from nearfar.encoder.device import check_device
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
@@ -32,6 +33,16 @@ def check_precision(requested: str) -> None:
     if requested not in CHOICES:
         raise NearfarError(f"--precision {requested!r}: must be auto, fp32 or bf16.")
     _from_environment()
+
+
+def check_computing(device: str | None, precision: str) -> None:
+    """Check that this machine has the device, and that the precision is one, before anything slow is done.
+
+    Raises:
+        NearfarError: as :func:`nearfar.encoder.device.check_device` and :func:`check_precision`.
+    """
+    check_device(device)
+    check_precision(precision)
 
 
 def resolve(requested: Precision, device: "str | torch.device | None" = None) -> Resolved:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from nearfar import Encoder, NearfarError, evaluate, push, soup, train
 from nearfar.cli import main
-from nearfar.commands.soup.result import SoupResult
+from nearfar.commands.soup.command import SoupResult
 from nearfar.data.fingerprints import text_hashes
 from nearfar.data.sts import load_pairs
 from nearfar.disk import read_seen

@@ -20,8 +20,7 @@ from nearfar.config.mining import DedupConfig
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
 from nearfar.disk import check_output_path, path_errors, refuse_overwriting_inputs
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision, resolve
+from nearfar.encoder.precision import check_computing, resolve
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.types import NearfarError
 
@@ -56,8 +55,7 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     """
     source = as_path(config.input)
     _check_outputs(config, source)
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     before = file_version(source)
     rows = read_rows(source, config.column)
 
@@ -65,10 +63,7 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     from nearfar.encoder.weights import locate
 
     folder = locate(config.model)
-    encoder = Encoder.from_pretrained(
-        folder, pooling=config.pooling, max_length=config.max_length, device=config.device
-    )
-    encoder.set_prompts(default=config.prompt)
+    encoder = Encoder.from_pretrained(folder, **config.opening)
     settings = {
         "model_files": fingerprint_model(folder),
         "texts": fingerprint_rows(rows.texts),

@@ -24,8 +24,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import EncodeConfig
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision, precision_record, resolve, resumed_precision
+from nearfar.encoder.precision import check_computing, precision_record, resolve, resumed_precision
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import NearfarError
 
@@ -83,8 +82,7 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
         return result.rows, result.dim
     output = _check_output(config)
 
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.token_batches import truncation_message
@@ -99,10 +97,7 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
         raise NearfarError(f"{source}: holds no texts.")
     processes = min(config.processes, -(-summary.texts // block))  # a process encodes whole blocks
     folder = locate(model)
-    encoder = Encoder.from_pretrained(
-        folder, pooling=config.pooling, max_length=config.max_length, device=device if processes == 1 else "cpu"
-    )
-    encoder.set_prompts(default=config.prompt)
+    encoder = Encoder.from_pretrained(folder, **config.opening | {"device": device if processes == 1 else "cpu"})
     prompt = encoder.resolve_prompt()
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
     codes = choose_codes(config, dim)

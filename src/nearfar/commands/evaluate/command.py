@@ -66,11 +66,9 @@ def evaluate(
         NearfarError: a task or model that cannot be loaded, settings of an encoder given with a function, vectors that
             are not finite for any task, an output that cannot be written.
     """
-    from nearfar.encoder.device import check_device
-    from nearfar.encoder.precision import check_precision, resolve
+    from nearfar.encoder.precision import check_computing, resolve
 
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     precision: Precision = "fp32" if config.precision == "auto" else config.precision
     probe = configured_probe(config)
     held_out = find_held_out(model, config)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,15 +54,8 @@ def open_model(
     Raises:
         NearfarError: a setting of an encoder given with a function, or a model that cannot be loaded.
     """
-    settings: dict[str, Any] = {
-        "pooling": config.pooling,
-        "max_length": config.max_length,
-        "device": config.device,
-    }
-    prompts = {"query": config.query_prompt, "document": config.document_prompt, "default": config.prompt}
     if callable(model):
-        names = ("prompt", "query_prompt", "document_prompt", "dimensions", "quantize")
-        named = {**settings, **{key: getattr(config, key) for key in names}}
+        named = {**config.opening, "dimensions": config.dimensions, "quantize": config.quantize}
         given = [key for key, value in named.items() if value is not None] + ["precision"] * bf16
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
@@ -75,7 +68,15 @@ def open_model(
             if (smaller := getattr(config, name)) is not None:
                 raise NearfarError(f"--{name} {smaller}: is for encoders; {model} is a baseline. Leave it out.")
         encode = open_baseline(
-            model, per_call=True, prompt=config.prompt, bf16=bf16, seed=config.seed, progress=progress, **settings
+            model,
+            per_call=True,
+            prompt=config.prompt,
+            bf16=bf16,
+            seed=config.seed,
+            progress=progress,
+            pooling=config.pooling,
+            max_length=config.max_length,
+            device=config.device,
         )
         seen = _seen_of_baseline(model)
         transductive, per_task = is_transductive(model), is_per_task(model)
@@ -84,8 +85,7 @@ def open_model(
     from nearfar.encoder.widths import choose_width
     from nearfar.runs.fingerprints import fingerprint_model
 
-    encoder = Encoder.from_pretrained(model, **settings)
-    encoder.set_prompts(**prompts)
+    encoder = Encoder.from_pretrained(model, **config.opening)
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)

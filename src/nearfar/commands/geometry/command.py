@@ -73,14 +73,13 @@ def geometry(
     inputs = [*by_name.values(), config.pairs, config.task, config.labelled, config.texts]
     file = config.output and _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
     page = config.page and explorer.check_page(config, inputs)
-    settings = {"pooling": config.pooling, "max_length": config.max_length, "device": config.device}
-    _check(by_name, {**settings, "prompt": config.prompt})
+    _check(by_name, config.opening)
     data = load_geometry_data(config) if file else None
     texts, columns = explorer.load_texts(config) if page else (None, [])
     found: dict[str, ModelGeometry] = {}
     page_vectors: dict[str, NDArray[Any]] = {}
     for name, model in by_name.items():
-        encode, encoder = _open(model, prompt=config.prompt, progress=progress, **settings)
+        encode, encoder = _open(model, config.opening, progress=progress)
         if data:
             measured = _measure(name, encode, data, config.seed)
             layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
@@ -162,13 +161,12 @@ def _check(models: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
 
 
-def _open(model: Any, *, prompt: str | None, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":
+def _open(model: Any, opening: Mapping[str, Any], *, progress: bool) -> "tuple[Encode, Encoder | None]":
     if callable(model):
         return model, None
     from nearfar.encoder.encoder import Encoder
 
-    encoder = Encoder.from_pretrained(model, **settings)
-    encoder.set_prompts(default=prompt)
+    encoder = Encoder.from_pretrained(model, **opening)
     return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
 
 

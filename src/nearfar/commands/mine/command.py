@@ -19,8 +19,7 @@ from nearfar.config.mining import MineConfig
 from nearfar.data.rows import load_documents
 from nearfar.data.triplets import load_tuples
 from nearfar.disk import check_output_path, path_errors, refuse_overwriting_inputs, write_text
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision, resolve
+from nearfar.encoder.precision import check_computing, resolve
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runtime.versions import __version__
 from nearfar.types import NearfarError
@@ -64,8 +63,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     output, summary = Path(config.output), summary_file(config.output)
     check_table_suffix(output, "--output")
     check_output_path(output)
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     refuse_overwriting_inputs(output, [*config.data, *config.corpus])
     check_new({"--output": output, "--output (its summary)": summary}, resume=config.resume, overwrite=config.overwrite)
     columns = (config.anchor_column, config.positive_column)
@@ -76,10 +74,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     from nearfar.encoder.weights import locate
 
     folder = locate(config.model)
-    encoder = Encoder.from_pretrained(
-        folder, pooling=config.pooling, max_length=config.max_length, device=config.device
-    )
-    encoder.set_prompts(query=config.query_prompt, document=config.document_prompt)
+    encoder = Encoder.from_pretrained(folder, **config.opening)
     settings = {
         "model_files": fingerprint_model(folder),
         "pairs": fingerprint_rows(pairs),

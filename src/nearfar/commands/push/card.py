@@ -13,7 +13,7 @@ from typing import Any
 
 from nearfar.commands.push.metadata import hub_name, metadata
 from nearfar.commands.push.run_records import RunRecords, read_run_records
-from nearfar.commands.soup.result import SOUP_FILE, SoupResult
+from nearfar.commands.soup.command import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.data.public_sources import SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text

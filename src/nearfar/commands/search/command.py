@@ -26,8 +26,7 @@ from nearfar.disk import (
     refuse_existing,
     refuse_overwriting_inputs,
 )
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision
+from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.recall import RecallSearch
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import NearfarError
@@ -120,8 +119,7 @@ def open_search(
     Raises:
         NearfarError: see :func:`search`.
     """
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     if config.approximate:
         from nearfar.neighbours.approximate import check_installed
 
@@ -137,11 +135,7 @@ def open_search(
     before = None if config.rebuild else recorded_precision(folder)
     recorded, precision = choose_precision(config.precision, before, config.device)
     model = locate(config.model)
-    encoder = Encoder.from_pretrained(model, pooling=config.pooling, max_length=config.max_length, device=config.device)
-    query, document = (
-        (config.prompt,) * 2 if config.prompt is not None else (config.query_prompt, config.document_prompt)
-    )
-    encoder.set_prompts(query=query, document=document)
+    encoder = Encoder.from_pretrained(model, **config.opening)
     settings = {
         "model": fingerprint_model(model),
         "model_name": config.model,

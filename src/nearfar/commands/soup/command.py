@@ -1,6 +1,7 @@
 """``nearfar soup``: averages the weights of models into one model."""
 
 import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,19 +14,65 @@ from nearfar.commands.soup.models import (
     open_model,
     start_of,
 )
-from nearfar.commands.soup.result import SOUP_FILE, Ingredient, SoupResult
 from nearfar.config.calls import accepts_settings
 from nearfar.config.soup import SoupConfig
-from nearfar.disk import SeenHashes, check_new_folder, new_folder, path_errors
-from nearfar.encoder.device import check_device
-from nearfar.encoder.precision import check_precision
-from nearfar.evaluation.results import provenance
+from nearfar.disk import SeenHashes, check_new_folder, new_folder, path_errors, read_json
+from nearfar.encoder.precision import check_computing
+from nearfar.evaluation.results import Provenance, provenance
 from nearfar.evaluation.results.base import format_json
+from nearfar.evaluation.results.record import OMITTED, Record
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.commands.train.dev import DevSet
     from nearfar.encoder.encoder import Encoder
+
+
+SOUP_FILE = "soup.json"
+"""The record of an average in its model folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingredient(Record):
+    """One of the models."""
+
+    model: str
+    """As it was named: a folder, or owner/name on the hub."""
+    fingerprint: str
+    """SHA-256 over the files of the model, 16 hexadecimal digits."""
+    weight: float
+    """Its share in the average, in [0, 1]; 0 if a greedy average left it out."""
+    score: float | None = field(default=None, metadata=OMITTED)
+    """Its score on the dev set, x 100; only of greedy averages."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoupResult(Record):
+    """An average of models."""
+
+    models: list[Ingredient]
+    """All models, in the order in which they were named."""
+    evaluate_on: str | None = field(default=None, metadata=OMITTED)
+    """The dev set of a greedy average."""
+    metric: str | None = field(default=None, metadata=OMITTED)
+    """The name of the scores."""
+    score: float | None = field(default=None, metadata=OMITTED)
+    """The score of the average on the dev set, x 100."""
+    provenance: Provenance
+
+    @classmethod
+    def load(cls, file: Path) -> "SoupResult":
+        """Read the record of an average.
+
+        Raises:
+            NearfarError: it is missing or damaged.
+        """
+        return cls.from_dict(read_json(file, otherwise="Average the models again."), source=file)
+
+    @property
+    def used(self) -> list[Ingredient]:
+        """The models that are part of the average."""
+        return [one for one in self.models if one.weight > 0]
 
 
 @accepts_settings(SoupConfig)
@@ -56,8 +103,7 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     output = Path(config.output)
     if config.numbers is not None and len(config.numbers) != len(names):
         raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
-    check_device(config.device)
-    check_precision(config.precision)
+    check_computing(config.device, config.precision)
     check_new_folder(output)
     sources = locate_models(names)
 

@@ -120,10 +120,12 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
         max_length=config.max_length,
         device=device or config.device,
         keep_layers=config.keep_layers,
+        prompt=config.prompt,
+        query_prompt=config.query_prompt,
+        document_prompt=config.document_prompt,
     )
     if config.dropout is not None:
         set_dropout(encoder.backbone, config.dropout)
-    encoder.set_prompts(query=config.query_prompt, document=config.document_prompt, default=config.prompt)
     return encoder
 
 

@@ -162,16 +162,13 @@ def _agree_on_plan(model: str | Path, config: EncodeConfig, folder: OutputFolder
 
 def _try_model(place: Path, config: EncodeConfig) -> tuple[int, dict[str, Any]]:
     """Open the encoder once, so that settings that it refuses are errors now; dimensions, and what it decides."""
-    from nearfar.encoder.device import check_device
     from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.precision import check_precision, precision_record, resolve
+    from nearfar.encoder.precision import check_computing, precision_record, resolve
     from nearfar.encoder.widths import choose_width
 
     device = config.device if config.engine == "local" else "cpu"
-    check_device(device)
-    check_precision(config.precision)
-    encoder = Encoder.from_pretrained(place, pooling=config.pooling, max_length=config.max_length, device="cpu")
-    encoder.set_prompts(default=config.prompt)
+    check_computing(device, config.precision)
+    encoder = Encoder.from_pretrained(place, **config.opening | {"device": "cpu"})
     precision = resolve(config.precision, device)
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
     return dim, {"precision": precision_record(precision, device), "limit": encoder.max_length}

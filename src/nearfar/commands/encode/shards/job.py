@@ -92,9 +92,12 @@ def _open_encoder(model: str, device: str | None, plan_digest: str, output: str)
     if fingerprint_model(place) != settings["model"]:
         raise NearfarError(f"{place}: is not the model that the run in {output} started with.")
     encoder = Encoder.from_pretrained(
-        place, pooling=settings["pooling"], max_length=settings["max_length"], device=device
+        place,
+        pooling=settings["pooling"],
+        max_length=settings["max_length"],
+        prompt=settings["prompt"],
+        device=device,
     )
-    encoder.set_prompts(default=settings["prompt"])
     precision = resumed_precision(settings["precision"], device, what=f"{output}: this run")
     return _Loaded(encoder, precision == "bf16")
 
