@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.balancing import sample_balanced_batches
-from nearfar.data.batching import TextBatches
+from nearfar.data.batching import TextBatches, sample_balanced_batches
 from nearfar.types import NearfarError
 
 

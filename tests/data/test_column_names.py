@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.data.column_names import column_names
-from nearfar.data.sources import open_table
+from nearfar.data.sources import column_names, open_table
 from tests.invalid_input.tables import FORMATS, rows_of, write_rows
 
 

@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from nearfar.data.batching import NliBatches, TextBatches
-from nearfar.data.distinct import WAITING, fill_distinct
+from nearfar.data.batching import WAITING, NliBatches, TextBatches, fill_distinct
 from nearfar.types import NliRow
 
 
@@ -67,7 +66,7 @@ def test_rows_that_all_share_a_text_are_batched_as_without():
 
 
 def test_fewer_groups_wait_than_the_limit(monkeypatch):
-    monkeypatch.setattr("nearfar.data.distinct.WAITING", 1)
+    monkeypatch.setattr("nearfar.data.batching.WAITING", 1)
     # a waits twice; the third a joins, because two groups wait already
     texts = ["a", "a", "a", "a", "b", "c"]
     assert fill_distinct([[row] for row in range(6)], lambda row: texts[row], 2) == [[0, 3], [1, 4], [2, 5]]

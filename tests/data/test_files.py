@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data.column_names import column_names
 from nearfar.data.files import EXTENSIONS, Location, is_known, read_file, read_lines, stem
-from nearfar.data.sources import Table
+from nearfar.data.sources import Table, column_names
 from nearfar.types import NearfarError
 
 ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]

@@ -8,9 +8,16 @@ import pytest
 
 import nearfar
 from nearfar.commands.env import _data as describe_data
-from nearfar.data.catalog_types import FinetuningTask, NamedSet, ProbeTask
 from nearfar.data.classification import load_classification
-from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, PROBE_TASKS, suite_tasks
+from nearfar.data.named_sets import (
+    CATALOG,
+    FINETUNING_TASKS,
+    PROBE_TASKS,
+    FinetuningTask,
+    NamedSet,
+    ProbeTask,
+    suite_tasks,
+)
 from nearfar.data.rows import load_sentences
 from tests.data.files import error_of, write_lines
 from tests.tiny import sentences

@@ -9,7 +9,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data.sampling import draw, hold_out, largest_remainder
+from nearfar.data.finetuning_splits import draw, hold_out, largest_remainder
 from tests.data.files import error_of
 
 TARGETS = [0] * 60 + [2] * 30 + [1] * 10

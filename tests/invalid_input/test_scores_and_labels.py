@@ -11,8 +11,7 @@ import pytest
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import SupconTextConfig
 from nearfar.data.classification import load_classification
-from nearfar.data.label_counts import label_summary
-from nearfar.data.labelled import infer_reader
+from nearfar.data.labelled import infer_reader, label_summary
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored
 from nearfar.data.sources import MISSING_VALUES

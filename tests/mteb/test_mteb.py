@@ -15,7 +15,7 @@ from mteb.types import PromptType  # noqa: E402
 
 from nearfar import Encoder, NearfarError, evaluate  # noqa: E402
 from nearfar.cli import main  # noqa: E402
-from nearfar.data.mteb_pairs import load_mteb_pairs  # noqa: E402
+from nearfar.data.sts import load_mteb_pairs  # noqa: E402
 from nearfar.mteb import MtebModel  # noqa: E402
 from tests.mteb import local_task  # noqa: E402
 from tests.tiny import save_tiny, write_pairs  # noqa: E402

@@ -1,15 +1,130 @@
 """Rows -> batches, in a seeded order that can be resumed at any step; each distinct sentence of a batch occurs once."""
 
 import random
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal, TypeAlias, get_args
+from typing import Generic, Literal, TypeAlias, TypeVar, get_args
 
-from nearfar.data.balancing import check_classes, distinct_by_class, sample_balanced_batches
-from nearfar.data.distinct import fill_distinct
 from nearfar.types import NearfarError, NliRow
+
+WAITING = 4
+"""Maximum number of groups that wait, per row of a batch; beyond it, a group joins although its texts repeat."""
+
+
+def fill_distinct(
+    groups: Iterable[Sequence[int]], texts_of: Callable[[int], Iterable[str]], batch_size: int
+) -> list[list[int]]:
+    """Join groups of rows into batches of at most ``batch_size`` rows, without a text of two groups in one batch.
+
+    Groups are taken in their order. One that shares a text with the batch waits and comes first in the next batch; one
+    that does not fit ends the batch, and a group of more than ``batch_size`` rows is a batch by itself. If only waiting
+    groups are left, or too many wait (:data:`WAITING`), they fill the batch although texts repeat. No row is dropped,
+    and groups of one row fill every batch but the last.
+
+    >>> texts = ["ab", "bc", "cd", "de"]
+    >>> fill_distinct([[0], [1], [2], [3]], lambda row: texts[row], batch_size=2)
+    [[0, 2], [1, 3]]
+    >>> fill_distinct([[0], [1], [2], [3]], lambda row: "same", batch_size=3)
+    [[0, 1, 2], [3]]
+    """
+    pending = deque(groups)
+    batches: list[list[int]] = []
+    while pending:
+        batch: list[int] = []
+        seen: set[str] = set()
+        waiting: list[Sequence[int]] = []
+        full = False
+        while pending and not full:
+            group = pending.popleft()
+            if batch and len(batch) + len(group) > batch_size:
+                pending.appendleft(group)
+                break
+            own = {text for row in group for text in texts_of(row)}
+            if not seen.isdisjoint(own) and len(waiting) < WAITING * batch_size:
+                waiting.append(group)
+                continue
+            batch.extend(group)
+            seen |= own
+            full = len(batch) >= batch_size
+        if not pending:
+            while waiting and len(batch) + len(waiting[0]) <= batch_size:
+                batch.extend(waiting.pop(0))
+        pending.extendleft(reversed(waiting))
+        batches.append(batch)
+    return batches
+
+
+Item = TypeVar("Item")
+
+
+def distinct_by_class(texts: Sequence[tuple[str, ...]], targets: Sequence[float]) -> dict[float, list[int]]:
+    """Return label -> the first row index of each distinct text with that label, in order of appearance."""
+    first_rows: dict[float, dict[tuple[str, ...], int]] = {}
+    for number, (row, label) in enumerate(zip(texts, targets, strict=True)):
+        first_rows.setdefault(label, {}).setdefault(row, number)
+    return {label: list(rows.values()) for label, rows in first_rows.items()}
+
+
+def check_classes(classes: Mapping[float, Sequence[int]], texts: Sequence[tuple[str, ...]], batch_size: int) -> None:
+    """Raise NearfarError unless batches of ``batch_size`` texts can hold two texts of each of two classes.
+
+    This needs integer labels, two classes, two distinct texts per class, and a batch size of at least 4.
+    """
+    if not classes or not all(float(label).is_integer() for label in classes):
+        raise NearfarError("balanced batches need an integer label for each row")
+    if len(classes) < 2:
+        raise NearfarError("balanced batches need at least two classes; all rows have the same label")
+    for label, rows in classes.items():
+        if len(rows) < 2:
+            text = " / ".join(texts[rows[0]])
+            raise NearfarError(f"label {label} has a single text, {text!r}; balanced batches need two texts per class")
+    if batch_size < 4:
+        raise NearfarError(
+            f"--batch-size is {batch_size}, but must be at least 4: balanced batches hold two texts of each of two "
+            "classes"
+        )
+
+
+def sample_balanced_batches(
+    classes: Mapping[float, Sequence[int]], batch_size: int, steps: int, generator: random.Random
+) -> list[list[int]]:
+    """Return the row indices of each of ``steps`` batches.
+
+    A batch holds ``batch_size // len(classes)`` rows of each class or, if that is below 2, two rows of each of
+    ``batch_size // 2`` classes. Classes, and the rows of each class, are drawn from shuffled lists, which are used up
+    before they are shuffled again. No row occurs twice in a batch; a class with fewer rows than its share contributes
+    all of them.
+    """
+    share = max(2, batch_size // len(classes))
+    labels = _CyclicSampler(list(classes), generator)
+    samplers = {label: _CyclicSampler(rows, generator) for label, rows in classes.items()}
+    return [
+        [row for label in labels.draw(batch_size // share) for row in samplers[label].draw(share)] for _ in range(steps)
+    ]
+
+
+class _CyclicSampler(Generic[Item]):
+    """Draws items in shuffled order, over and over; no item occurs twice in one draw."""
+
+    def __init__(self, items: Sequence[Item], generator: random.Random) -> None:
+        self._items, self._generator = items, generator
+        self._left: list[Item] = []
+
+    def draw(self, count: int) -> list[Item]:
+        """Return ``count`` different items, or all items if there are fewer."""
+        count = min(count, len(self._items))
+        drawn, self._left = self._left[:count], self._left[count:]
+        if len(drawn) < count:
+            reshuffled = list(self._items)
+            self._generator.shuffle(reshuffled)
+            added = [item for item in reshuffled if item not in drawn][: count - len(drawn)]
+            self._left = [item for item in reshuffled if item not in added]
+            drawn += added
+        return drawn
+
 
 Order: TypeAlias = Literal["premise", "file", "rows"]
 
@@ -39,7 +154,7 @@ class NliBatches:
     - ``premise``: all rows with the same premise text share a batch. Premises are shuffled each epoch and fill one
       batch after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with
       more than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`. With ``distinct_texts``
-      no two premises of a batch share a text, as far as possible (:mod:`nearfar.data.distinct`).
+      no two premises of a batch share a text, as far as possible (:mod:`nearfar.data.batching`).
     - ``file``: the rows in their given order, never shuffled, in batches of ``batch_size`` (the code of Liao 2021).
     - ``rows``: rows shuffled each epoch, regardless of their premise.
 
@@ -157,13 +272,13 @@ class TextBatches:
     ``min_batch_size`` to 1.
 
     With ``balanced`` the targets are labels, and each batch holds the same number of texts of each class
-    (:mod:`nearfar.data.balancing`). An epoch has as many batches as without it, but some rows of a large class may not
+    (:mod:`nearfar.data.batching`). An epoch has as many batches as without it, but some rows of a large class may not
     occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
-    With ``distinct_texts`` no two rows of a batch share a text, as far as possible (:mod:`nearfar.data.distinct`).
+    With ``distinct_texts`` no two rows of a batch share a text, as far as possible (:mod:`nearfar.data.batching`).
 
     Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, a number of
-    targets other than that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` does.
+    targets other than that of the rows; and with ``balanced`` as :func:`nearfar.data.batching.check_classes` does.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]

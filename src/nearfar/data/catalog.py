@@ -25,9 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data import files, hub
-from nearfar.data.catalog_types import NamedSet, RowKind
 from nearfar.data.how_to_get import how_to_get
-from nearfar.data.named_sets import CATALOG, MIXTURES
+from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
 from nearfar.data.sources import ExcludedPairs, GroupPart, Table, open_table
 from nearfar.types import NearfarError

@@ -28,11 +28,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from nearfar.data.catalog_types import FinetuningTask, Metric
 from nearfar.data.finetuning_splits import divide_test, hold_out_rows, hold_out_validation
-from nearfar.data.label_counts import label_summary
-from nearfar.data.labelled import Reader, Split, infer_reader
-from nearfar.data.named_sets import FINETUNING_TASKS
+from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
+from nearfar.data.named_sets import FINETUNING_TASKS, FinetuningTask, Metric
 from nearfar.types import NearfarError, Splits
 
 
@@ -53,7 +51,7 @@ class ClassificationTask:
     sources: tuple[str, ...]
     """One description each of train, validation and test, for display."""
     labels: tuple[str, ...] = ()
-    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.label_counts`)."""
+    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.labelled`)."""
 
     @property
     def pairs(self) -> bool:

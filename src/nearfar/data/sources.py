@@ -8,15 +8,26 @@ from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.data.files import Location, Rows, read_file
+from nearfar.data.files import (
+    EXTENSIONS,
+    Location,
+    Rows,
+    csv_records,
+    extension,
+    json_records,
+    parquet_error,
+    read_file,
+    tsv_records,
+)
 from nearfar.data.hub import load_folder, load_hub, read_dataset
-from nearfar.data.paths import as_path, is_folder, shown
+from nearfar.data.paths import as_path, check_file, is_folder, shown
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
     from nearfar.data.fingerprints import Hashes
+
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
@@ -240,3 +251,38 @@ def sort_labels(names: Collection[str]) -> list[str]:
         return sorted(names, key=lambda name: (int(name), name))
     except ValueError:
         return sorted(names)
+
+
+def column_names(table: Table) -> list[str]:
+    """Return the names of the columns of ``table``, in their order; those of JSON lines are the keys of the first line.
+
+    A name that occurs twice is returned twice. Rows are not checked.
+
+    Raises:
+        NearfarError: the file is missing, empty or damaged, or its format has no columns (plain text).
+    """
+    if not isinstance(table.data, Path):
+        return list(table.data.column_names)
+    path = table.data
+    check_file(path)
+    kind = extension(path).removesuffix(".gz")
+    if kind == ".parquet":
+        return _parquet_names(path)
+    if kind in (".jsonl", ".json"):
+        return list(next(json_records(path))[1])
+    if kind not in (".tsv", ".csv"):
+        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
+    _, header = next(tsv_records(path) if kind == ".tsv" else csv_records(path), (0, []))
+    if not header:
+        raise NearfarError(f"{path} is empty; its first line should name the columns.")
+    return header
+
+
+def _parquet_names(path: Path) -> list[str]:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        return list(pyarrow.parquet.read_schema(path).names)
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise parquet_error(path, error) from None

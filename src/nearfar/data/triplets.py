@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.catalog_types import NamedSet
 from nearfar.data.files import MissingColumnError
-from nearfar.data.named_sets import CATALOG
+from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import Entry, RowCollector, TextData, as_specs
 from nearfar.data.sources import Table, text_field

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.data.catalog_types import Metric
+from nearfar.data.named_sets import Metric
 from nearfar.evaluation.correlation import spearman
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import ProbeResult

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.held_out import TEST
-from nearfar.data.mteb_pairs import PREFIX, load_mteb_pairs
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.sts import load_task
+from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
 from nearfar.runs.held_out import TASK

@@ -6,11 +6,10 @@ from functools import partial
 
 from nearfar.config import FinetuneConfig
 from nearfar.data.classification import ClassificationTask, load_classification
-from nearfar.data.finetuning_splits import default_splits
+from nearfar.data.finetuning_splits import default_splits, draw
 from nearfar.data.labelled import Split
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
-from nearfar.data.sampling import draw
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.types import NearfarError, Splits
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.column_names import column_names
 from nearfar.data.files import extension, is_plain_text, read_lines
-from nearfar.data.sources import normalize_whitespace, text_field
+from nearfar.data.sources import column_names, normalize_whitespace, text_field
 from nearfar.types import NearfarError
 
 DEFAULT_COLUMN = "text"

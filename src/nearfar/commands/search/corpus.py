@@ -7,7 +7,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.data.column_names import column_names
 from nearfar.data.files import (
     Location,
     MissingColumnError,
@@ -18,7 +17,7 @@ from nearfar.data.files import (
     read_lines,
 )
 from nearfar.data.paths import as_path, check_file
-from nearfar.data.sources import open_table, text_field
+from nearfar.data.sources import column_names, open_table, text_field
 from nearfar.neighbours.index import hash_bytes
 from nearfar.types import NearfarError
 

@@ -27,9 +27,9 @@ from nearfar.config.files import build, check_keys, check_values, load_method
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings, field_types
 from nearfar.data.catalog import find
-from nearfar.data.column_names import column_names
 from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG
+from nearfar.data.sources import column_names
 from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 

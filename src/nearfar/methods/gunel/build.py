@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from nearfar.data.label_counts import label_summary
+from nearfar.data.labelled import label_summary
 from nearfar.data.rows import TextData, load_labelled
 from nearfar.methods.build import BuildContext, BuiltMethod, require_data, text_facts
 from nearfar.methods.gunel import SupconTextConfig

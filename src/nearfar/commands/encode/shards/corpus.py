@@ -8,8 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.commands.encode.shards.addresses import expand, opened
-from nearfar.data.files import Location, column_indices
-from nearfar.data.parquet import column_values, parquet_error
+from nearfar.data.files import Location, column_indices, column_values, parquet_error
 from nearfar.data.paths import as_path
 from nearfar.data.sources import text_field
 from nearfar.types import NearfarError
