@@ -11,8 +11,10 @@ from typing import NamedTuple
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location, MissingColumnError
 from nearfar.data.paths import nearest, shown
-from nearfar.data.sources import label_field, parse_number, sort_labels, text_field
+from nearfar.data.sources import Check, label_field, parse_number, score_check, sort_labels
 from nearfar.types import NearfarError
+
+PAIR = ("sentence1", "sentence2")
 
 
 class Split(NamedTuple):
@@ -43,42 +45,33 @@ class Reader:
             NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
                 that is not a number or is off the scale of a named set (each with file and line), no rows.
         """
-        texts: list[tuple[str, ...]] = []
-        targets: list[float] = []
         tables = find(spec, "labelled")
         left_out: Counter[str] = Counter()
+
+        def number(value: object, column: str, where: Location) -> int | None:
+            label = label_field(value, column, where)
+            if label not in self.labels:
+                known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
+                hint = nearest(label, list(self.labels))
+                raise NearfarError(
+                    f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}"
+                )
+            if self.labels[label] is None:
+                left_out[str(value)] += 1
+            return self.labels[label]
+
+        texts: list[tuple[str, ...]] = []
+        targets: list[float] = []
         for found in tables:
-            for where, (*values, value) in found.table.rows((*self.columns, self.label_column)):
-                target = self._number(value, where) if self.label_names else self._score(value, where, found.scale)
-                if target is None:
-                    left_out[str(value)] += 1
-                    continue
-                texts.append(tuple(map(text_field, values, self.columns, [where] * len(values))))
-                targets.append(target)
+            check: Check = number if self.label_names else score_check(found.scale)
+            for entry in found.table.entries(self.columns, self.label_column, check):
+                texts.append(entry.texts)
+                targets.append(entry.target)
         title = _title(tables)
         if not texts:
             raise NearfarError(f"{title}: no labelled rows.")
         without = "; ".join(f"{count:,} labelled {label} left out" for label, count in left_out.items())
         return Split(texts, targets), f"{title} ({without})" if without else title
-
-    def _number(self, value: object, where: Location) -> int | None:
-        label = label_field(value, self.label_column, where)
-        if label not in self.labels:
-            known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
-            hint = nearest(label, list(self.labels))
-            raise NearfarError(f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}")
-        return self.labels[label]
-
-    def _score(self, value: object, where: Location, scale: tuple[float, float] | None) -> float:
-        score = parse_number(value)
-        if math.isnan(score):
-            raise NearfarError(
-                f"{where}: column {self.label_column!r} holds {shown(value)}, but scores must be numbers. Correct it, "
-                "or remove the row."
-            )
-        if scale is not None and not scale[0] <= score <= scale[1]:
-            raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
-        return score
 
 
 def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
@@ -92,7 +85,7 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
             numbers, a label that is empty or neither string nor number (with file and line), no rows.
     """
     tables = find(spec, "labelled")
-    columns = _default_columns(tables, label_column) if text_columns is None else tuple(text_columns)
+    columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
     read = [(where, value) for found in tables for where, (value,) in found.table.rows((label_column,))]
@@ -125,19 +118,19 @@ def _title(tables: Sequence[NamedTable]) -> str:
     return "+".join(found.table.title for found in tables)
 
 
-def _default_columns(tables: Sequence[NamedTable], label_column: str) -> tuple[str, ...]:
+def default_columns(found: NamedTable, label_column: str = "label") -> tuple[str, ...]:
+    """Return the columns of text of labelled data: ``text`` or, without it, ``sentence1`` and ``sentence2``.
+
+    Raises:
+        NearfarError: neither they nor the label are there.
+    """
     try:
-        next(tables[0].table.rows(("text",)), None)
+        return found.table.first_columns([("text", label_column), (*PAIR, label_column)])[:-1]
     except MissingColumnError as error:
-        try:
-            next(tables[0].table.rows(("sentence1", "sentence2")), None)
-        except MissingColumnError:
-            raise NearfarError(
-                f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
-                f"{label_column}."
-            ) from None
-        return ("sentence1", "sentence2")
-    return ("text",)
+        raise NearfarError(
+            f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
+            f"{label_column}."
+        ) from None
 
 
 _MAX_LABELS = 20

@@ -9,7 +9,7 @@ from nearfar.data.catalog import find
 from nearfar.data.files import Location
 from nearfar.data.named_sets import UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import normalize_whitespace, parse_number, text_field
+from nearfar.data.sources import normalize_whitespace, parse_number
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow
 
 
@@ -50,21 +50,22 @@ def load_nli(
 
     """
     known = _known_labels(LABEL_NAMES if label_order is None else label_order)
-    columns = (premise_column, hypothesis_column, label_column)
     rows: list[NliRow] = []
     sources: list[str] = []
     dropped = repaired = 0
     for spec in [specs] if isinstance(specs, str) else specs:
         for found in find(spec):
             before, unlabelled = len(rows), 0
-            for where, (premise, hypothesis, value) in found.table.rows(columns):
+
+            def check(value: object, _: str, where: Location) -> int | None:
+                nonlocal unlabelled
                 label = _label(value, known, where)
-                if label is None:
-                    unlabelled += 1
-                    continue
-                texts = text_field(premise, premise_column, where), text_field(hypothesis, hypothesis_column, where)
-                repaired += (texts[0] != premise) + (texts[1] != hypothesis)
-                rows.append(NliRow(*texts, label))
+                unlabelled += label is None
+                return label
+
+            for entry in found.table.entries((premise_column, hypothesis_column), label_column, check):
+                repaired += entry.repaired
+                rows.append(NliRow(entry.texts[0], entry.texts[1], entry.target))
             if len(rows) == before:
                 raise NearfarError(
                     f"{found.table.title}: no labelled rows ({unlabelled} without a label were dropped)."

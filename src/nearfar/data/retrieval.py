@@ -1,7 +1,7 @@
 """Read retrieval tasks: data sets in BEIR's layout (:mod:`nearfar.data.beir`), pairs of texts, and NLI rows."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from nearfar.data import beir, files, hub
@@ -105,18 +105,14 @@ def _looks_like_a_file(name: str) -> bool:
     return files.is_known(path) or files.is_plain_text(path) or is_folder(as_path(name).parent)
 
 
-def _has_nli_rows(spec: str, columns: Sequence[str]) -> bool:
+def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:
     """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
-    return set_of_pairs(spec) is None and not _has_columns(spec, columns) and _has_columns(spec, _NLI_COLUMNS)
-
-
-def _has_columns(spec: str, columns: Sequence[str]) -> bool:
-    """Whether the first table of a source has the columns."""
+    if set_of_pairs(spec) is not None:
+        return False
     try:
-        next(next(iter(find(spec, "pairs"))).table.rows(columns), None)
+        return find(spec)[0].table.first_columns([columns, _NLI_COLUMNS]) == _NLI_COLUMNS
     except MissingColumnError:
         return False
-    return True
 
 
 def _load_pairs(spec: str, columns: tuple[str, str], corpus: str | None) -> RetrievalTask:

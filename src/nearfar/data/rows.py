@@ -9,15 +9,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any
 
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.named_sets import OWN
 from nearfar.data.paths import shown
-from nearfar.data.sources import label_field, sort_labels, text_field
-from nearfar.data.sts import load_task
-from nearfar.types import NearfarError, ScoredPair
+from nearfar.data.sources import Entry, label_field, sort_labels, text_field
+from nearfar.data.sts import scored_entries
+from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,6 @@ class TextData:
     """Number of rows that were taken out of ``rows``, to evaluate on."""
 
 
-class Entry(NamedTuple):
-    """One row of a table."""
-
-    texts: tuple[str, ...]
-    target: str | float = ""
-    repaired: int = 0
-    """Number of its fields whose white space was normalised."""
-
-
 class RowCollector:
     """Collects the rows of several tables: drops repetitions, stops at a limit, and counts both.
 
@@ -63,7 +54,7 @@ class RowCollector:
         self._sources: list[str] = []
         self._dropped = self.repaired = 0
         self.rows: list[tuple[str, ...]] = []
-        self.targets: list[str | float] = []
+        self.targets: list[Any] = []
 
     def add(self, title: str, entries: Iterable[Entry], note: str = "") -> None:
         """Add the rows of a table, unless the limit is reached. ``note`` ends its description."""
@@ -172,7 +163,7 @@ def load_labelled(
     collector = RowCollector("labelled texts", limit, distinct=False)
     for spec in as_specs(specs):
         for found in find(spec, "labelled"):
-            collector.add(found.table.title, _labelled(found, text_column, label_column))
+            collector.add(found.table.title, found.table.entries((text_column,), label_column, label_field))
     labels = [str(target) for target in collector.targets]
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
     for row, label in zip(collector.rows, labels, strict=True):
@@ -212,17 +203,18 @@ def load_scored(
     first, second, score = columns
     collector = RowCollector("scored pairs", limit, distinct=False)
     for spec in as_specs(specs):
-        task = load_task(spec, first=first, second=second, score=score)
         tables = find(spec, "scored")
         scale = tables[0].scale
-        scores = [pair.score for pairs in task.values() for pair in pairs]
+        read = [scored_entries(found, (first, second), score, scale) for found in tables]
+        scores = [entry.target for entries in read for entry in entries]
         low, high = scale or (min(scores), max(scores))
         if low == high:
             raise NearfarError(f"{spec}: every score is {low:g}; there is nothing to learn from equal scores.")
         note = "" if scale else f", scores of {low:g} to {high:g} rescaled to 0 to 1"
-        for found, pairs in zip(tables, task.values(), strict=True):
+        for found, entries in zip(tables, read, strict=True):
             warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
-            collector.add(found.table.title, _scored(found, pairs, (first, second), low, high), note + warning)
+            scaled = (entry._replace(target=(entry.target - low) / (high - low)) for entry in entries)
+            collector.add(found.table.title, scaled, note + warning)
     return collector.texts([float(target) for target in collector.targets])
 
 
@@ -243,19 +235,3 @@ def _sentence_entries(found: NamedTable, column: str) -> Iterator[Entry]:
         for name, value in zip(columns, values, strict=True):
             text = text_field(value, name, where)
             yield Entry((text,), repaired=text != value)
-
-
-def _labelled(found: NamedTable, text_column: str, label_column: str) -> Iterator[Entry]:
-    for where, (value, label) in found.table.rows((text_column, label_column)):
-        text = text_field(value, text_column, where)
-        yield Entry((text,), label_field(label, label_column, where), repaired=text != value)
-
-
-def _scored(
-    found: NamedTable, pairs: Sequence[ScoredPair], columns: tuple[str, str], low: float, high: float
-) -> Iterator[Entry]:
-    # Read the raw pairs again, to count the fields that load_task normalised.
-    for pair, (_, raw) in zip(pairs, found.table.rows(columns), strict=True):
-        texts = (pair.first, pair.second)
-        repaired = sum(text != value for text, value in zip(texts, raw, strict=True))
-        yield Entry(texts, (pair.score - low) / (high - low), repaired)

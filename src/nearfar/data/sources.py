@@ -2,15 +2,16 @@
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Number
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from nearfar.data.files import (
     EXTENSIONS,
     Location,
+    MissingColumnError,
     Rows,
     csv_records,
     extension,
@@ -95,6 +96,20 @@ class GroupPart:
         yield from ((where, values) for where, values in read if str(values[-1]) in part)
 
 
+class Entry(NamedTuple):
+    """The checked values of a row."""
+
+    texts: tuple[str, ...]
+    target: Any = None
+    """What the check made of its label or score; None in rows of texts alone."""
+    repaired: int = 0
+    """Number of its texts whose white space was normalised."""
+
+
+Check: TypeAlias = Callable[[object, str, Location], str | float | None]
+"""Returns the label or score that a value means, None if the row has none; see :meth:`Table.entries`."""
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows that can be read by column name, repeatedly; ``title`` describes their location."""
@@ -133,6 +148,39 @@ class Table:
                 value = found[0] if len(found) == 1 else " ".join(map(str, found))
                 row.append(self.labels.get(str(value), value) if column == "label" else value)
             yield where, tuple(row)
+
+    def first_columns(self, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        """Return the first of ``choices`` whose columns are all in the table.
+
+        Raises:
+            MissingColumnError: none is; the message names a missing column of the first choice.
+        """
+        errors = []
+        for columns in choices:
+            try:
+                next(self.rows(columns), None)
+            except MissingColumnError as error:
+                errors.append(error)
+            else:
+                return columns
+        raise errors[0]
+
+    def entries(
+        self, columns: Sequence[str], target: str | None = None, check: "Check | None" = None
+    ) -> "Iterator[Entry]":
+        """Yield the texts in ``columns`` of each row (:func:`text_field`), and what ``check`` makes of its target.
+
+        ``check`` gets the value in the column ``target``, the column's name and the location. It raises NearfarError
+        for an invalid value, and returns None to leave out the row.
+        """
+        for where, values in self.rows((*columns, target) if target else columns):
+            checked = check(values[-1], target, where) if check and target else None
+            if target and checked is None:
+                continue
+            raw = values[: len(columns)]
+            texts = tuple(text_field(value, column, where) for value, column in zip(raw, columns, strict=True))
+            repaired = sum(text != value for text, value in zip(texts, raw, strict=True))
+            yield Entry(texts, checked, repaired)
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:
@@ -204,6 +252,23 @@ def parse_number(value: object) -> float:
         return math.nan
     number = float(written) if _NUMBER.fullmatch(written) else math.nan
     return number if math.isfinite(number) else math.nan
+
+
+def score_check(scale: tuple[float, float] | None = None) -> Check:
+    """Return the check of a column of scores: finite numbers, from the lowest to the highest of ``scale``."""
+
+    def check(value: object, column: str, where: Location) -> float:
+        score = parse_number(value)
+        if math.isnan(score):
+            raise NearfarError(
+                f"{where}: column {column!r} holds {shown(value)}, not a number. Scores must be numbers: correct it, "
+                "or remove the row."
+            )
+        if scale is not None and not scale[0] <= score <= scale[1]:
+            raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
+        return score
+
+    return check
 
 
 def label_field(value: object, column: str, where: Location) -> str:

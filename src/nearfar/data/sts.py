@@ -6,10 +6,8 @@ from itertools import chain
 from typing import Any
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import Location
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.paths import shown
-from nearfar.data.sources import parse_number, text_field
+from nearfar.data.sources import Entry, parse_number, score_check
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -42,7 +40,13 @@ def load_task(
 
     """
     tables = find(spec, "scored")
-    return {found.name: _read_pairs(found, first, second, score, scale or found.scale) for found in tables}
+    return {
+        found.name: [
+            ScoredPair(entry.texts[0], entry.texts[1], entry.target)
+            for entry in scored_entries(found, (first, second), score, scale or found.scale)
+        ]
+        for found in tables
+    }
 
 
 def load_pairs(
@@ -63,27 +67,14 @@ def known_scale(spec: str) -> tuple[float, float] | None:
     return CATALOG[name].of_kind("scored").scale if name in CATALOG else None
 
 
-def _read_pairs(
-    found: NamedTable, first: str, second: str, score: str, scale: tuple[float, float] | None
-) -> list[ScoredPair]:
-    pairs = [
-        ScoredPair(text_field(left, first, where), text_field(right, second, where), _score(gold, score, where, scale))
-        for where, (left, right, gold) in found.table.rows((first, second, score))
-    ]
-    if not pairs:
+def scored_entries(
+    found: NamedTable, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
+) -> list[Entry]:
+    """Return the pairs of a table with their scores; raises NearfarError as :func:`load_task`."""
+    entries = list(found.table.entries(columns, score, score_check(scale)))
+    if not entries:
         raise NearfarError(f"{found.table.title}: no pairs, only a header.")
-    return pairs
-
-
-def _score(value: object, column: str, where: Location, scale: tuple[float, float] | None) -> float:
-    number = parse_number(value)
-    if math.isnan(number):
-        raise NearfarError(
-            f"{where}: column {column!r} holds {shown(value)}, not a number. Remove pairs without a score."
-        )
-    if scale is not None and not scale[0] <= number <= scale[1]:
-        raise NearfarError(f"{where}: score {number:g} is outside {scale[0]:g} to {scale[1]:g}.")
-    return number
+    return entries
 
 
 PREFIX = "mteb:"

@@ -19,19 +19,18 @@ SentEval trains SST-2 on the 67,349 phrases of its sentences: compare ``sst2-phr
 trains on the 6,920 sentences, in a tenth of the time. The 4 and 3 empty texts of SentEval's CR and MPQA are dropped.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
-from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import Location, MissingColumnError
-from nearfar.data.labelled import Split
+from nearfar.data.catalog import find
+from nearfar.data.files import Location
+from nearfar.data.labelled import Split, default_columns
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.sources import label_field, sort_labels, text_field
+from nearfar.data.sources import Entry, label_field, sort_labels
 from nearfar.data.sts import load_task
 from nearfar.types import NearfarError
-
-PAIR = ("sentence1", "sentence2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,18 +75,18 @@ def load_transfer(name: str) -> TransferTask:
         }
         return TransferTask(name=name, splits=splits)
     number = {label: index for index, label in enumerate(task.labels)}
+
+    def check(value: object, column: str, where: Location) -> int:
+        label = label_field(value, column, where)
+        if label not in number:
+            raise NearfarError(f"{where}: the label {label!r} is not one of those of {name}: {', '.join(task.labels)}.")
+        return number[label]
+
     tables = find(task.spec)
-    read: dict[str, Split] = {}
-    for split, found in zip(_SPLITS[len(tables)], tables, strict=True):
-        rows = Split([], [])
-        for where, texts, label in _labelled(found, task.columns):
-            if label not in number:
-                raise NearfarError(
-                    f"{where}: the label {label!r} is not one of those of {name}: {', '.join(task.labels)}."
-                )
-            rows.texts.append(texts)
-            rows.targets.append(number[label])
-        read[split] = rows
+    read = {
+        split: Split(*_columns(found.table.entries(task.columns, "label", check)))
+        for split, found in zip(_SPLITS[len(tables)], tables, strict=True)
+    }
     return TransferTask(name=name, splits=read, label_names=task.labels)
 
 
@@ -102,33 +101,19 @@ def load_labelled_task(spec: str) -> TransferTask:
         NearfarError: no such source, missing columns, an empty text or label (with file and line), no rows.
     """
     tables = find(spec, "labelled")
-    rows = [(texts, label) for found in tables for _, texts, label in _infer_columns(found)]
+    entries = [entry for found in tables for entry in found.table.entries(default_columns(found), "label", label_field)]
     title = tables[0].table.title
     name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
-    if not rows:
+    if not entries:
         raise NearfarError(f"{title}: no rows, only a header.")
-    names = sort_labels({label for _, label in rows})
+    texts, labels = _columns(entries)
+    names = sort_labels(set(labels))
     number = {label: index for index, label in enumerate(names)}
-    pool = Split([texts for texts, _ in rows], [number[label] for _, label in rows])
+    pool = Split(texts, [number[label] for label in labels])
     return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)
 
 
-def _infer_columns(found: NamedTable) -> Iterator[tuple[Location, tuple[str, ...], str]]:
-    try:
-        next(found.table.rows(("text", "label")), None)
-        columns: tuple[str, ...] = ("text",)
-    except MissingColumnError as error:
-        columns = PAIR
-        try:
-            next(found.table.rows((*PAIR, "label")), None)
-        except MissingColumnError:
-            raise NearfarError(
-                f"{error} Labelled data has the columns text and label, or sentence1, sentence2 and label."
-            ) from None
-    return _labelled(found, columns)
-
-
-def _labelled(found: NamedTable, columns: Sequence[str]) -> Iterator[tuple[Location, tuple[str, ...], str]]:
-    for where, (*values, label) in found.table.rows((*columns, "label")):
-        texts = tuple(text_field(value, column, where) for column, value in zip(columns, values, strict=True))
-        yield where, texts, label_field(label, "label", where)
+def _columns(entries: Iterable[Entry]) -> tuple[list[tuple[str, ...]], list[Any]]:
+    """The texts, and the targets."""
+    read = list(entries)
+    return [entry.texts for entry in read], [entry.target for entry in read]

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
-from nearfar.data.catalog import NamedTable, find
+from nearfar.data.catalog import find
 from nearfar.data.files import MissingColumnError
 from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.nli import load_nli
-from nearfar.data.rows import Entry, RowCollector, TextData, as_specs
-from nearfar.data.sources import Table, text_field
+from nearfar.data.rows import RowCollector, TextData, as_specs
+from nearfar.data.sources import Entry, Table, text_field
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
 SIMCSE_COLUMNS = ("sent0", "sent1", "hard_neg")
@@ -49,7 +49,7 @@ def load_tuples(
             if entry and entry.captions_by:
                 entries = _captions(found.table, entry.captions_by, *entry.sentences)
             else:
-                entries = _tuples(found.table, entry.sentences if entry else columns)
+                entries = found.table.entries(entry.sentences if entry else columns)
             collector.add(found.table.title, entries)
     return collector.texts()
 
@@ -85,10 +85,15 @@ def load_triplets(
     collector = RowCollector("triplets", limit)
     for spec in as_specs(specs):
         tables = find(spec)
-        available = _first_available_columns(tables[0], [tuple(columns), SIMCSE_COLUMNS, nli_columns])
+        choices = [tuple(columns), SIMCSE_COLUMNS, nli_columns]
+        try:
+            available = tables[0].table.first_columns(choices)
+        except MissingColumnError as error:
+            named = "; or ".join(", ".join(choice) for choice in choices)
+            raise NearfarError(f"{tables[0].table.title}: triplets need the columns {named}.\n  {error}") from None
         if available != nli_columns:
             for found in tables:
-                collector.add(found.table.title, _tuples(found.table, available))
+                collector.add(found.table.title, found.table.entries(available))
             continue
         nli = load_nli(
             spec,
@@ -135,28 +140,9 @@ def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
     return triplets
 
 
-def _tuples(table: Table, columns: Sequence[str]) -> Iterator[Entry]:
-    for where, values in table.rows(columns):
-        texts = tuple(text_field(value, column, where) for value, column in zip(values, columns, strict=True))
-        yield Entry(texts, repaired=sum(text != value for text, value in zip(texts, values, strict=True)))
-
-
 def _captions(table: Table, image_column: str, caption_column: str) -> Iterator[Entry]:
     """Pair the captions of each image: consecutive rows, first with second, third with fourth."""
     for _, rows in groupby(table.rows((image_column, caption_column)), key=lambda row: row[1][0]):
         captions = [(text_field(caption, caption_column, where), caption) for where, (_, caption) in rows]
         for (first, first_raw), (second, second_raw) in zip(captions[::2], captions[1::2], strict=False):
             yield Entry((first, second), repaired=(first != first_raw) + (second != second_raw))
-
-
-def _first_available_columns(found: NamedTable, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the first of ``choices`` whose columns are all in the table."""
-    for columns in choices:
-        try:
-            next(found.table.rows(columns), None)
-        except MissingColumnError as error:
-            last = error
-        else:
-            return columns
-    named = "; or ".join(", ".join(columns) for columns in choices)
-    raise NearfarError(f"{found.table.title}: triplets need the columns {named}.\n  {last}")
