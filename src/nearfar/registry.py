@@ -74,11 +74,6 @@ def _entry(paper: str, config: str, reader: str, builder: str, *, min_rows: int 
 
 FINETUNE = "scl-finetune"
 """The method of ``nearfar finetune``."""
-REMOVED_METHODS = {
-    "scl-finetune-study": "was replaced by studies: write a file for nearfar study, or run nearfar reproduce "
-    "gunel-table-2",
-}
-"""Methods of earlier versions -> what replaces them, for messages."""
 _BUILT_IN: dict[str, MethodEntry] = {
     "sbert": _entry("liao", "SbertConfig", "read_rows", "build_sbert", min_rows=1),
     "scl": _entry("liao", "SclConfig", "read_rows", "build_scl", min_rows=1),

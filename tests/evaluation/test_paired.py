@@ -134,7 +134,14 @@ def ranked(values: dict[str, list[float]], *, name: str = "m", seed: int | None 
             },
             "per_query": per_query,
         }
-    content = {"kind": "evaluation", "model": name, "tasks": {}, "retrieval": tasks, "config": {"training_seed": seed}}
+    content = {
+        "schema": 1,
+        "kind": "evaluation",
+        "model": name,
+        "tasks": {},
+        "retrieval": tasks,
+        "config": {"training_seed": seed},
+    }
     return EvaluationRun(f"{name}.json", EvaluationResult.from_dict(content))
 
 

@@ -27,12 +27,9 @@ SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 ROOT = Path(__file__).parents[2]
 OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
-OLDER = ROOT / "tests" / "evaluation" / "older_results"
-"""Files of earlier versions, evaluations cut to some of their tasks."""
 COMMITTED = sorted(
     file
-    for folder in (ROOT / "studies" / "results", OLDER)
-    for file in folder.rglob("*.json")
+    for file in (ROOT / "studies" / "results").rglob("*.json")
     if file.parent.name != "demo" and not file.name.endswith(OTHER_RECORDS)
 )
 
@@ -91,14 +88,7 @@ def test_every_committed_file_survives_a_round_trip(file: Path) -> None:
 def test_committed_files_have_several_kinds() -> None:
     kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
     assert len(kinds) > 30
-    assert set(kinds) == {"evaluation", "sts", "comparison", "study-table", None}
-
-
-@pytest.mark.parametrize("content", [evaluation("A", {"one": 1.0}), geometry("A"), three_way_comparison()])
-def test_a_file_without_a_version_is_read_as_version_1(content: dict[str, Any]) -> None:
-    read = parse_result({key: value for key, value in content.items() if key != "schema"}, source="f")
-    assert read.schema == 1
-    assert read == parse_result(content, source="f")
+    assert set(kinds) == {"evaluation", "comparison", "study-table", None}
 
 
 @pytest.mark.parametrize(
@@ -119,21 +109,15 @@ def test_other_versions_are_refused(version: object, message: str) -> None:
         EvaluationResult.from_dict({"schema": version, "kind": "evaluation"}, source="f")
 
 
-def test_a_kind_that_is_no_longer_read_is_named() -> None:
-    study = {"schema": 1, "kind": "finetune-study", "title": "t", "settings": []}
-    message = r"^f: is a study of nearfar finetune of an earlier version, which is no longer read\..*study\.md"
-    for read in (parse_result, EvaluationResult.from_dict, ComparisonResult.from_dict):
-        with pytest.raises(NearfarError, match=message):
-            read(study, source="f")
-
-
 def test_another_kind_of_file_is_refused() -> None:
     with pytest.raises(NearfarError, match="f: is not a result file of nearfar evaluate: its kind is 'geometry'"):
         EvaluationResult.from_dict(geometry("A"), source="f")
     with pytest.raises(NearfarError, match="f: is not a result file of nearfar compare: it has no 'kind'"):
+        ComparisonResult.from_dict({"schema": 1}, source="f")
+    with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it has no 'schema'"):
         ComparisonResult.from_dict({}, source="f")
     with pytest.raises(NearfarError, match=r"f: has no known kind of result \(kind \['x'\]\)"):
-        parse_result({"kind": ["x"]}, source="f")
+        parse_result({"schema": 1, "kind": ["x"]}, source="f")
     with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it is not a JSON object"):
         parse_result([1], source="f")
 

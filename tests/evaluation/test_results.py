@@ -12,8 +12,6 @@ from nearfar.evaluation.results import (
     Estimate,
     EvaluationResult,
     Provenance,
-    TransferAverage,
-    TransferResults,
     check_output,
     digest,
     environment,
@@ -31,7 +29,7 @@ PAIRS = [ScoredPair("ein Hund", "a dog", 4.5), ScoredPair("a cat", "two", 1), Sc
 def result():
     scored = evaluate_sts(lambda texts: np.array([[len(t), 3.0] for t in texts]), {"mine": {"a": PAIRS}}, resamples=9)
     return EvaluationResult(
-        kind="sts",
+        kind="evaluation",
         model="länge",
         config={"seed": 0},
         provenance=provenance(),
@@ -86,12 +84,12 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     [
         (None, "cannot be read"),
         ("", "not a complete JSON file"),
-        ('{"schema": 1, "kind": "sts", "tas', "not a complete JSON file"),
+        ('{"schema": 1, "kind": "evaluation", "tas', "not a complete JSON file"),
         ("[1, 2]", "is not a JSON object"),
-        ('{"a": 1}', "has no 'kind'"),
+        ('{"a": 1}', "has no 'schema'"),
         ('{"schema": 2}', r"newer version of nearfar \(schema 2; this version reads up to 1\)\. Update nearfar"),
         ('{"schema": 1, "kind": "comparison"}', "kind is 'comparison'"),
-        ('{"schema": 1, "kind": "sts", "model": "m", "config": {}}', "it lacks 'tasks'"),
+        ('{"schema": 1, "kind": "evaluation", "model": "m", "config": {}}', "it lacks 'tasks'"),
     ],
 )
 def test_a_file_that_is_not_a_result_is_named(text, message, tmp_path):
@@ -209,13 +207,3 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
     assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"
-
-
-def test_the_average_with_the_sentences_of_sst2_of_older_files_has_its_own_name() -> None:
-    """Older files call it SimCSE's seven, whose SST-2 is the phrases."""
-    accuracy = Estimate(80.0, None, None)
-    for task, name in (("sst2", "seven tasks, SST-2 sentences"), ("sst2-phrases", "SimCSE's seven")):
-        average = TransferAverage(tasks=["mr", task], accuracy=accuracy)
-        read = TransferResults(protocol="exact", averages={"SimCSE's seven": average, "mine": average}, tasks={})
-        assert read.averages == {name: average, "mine": average}
-        assert TransferResults.from_dict(read.to_dict()) == read

@@ -17,12 +17,9 @@ from tests.json_schema import problem
 
 ROOT = Path(__file__).parents[2]
 OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
-OLDER = ROOT / "tests" / "evaluation" / "older_results"
-"""Files of earlier versions, evaluations cut to some of their tasks."""
 COMMITTED = sorted(
     file
-    for folder in (ROOT / "studies" / "results", OLDER)
-    for file in folder.rglob("*.json")
+    for file in (ROOT / "studies" / "results").rglob("*.json")
     if file.parent.name != "demo" and not file.name.endswith(OTHER_RECORDS)
 )
 WHOLE = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0, "mrpc": None})}

@@ -140,6 +140,7 @@ def test_transfer_tasks_count_the_tested_rows() -> None:
     probed = evaluate_transfer(encode, tasks, probe=Probe(protocol="exact", folds=2), resamples=0)
     result = parse_result(
         {
+            "schema": 1,
             "kind": "evaluation",
             "model": "m",
             "config": {},

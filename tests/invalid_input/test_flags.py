@@ -171,10 +171,6 @@ OTHER: dict[str, tuple[str, str]] = {
     "command in capitals": ("TRAIN scl", "Did you mean 'train'?"),
     "method in capitals": ("train SCL --output x", "Did you mean 'scl'?"),
     "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
-    "removed method": (
-        "train scl-finetune-study --output x",
-        "the method 'scl-finetune-study' was replaced by studies: write a file for nearfar study",
-    ),
     "no method": ("train --output x", "name your rows by --data FILE, or a method first"),
     "splits and validation rows of a file": (
         "finetune sst2 --splits few-shot --validation v.tsv --output x",
@@ -250,24 +246,6 @@ OTHER: dict[str, tuple[str, str]] = {
     "ranges of no int8": (f"{ENCODE} --calibrate r.npy", "--calibrate r.npy: is for int8 embeddings"),
     "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
     "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
-    "seeds, a study now": (f"{TRAIN} --seeds 1,2", "--seeds was replaced by studies: write replicates = "),
-    "seeds, with =": (f"{TRAIN} --seeds=1,2", "--seeds was replaced by studies: write replicates = "),
-    **{
-        f"removed flag {flag}": (
-            f"{FINETUNE} {flag} {value}",
-            f"{flag} was replaced by studies: write a file for nearfar study, or run nearfar reproduce gunel-{table}.",
-        )
-        for flag, value, table in (
-            ("--few-shot", "20,100", "table-2"),
-            ("--samples", "3", "table-2"),
-            ("--noises", "none,word-dropout:0.1", "table-3"),
-            ("--batch-sizes", "16,64", "table-6"),
-            ("--scl-model", "m", "table-7"),
-            ("--scl-weights", "0.1,0.9", "grid"),
-            ("--temperatures", "0.1", "grid"),
-        )
-    },
-    "removed flag with =": (f"{FINETUNE} --few_shot=20", "--few-shot was replaced by studies"),
     "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
     "penalties: a word": (f"{EVALUATE} --probe-l2 0.1 small", "--probe-l2 0.1 small: must be a number"),
     "projection: a word": ("train sg --output x --projection wide", "must be a whole number or none"),

@@ -165,7 +165,6 @@ def test_other_outputs_are_not_replaced(user_files: Path, row: str) -> None:
     [
         ("evaluate", '{"schema": 1}'),
         ("evaluate", '{"schema": 1, "kind": "group"}'),
-        ("evaluate", '{"schema": 1, "kind": "finetune-study"}'),
         ("evaluate", '{"schema": "1", "kind": "evaluation"}'),
         ("evaluate", '[{"schema": 1, "kind": "evaluation"}]'),
         ("evaluate", '{"schema": 1, "kind": "evaluation"'),

@@ -204,12 +204,3 @@ def test_the_unchanged_files_are_valid(valid_results: Path, monkeypatch: pytest.
     names = ["scores.json", "tuned.json", "two.json", "three.json", "space.json", "record.json"]
     result = run_cli(["report", *names, "--output", "all.html"])
     assert result.status == 0, result.err
-
-
-def test_files_without_a_version_are_read(valid_results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("scores.json", "tuned.json", "two.json", "three.json", "space.json"):
-        content = json.loads((valid_results / name).read_text(encoding="utf-8"))
-        Path(name).write_text(json.dumps(changed(content, "schema", REMOVED)), encoding="utf-8")
-        assert run_cli(["report", name, "--output", f"{name}.html"]).status == 0
-    assert run_cli(["compare", "scores.json", "scores.json", "--resamples", "9"]).status == 0

@@ -1,6 +1,5 @@
 """Run folders: changed data, two processes at once, kills while a run starts, and missing permissions."""
 
-import json
 import os
 import shutil
 import stat
@@ -104,17 +103,6 @@ def change_labelled() -> None:
 def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[str], change, mention: str) -> None:
     change()
     assert_refused(argv, mention, "choose another --output, or remove")
-
-
-@pytest.mark.filterwarnings("default:.*has no inputs.json")
-@pytest.mark.parametrize("argv", [[*STOPPED, "--resume"], [*STOPPED_FINETUNE, "--resume"]], ids=["train", "finetune"])
-def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: list[str]) -> None:
-    (Path(argv[-2]) / "inputs.json").unlink()
-    result = run_cli(argv)
-    assert result.status == 0, result.err
-    assert result.err.count("warning: ") == 1
-    assert f"warning: {argv[-2]}: this run has no inputs.json" in result.err
-    assert json.loads((Path(argv[-2]) / "run.json").read_text(encoding="utf-8"))["inputs"]["--model tiny"]
 
 
 @pytest.mark.parametrize(

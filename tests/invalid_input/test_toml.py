@@ -56,10 +56,6 @@ METHODS: dict[str, tuple[bytes, str]] = {
     "method as a table": (b'[method]\nname = "scl"', "method = {'name': 'scl'}: must be a text"),
     "method in a table": (b'[train]\nmethod = "scl"', "lacks the key 'method'"),
     "the other command's method": (CLASSIFIER, "nearfar finetune run.toml"),
-    "method of an earlier version": (
-        b'method = "scl-finetune-study"\nfew_shot = "20,100"',
-        "run.toml: the method 'scl-finetune-study' was replaced by studies: write a file for nearfar study",
-    ),
 }
 KEYS: dict[str, tuple[bytes, str]] = {
     "unknown key": (HEAD + b"temprature = 1", "no key is called 'temprature'. Did you mean 'temperature'?"),
@@ -81,7 +77,6 @@ KEYS: dict[str, tuple[bytes, str]] = {
     ),
     "key of fine-tuning": (HEAD + b"noise_rate = 0.1", "no key is called 'noise_rate'"),
     "flag that is no setting": (HEAD + b"resume = true", "no key is called 'resume'"),
-    "another flag that is none": (HEAD + b"seeds = [1, 2]", "seeds was replaced by studies"),
 }
 VALUES: list[tuple[bytes, str, str]] = [
     # head, line, expected message
@@ -177,12 +172,6 @@ CONFLICTS: dict[str, tuple[str, bytes, str]] = {
     # command, content, expected message: settings that conflict
     "two ways to say how much": ("train", HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
     "encoder's method": ("finetune", HEAD, "nearfar train run.toml"),
-    "method of an earlier version": (
-        "finetune",
-        b'method = "scl-finetune-study"',
-        "run.toml: the method 'scl-finetune-study' was replaced by studies: write a file for nearfar study",
-    ),
-    "key of an earlier version": ("finetune", CLASSIFIER + b'few_shot = "20"', "few_shot was replaced by studies"),
     "flag that a file's key contradicts": (
         "train --micro-batch-tokens 9",
         HEAD + b"micro_batch = 2",

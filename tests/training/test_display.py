@@ -90,7 +90,14 @@ def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
     metrics.on_step(report(1, ce=0.1))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [
-        {"step": 0, "spearman": 0.512345678, "best": False, "alignment": 0.25, "mean_cosine": 0.123457},
+        {
+            "step": 0,
+            "metric": "spearman",
+            "spearman": 0.512345678,
+            "best": False,
+            "alignment": 0.25,
+            "mean_cosine": 0.123457,
+        },
         {
             "step": 1,
             "epoch": 0,

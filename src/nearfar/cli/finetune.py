@@ -12,20 +12,6 @@ if TYPE_CHECKING:
 
     from nearfar.config.finetune import FinetuneConfig
 
-REMOVED_FLAGS = {
-    flag: f"was replaced by studies: write a file for nearfar study, or run nearfar reproduce {table}"
-    for flag, table in (
-        ("--few-shot", "gunel-table-2"),
-        ("--samples", "gunel-table-2"),
-        ("--noises", "gunel-table-3"),
-        ("--batch-sizes", "gunel-table-6"),
-        ("--scl-model", "gunel-table-7"),
-        ("--scl-weights", "gunel-grid"),
-        ("--temperatures", "gunel-grid"),
-    )
-}
-"""Flags of earlier versions, which ran a study of many runs."""
-
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Fine-tune a classifier; returns the exit status."""
@@ -66,7 +52,5 @@ def _parse(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneConfig,
             raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
     resume = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
     prog = "nearfar finetune [TASK|FILE|FILE.toml]"
-    config, extra_values = parse(
-        FinetuneConfig, flags, prog=prog, extras=(resume,), values=values, source=source, removed=REMOVED_FLAGS
-    )
+    config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(resume,), values=values, source=source)
     return config, extra_values["resume"]

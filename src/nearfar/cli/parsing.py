@@ -59,24 +59,18 @@ def parse(
     extras: Sequence[ExtraOption] = (),
     values: Mapping[str, Any] | None = None,
     source: str | None = None,
-    removed: Mapping[str, str] | None = None,
 ) -> tuple[Parsed, dict[str, Any]]:
     """The config given by the flags, and the values of ``extras`` by name.
 
-    ``values`` come from the file ``source``; flags override them. ``removed`` maps a flag of an earlier version to what
-    replaces it: ``{"--samples": "was replaced by ..."}``.
+    ``values`` come from the file ``source``; flags override them.
 
     Raises:
-        NearfarError: a value of the wrong type or out of bounds, settings that conflict, a flag that is unknown,
-            removed or given twice.
+        NearfarError: a value of the wrong type or out of bounds, settings that conflict, a flag that is unknown
+            or given twice.
         SystemExit: with 0 after ``--help``; with 2, after an error message, for a missing flag or value.
     """
     import tyro
 
-    removed = removed or {}
-    for key in values or {}:
-        if flag(key) in removed:
-            raise NearfarError(f"{source}: {key} {removed[flag(key)]}.")
     from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
     help_of = _field_help(kind)
     every = [
@@ -88,7 +82,7 @@ def parse(
     ]
     known = {one.name: FieldType(one.type) for one in every}
     flags = {_flag_name(one, known[one.name]): known[one.name].scalar for one in every if not one.positional_name}
-    _check_flags(argv, flags, removed)
+    _check_flags(argv, flags)
     parameters = [_parameter(one, known[one.name]) for one in every]
 
     def command(**found: Any) -> dict[str, Any]:
@@ -157,8 +151,8 @@ def _flag_name(one: ExtraOption, kind: FieldType) -> str:
     return flag(f"no_{one.name}" if kind.scalar is bool and one.default else one.name)
 
 
-def _check_flags(argv: Sequence[str], known: Mapping[str, type | None], removed: Mapping[str, str]) -> None:
-    """Raise for an unknown or removed flag, a flag given twice, and a value of a flag that takes none.
+def _check_flags(argv: Sequence[str], known: Mapping[str, type | None]) -> None:
+    """Raise for an unknown flag, a flag given twice, and a value of a flag that takes none.
 
     tyro would silently drop a value, or name only the value. ``known`` maps each flag to the type of its values.
     """
@@ -170,8 +164,6 @@ def _check_flags(argv: Sequence[str], known: Mapping[str, type | None], removed:
         name = name.replace("_", "-")
         if not name.startswith("--") or name == "--help":
             continue
-        if name in removed:
-            raise NearfarError(f"{name} {removed[name]}.")
         if name not in known:
             raise NearfarError(unknown_name_message(name, sorted(known), what="flag"))
         if equals and known[name] is bool:

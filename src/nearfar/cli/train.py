@@ -41,11 +41,6 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 Methods:
 """
 
-REMOVED = {
-    "--seeds": "was replaced by studies: write replicates = { seed = [1, 2, 3] } in a study file, and run nearfar study"
-}
-"""Flag of an earlier version -> what replaces it."""
-
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Train an encoder, or only plan it (--dry-run); returns the exit status."""
@@ -163,7 +158,7 @@ def _parse_flags(
             "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False
         ),
     )
-    config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source, removed=REMOVED)
+    config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
     return _TrainArgs(config, **extra_values)
 
 

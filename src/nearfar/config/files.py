@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
-from nearfar.registry import METHODS, REMOVED_METHODS, all_methods, find_entry, name_of
+from nearfar.registry import METHODS, all_methods, find_entry, name_of
 from nearfar.types import NearfarError
 
 Config = TypeVar("Config", bound=Settings)
@@ -33,7 +33,6 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
         raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(known)}).")
     if not isinstance(method, str):
         raise NearfarError(f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(known)}).")
-    _refuse_removed(method, f"{file}: ")
     raise NearfarError(f"{file}: {unknown_name_message(method, known, what='method')}")
 
 
@@ -54,14 +53,7 @@ def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]
         return METHODS[method_or_file], {}
     if method_or_file in all_methods():
         raise NearfarError(f"{method_or_file} fine-tunes a classifier; use nearfar finetune TASK|FILE --output RUN")
-    _refuse_removed(method_or_file)
     raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
-
-
-def _refuse_removed(method: str, source: str = "") -> None:
-    """Refuse a method of an earlier version."""
-    if method in REMOVED_METHODS:
-        raise NearfarError(f"{source}the method {method!r} {REMOVED_METHODS[method]}.")
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:

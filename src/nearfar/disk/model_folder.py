@@ -14,8 +14,8 @@ def model_of_run(folder: Path) -> Path:
     """Return the model folder of a finished run; any other folder is returned unchanged.
 
     Raises:
-        NearfarError: the folder is an unfinished run, a run whose model is missing, a job of a study that has the run
-            folder inside, or a group of runs of an earlier version.
+        NearfarError: the folder is an unfinished run, a run whose model is missing, or a job of a study, which has the
+            run folder inside.
     """
     if any((folder / name).is_file() for name in ("config.json", "modules.json")):
         return folder
@@ -25,10 +25,6 @@ def model_of_run(folder: Path) -> Path:
         return folder / "model"
     if (folder / "job.json").is_file() and (folder / "run" / "run.json").is_file():
         raise NearfarError(f"{folder}: is the folder of a job of a study; name its run folder, {folder / 'run'}.")
-    seeds = sorted(one.name for one in folder.glob("seed-*") if (one / "config.toml").is_file())
-    if seeds or (folder / "group.json").is_file():
-        such = f", such as {folder / seeds[0]}" if seeds else ""
-        raise NearfarError(f"{folder}: is a group of runs of an earlier version; name its runs one by one{such}.")
     if (folder / "config.toml").is_file() and any(
         (folder / name).exists() for name in ("inputs.json", "metrics.jsonl")
     ):

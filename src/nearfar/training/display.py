@@ -91,8 +91,7 @@ class MetricsFile:
         if evaluation.score is None:
             scored: dict[str, object] = {"metric": None}
         else:
-            named = {} if self.metric == "spearman" else {"metric": self.metric}
-            scored = {**named, self.metric: evaluation.score}
+            scored = {"metric": self.metric, self.metric: evaluation.score}
         self._append({"step": step, **scored, "best": best, **rounded})
 
     def _append(self, record: Mapping[str, object]) -> None:

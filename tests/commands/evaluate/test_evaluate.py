@@ -193,15 +193,6 @@ def test_contradicting_probe_settings_are_refused_before_anything_is_read(settin
         evaluate(letters, labelled="nowhere.tsv", progress=False, **settings)
 
 
-def test_a_result_without_probe_settings_is_one_of_the_default_settings(labelled_file, tmp_path):
-    """Files of earlier versions name protocol, hidden units and folds only."""
-    settings = {"labelled": labelled_file, "resamples": 0, "progress": False, "folds": 3}
-    content = evaluate(letters, **settings).to_dict()
-    del content["transfer"]["probe"]
-    (tmp_path / "old.json").write_text(json.dumps(content))
-    assert compare(tmp_path / "old.json", letters, progress=False).tasks[labelled_file].difference == 0
-
-
 def test_a_nan_leaves_out_only_the_tasks_with_that_text(pairs_file, labelled_file):
     def broken(texts):
         vectors = letters(texts)

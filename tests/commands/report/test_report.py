@@ -270,21 +270,24 @@ def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> 
     [
         ("f.json", "{", r"f\.json: is not a complete JSON file"),
         ("f.json", "[1]", r"f\.json: is not a result file of nearfar"),
-        ("f.json", '{"kind": "dog"}', r"f\.json: has no known kind of result \(kind 'dog'\)"),
+        ("f.json", '{"kind": "dog", "schema": 1}', r"f\.json: has no known kind of result \(kind 'dog'\)"),
         (
             "f.json",
             '{"kind": "evaluation", "schema": 2}',
             r"f\.json: was written by a newer version of nearfar \(schema 2; this",
         ),
-        ("f.json", '{"kind": "sts", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'model'"),
+        ("f.json", '{"kind": "evaluation", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'model'"),
         ("f.json", '{"kind": "comparison", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'first'"),
         ("f.json", '{"kind": "geometry", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'config'"),
-        ("f.json", '{"kind": "group"}', r"f\.json: is a group of runs of an earlier version.*name its run folders"),
         ("run/run.json", '{"config": 1}', r"run/run\.json: is damaged, .*: config is not an object"),
         ("run/config.toml", "a = ", r"run/config\.toml: cannot be read as TOML"),
         ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is not valid JSON"),
         ("run/metrics.jsonl", '{"step": 2}\n', r"run/metrics\.jsonl, line 1: is damaged, .*: it lacks 'loss'"),
-        ("run/metrics.jsonl", '{"step": 2, "spearman": "x"}\n', r"line 1: is damaged, .*: score is 'x', not a number"),
+        (
+            "run/metrics.jsonl",
+            '{"step": 2, "metric": "spearman", "spearman": "x"}\n',
+            r"line 1: is damaged, .*: score is 'x', not a number",
+        ),
         ("run/metrics.jsonl", '{"step": 2, "metric": "accuracy"}\n', r"line 1: is damaged, .*: it lacks 'accuracy'"),
         ("run/metrics.jsonl", '{"step": 2, "metric": ["x"]}\n', r"line 1: is damaged, .*: metric is \['x'\], not text"),
         ("run/metrics.jsonl", '{"metric": "accuracy", "accuracy": 1}\n', r"line 1: is damaged, .*: it lacks 'step'"),
@@ -300,19 +303,6 @@ def test_damaged_or_unknown_files_are_named(workspace: Path, name: str, text: st
     with pytest.raises(NearfarError, match=message):
         load_page(file.parts[0])
     assert not Path("out.html").exists()
-
-
-def test_a_study_of_an_earlier_version_is_named(workspace: Path) -> None:
-    write_json(Path("old/study.json"), {"schema": 1, "kind": "finetune-study", "title": "t", "settings": []})
-    with pytest.raises(NearfarError, match=r"^old/study\.json: is a study of nearfar finetune of an earlier version"):
-        report("old/study.json", output="r.html")
-    Path("old/config.toml").write_text('method = "scl-finetune-study"\nfew_shot = "20"\n', encoding="utf-8")
-    with pytest.raises(NearfarError, match=r"^old: was written by an earlier version: .* was replaced by studies"):
-        report("old", output="r.html")
-    with pytest.raises(
-        NearfarError, match=r"^old/config\.toml: the method 'scl-finetune-study' was replaced by studies"
-    ):
-        finetune(task="rows.tsv", output="old", resume=True)
 
 
 def test_files_that_cannot_be_read(workspace: Path) -> None:

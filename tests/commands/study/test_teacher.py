@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import nearfar.commands.study.expand as expand_module
 from nearfar.commands.study import work
 from nearfar.commands.study.expand import Cell, expand
 from nearfar.config.study import load_study
@@ -72,20 +71,6 @@ def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:
     save_tiny(folder / "teacher", seed=2)
     assert second_cell("teacher").key != first.key
     assert [one.spec for one in second_cell("nowhere/at/all").missing] == ["nowhere/at/all"]
-
-
-def test_a_changed_default_of_a_method_makes_its_jobs_new(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it is the second objective; other methods keep their keys."""
-    Path("second.toml").write_text(SECOND.replace("TEACHER", "teacher"), encoding="utf-8")
-    alone = STUDY.replace('method = "distill", teacher = "TEACHER"', 'method = "simcse-unsup"')
-    both = alone.replace('"simcse-unsup"', '"simcse-unsup", second = "second.toml"')
-    texts = (STUDY, both, alone)
-    before = [cell("teacher", text).key for text in texts]
-    monkeypatch.setitem(expand_module.RAISED, "distill", expand_module.RAISED["distill"] + 1)
-    after = [cell("teacher", text).key for text in texts]
-    assert [one == other for one, other in zip(before, after, strict=True)] == [False, False, True]
-    Path("second.toml").unlink()
-    assert [one.spec for one in cell("teacher", both).missing] == ["second.toml"]
 
 
 @pytest.mark.parametrize("second", ["simcse-unsup", "second.toml"])

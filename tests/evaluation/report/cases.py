@@ -145,7 +145,10 @@ def metrics_lines(seed: int) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl of a small run: ten steps and three evaluations."""
     steps = [{"step": step, "loss": 2.0 / step} for step in range(1, 11)]
     scored = [(0, 0.5), (5, 0.7), (10, 0.6 + 0.01 * seed)]
-    evaluations = [{"step": step, "spearman": score, "best": True, "alignment": 0.1} for step, score in scored]
+    evaluations = [
+        {"step": step, "metric": "spearman", "spearman": score, "best": True, "alignment": 0.1}
+        for step, score in scored
+    ]
     return sorted([*steps, *evaluations], key=lambda line: line["step"])
 
 

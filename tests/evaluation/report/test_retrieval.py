@@ -25,7 +25,7 @@ def side(name, values, *, main="ndcg@10"):
         measures = {measure: {"score": mean, "low": mean - 1, "high": mean + 1} for measure, mean in means.items()}
         entry = {"queries": len(of_queries), "documents": 70, "main": main, "measures": measures}
         tasks[task] = entry | {"per_query": per_query, "digest": task}
-    content = {"kind": "evaluation", "model": name, "config": {}, "tasks": {}, "retrieval": tasks}
+    content = {"schema": 1, "kind": "evaluation", "model": name, "config": {}, "tasks": {}, "retrieval": tasks}
     return EvaluatedModel(name, (EvaluationRun(f"{name}.json", EvaluationResult.from_dict(content)),))
 
 

@@ -91,6 +91,7 @@ def geometry(seed: int, *, uniformity: float = -1.5) -> GeometryResult:
     model |= {"projection": {"similar": [[0, 0, 1, seed]], "dissimilar": [], "labelled": {"x": [[0, seed], [1, 1]]}}}
     return GeometryResult.from_dict(
         {
+            "schema": 1,
             "kind": "geometry",
             "config": {"positive_above": 4.0},
             "provenance": PROVENANCE.to_dict(),

@@ -91,16 +91,6 @@ Mean (standard deviation) over runs; after the slash, the paper's number. Bold: 
     assert "```\nnearfar study small.toml --output small\n```" in page
 
 
-@pytest.mark.parametrize("steps", [["train", "evaluate"], [{"train": {"seed": 1}}, "evaluate"], ["script", "evaluate"]])
-def test_seconds_without_loading_are_explained(steps):
-    """In files of earlier versions, where some rows train by a script, whose loading counts, and others by nearfar."""
-    rows = [{"id": "ce", "steps": ["script", "evaluate"]}, {"id": "scl", "steps": steps}]
-    table = numbers_study({"ce": {"seconds": [9.0, 8.0]}, "scl": {"seconds": [3.0, 4.0]}}, rows=rows)
-    text = "also include loading"
-    assert text not in study_markdown(table)
-    assert (text in study_markdown(replace(table, loading_counts=None))) == (steps[0] != "script")
-
-
 def test_what_is_seen_of_the_orderings_of_the_paper(small):
     found = orderings(small)
     assert [one.verdict for one in found] == ["same sign, significant", "no difference"]

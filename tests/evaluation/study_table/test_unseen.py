@@ -116,17 +116,6 @@ def test_without_a_seen_pair_the_column_is_the_average() -> None:
     assert values["average.unseen_by_all"] == pytest.approx(values["average"], abs=1e-4)
 
 
-def test_a_result_that_does_not_list_its_seen_pairs_has_no_score() -> None:
-    content = runs("a")[0].to_dict()
-    for task in content["tasks"].values():
-        del task["unseen"]["seen_pairs"]
-    older = parse_result(content, source="old.json")
-    table = build_table({**STUDY, "compare": []}, cells_of("a", [older]), resamples=RESAMPLES)
-    score = table.groups[0].scores["average.unseen_by_all"]
-    assert score.mean is None
-    assert "does not list the pairs that its model has seen; evaluate it again" in str(score.reason)
-
-
 def test_the_column_needs_a_similarity_task() -> None:
     study = {"title": "t", "columns": ["sts12.pearson", "average.unseen_by_all"], "rows": [{"id": "plain"}]}
     with pytest.raises(NearfarError, match="has no column that is a similarity task"):

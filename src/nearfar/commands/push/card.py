@@ -26,8 +26,6 @@ from nearfar.methods.citations import citations
 from nearfar.registry import find_entry
 
 CARD = "README.md"
-_EARLIER_MARK = "Made with nearfar."
-"""In the cards of earlier versions."""
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
 """Settings that may name files or folders."""
 LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_every"})
@@ -50,7 +48,7 @@ def is_own_card(file: Path) -> bool:
     """Whether nearfar wrote this README.md, or there is none."""
     with read_errors(file):
         text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else CARD_MARK
-    return CARD_MARK in text or _EARLIER_MARK in text
+    return CARD_MARK in text
 
 
 @path_errors()

@@ -31,7 +31,6 @@ from nearfar.evaluation.results import (
     is_dev_evaluation,
     parse_result,
 )
-from nearfar.registry import REMOVED_METHODS
 from nearfar.types import NearfarError
 
 _RUN = ("config.toml", "metrics.jsonl", "run.json")
@@ -141,10 +140,6 @@ class Sources:
                 settings = tomllib.loads(files["config.toml"])
             except tomllib.TOMLDecodeError as error:
                 raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
-        if (method := str(settings.get("method"))) in REMOVED_METHODS:
-            raise NearfarError(
-                f"{folder}: was written by an earlier version: the method {method!r} {REMOVED_METHODS[method]}."
-            )
         if record and settings.get("precision") == "auto" and record.precision:
             settings["precision"] = record.precision  # what auto was resolved to
         metrics = folder / "metrics.jsonl"

@@ -126,7 +126,7 @@ def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
     for line in read_text(file).splitlines() if file.is_file() else ():
         point = json.loads(line)
         if "best" in point:
-            score = point.get(point.get("metric") or "spearman")
+            score = point.get(point["metric"])
             measured = {name: point[name] for name in MEASURES if name in point} | {"validation": score}
             for name, value in measured.items():
                 if isinstance(value, int | float):

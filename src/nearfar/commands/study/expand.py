@@ -27,11 +27,6 @@ from nearfar.types import NearfarError
 
 FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
-GEOMETRY_FORMAT = 2
-"""The same for the jobs of ``nearfar geometry``; 2 since its results hold the positions of the plots."""
-RAISED = {"distill": 3}
-"""Method -> by how much the format of its training jobs is raised, since its defaults have changed; distill: its lists
-have no weight by default, then no dropout and the cosine as its distance, then a projection of the same width."""
 MODULE = "nearfar.commands.study.work"
 LOCAL = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
 """Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
@@ -165,7 +160,7 @@ def _job(
             values[name] = value if isinstance(getattr(step.config, name), tuple) else value[0]
             files |= {one.written: one.spec for one in found if one.written != one.spec}
     settings: dict[str, Any] = {
-        "format": GEOMETRY_FORMAT if isinstance(step.config, GeometryConfig) else FORMAT,
+        "format": FORMAT,
         "values": values,
         "sources": {one.written: one.fingerprint for found in read.values() for one in found},
     }
@@ -184,7 +179,6 @@ def _job(
         inputs[MODEL] = model
     if isinstance(step.config, TrainConfig):
         settings["method"] = name_of(type(step.config))
-        settings["format"] += sum(RAISED.get(name, 0) for name in _methods(step.config))
     if isinstance(step.config, FinetuneConfig):
         settings["keep_model"] = keep_model
     if isinstance(step.config, RunConfig) and step.config.track:
@@ -295,15 +289,6 @@ def _keep_name(found: Source) -> Source:
             spec=found.spec, written=found.spec, fingerprint=found.fingerprint, advice=found.advice, bytes=found.bytes
         )
     )
-
-
-def _methods(config: TrainConfig) -> list[str]:
-    """The method, and that of a second objective whose file is there."""
-    kinds = [type(config)]
-    second = config.second
-    if second is not None and (second in METHODS or find_source(second).fingerprint is not None):
-        kinds.append(load_method(second)[0])
-    return [str(name_of(kind)) for kind in kinds]
 
 
 def _second(second: str) -> list[Source]:

@@ -10,13 +10,7 @@ from nearfar.evaluation.results.record import OMITTED, Record, choices_of, short
 from nearfar.types import NearfarError
 
 SCHEMA = 1
-"""The format version that is written, and the newest one that is read. A file without ``schema`` has version 1."""
-REMOVED_KINDS = {
-    "finetune-study": "is a study of nearfar finetune of an earlier version, which is no longer read. Its tables are "
-    "in study.md beside it. nearfar study runs such studies now.",
-    "group": "is a group of runs of an earlier version, which is no longer read; name its run folders one by one.",
-}
-"""``kind`` of result files that this version does not read -> what they are, for messages."""
+"""The format version that is written and read."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +53,7 @@ class Result(Record):
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
-        """The values of ``kind``; the first is the one that is written now."""
+        """The values of ``kind``."""
         return choices_of(cls, "kind")
 
     @classmethod
@@ -85,14 +79,16 @@ class Result(Record):
 
 
 def check_version(content: object, *, source: object) -> None:
-    """Refuse content that is no JSON object, or has a format version or a kind that is not read any more.
+    """Refuse content that is no JSON object, or has another format version.
 
     Raises:
         NearfarError: it says which version the file has, and which ones are read.
     """
     if not isinstance(content, dict):
         raise NearfarError(f"{source}: is not a result file of nearfar: it is not a JSON object.")
-    schema = content.get("schema", SCHEMA)
+    if "schema" not in content:
+        raise NearfarError(f"{source}: is not a result file of nearfar: it has no 'schema'.")
+    schema = content["schema"]
     if type(schema) is int and schema > SCHEMA:
         raise NearfarError(
             f"{source}: was written by a newer version of nearfar (schema {schema}; this version reads up to "
@@ -100,9 +96,6 @@ def check_version(content: object, *, source: object) -> None:
         )
     if type(schema) is not int or schema != SCHEMA:
         raise NearfarError(f"{source}: has schema {short_repr(schema)}; this version of nearfar reads {SCHEMA}.")
-    kind = content.get("kind")
-    if isinstance(kind, str) and kind in REMOVED_KINDS:
-        raise NearfarError(f"{source}: {REMOVED_KINDS[kind]}")
 
 
 def format_json(value: Any, indent: str = "") -> str:

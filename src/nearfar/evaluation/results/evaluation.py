@@ -194,13 +194,6 @@ class TransferResults(Record):
     averages: dict[str, TransferAverage]
     tasks: dict[str, TransferScores]
 
-    def __post_init__(self) -> None:
-        """Name the average of older files, with the sentences of SST-2, as newer files do."""
-        old, name = "SimCSE's seven", "seven tasks, SST-2 sentences"
-        if old in self.averages and "sst2" in self.averages[old].tasks:
-            renamed = {name if key == old else key: average for key, average in self.averages.items()}
-            object.__setattr__(self, "averages", renamed)
-
     def describe_probe(self) -> str:
         """How the tasks were probed, in words, without seeds: ``senteval, 0 hidden units, 10 folds``.
 
@@ -232,8 +225,7 @@ class EvaluationResult(Result):
     WHAT: ClassVar[str] = "a result file of nearfar evaluate"
     """What the file is, in error messages."""
 
-    kind: Literal["evaluation", "sts"] = "evaluation"
-    """The kind of the file; ``sts`` in older files."""
+    kind: Literal["evaluation"] = "evaluation"
     model: str
     """Name or folder."""
     config: dict[str, Any]

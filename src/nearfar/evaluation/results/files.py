@@ -35,7 +35,7 @@ RESULT_TYPES: dict[str, type[Result]] = {
     for kind in result.kinds()
 }
 """``kind`` of a file -> its model."""
-REPLACEABLE_KINDS = ("evaluation", "sts", "comparison", "comparisons", "geometry")
+REPLACEABLE_KINDS = ("evaluation", "comparison", "comparisons", "geometry")
 """Kinds of files that the next result replaces without --overwrite."""
 
 

@@ -48,13 +48,12 @@ class UnseenScores(Record):
     """Number of unseen pairs."""
     spearman: Estimate
     """Over the unseen pairs of all subsets together, x 100."""
-    seen_pairs: list[int] | None = field(default=None, metadata=OMITTED)
-    """Positions, from 0, of the pairs that the model has seen, counted over all subsets in order. Older files lack
-    them."""
+    seen_pairs: list[int]
+    """Positions, from 0, of the pairs that the model has seen, counted over all subsets in order."""
 
     def problem(self) -> InvalidValueError | None:
         """Positions that are not in ascending order."""
-        known = self.seen_pairs or []
-        if known and (known[0] < 0 or any(one >= other for one, other in pairwise(known))):
+        positions = self.seen_pairs
+        if positions and (positions[0] < 0 or any(one >= other for one, other in pairwise(positions))):
             return InvalidValueError("are not ascending positions", "seen_pairs")
         return None

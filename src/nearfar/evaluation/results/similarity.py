@@ -81,7 +81,7 @@ class SimilarityScores(Record):
 
     def problem(self) -> InvalidValueError | None:
         """A task without subsets, or a seen pair that it does not have."""
-        seen = self.unseen.seen_pairs if self.unseen else None
+        seen = self.unseen.seen_pairs if self.unseen else []
         if seen and seen[-1] >= self.pairs:
             return InvalidValueError(f"names pair {seen[-1]}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
         return None if self.subsets else InvalidValueError("is empty", "subsets")

@@ -193,9 +193,6 @@ class StudyTable(Result):
     """Of the results in the table."""
     unseen_pairs: dict[str, list[int]] = field(default_factory=dict, metadata=OMITTED)
     """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
-    loading_counts: bool | None = field(default=None, metadata=OMITTED)
-    """True if the seconds of ``nearfar train`` include loading, as those of scripts do. Files of earlier versions lack
-    it; there they are of the training loop alone."""
     groups: list[StudyGroup]
     comparisons: list[StudyComparison] = field(default_factory=list)
     missing: list[MissingCell] = field(default_factory=list)

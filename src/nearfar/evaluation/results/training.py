@@ -22,7 +22,7 @@ class TrainingRecord(Provenance):
     dev: str | None = field(default=None, metadata=OMITTED)
     """The dev set."""
     metric: str | None = field(default=None, metadata=OMITTED)
-    """The metric on the dev set; Spearman where there is none."""
+    """The metric on the dev set."""
     precision: str | None = field(default=None, metadata=OMITTED)
     """What ``auto`` was resolved to."""
     start_score: float | None = None
@@ -53,7 +53,7 @@ class TrainingStep(Record):
 class DevEvaluation(Record):
     """A line of metrics.jsonl about an evaluation on the dev set: ``step``, ``metric``, ``best`` and measures.
 
-    The key of the score is the name of the metric. Lines without ``metric`` are about Spearman.
+    The key of the score is the name of the metric.
     """
 
     step: int
@@ -71,7 +71,7 @@ class DevEvaluation(Record):
         Raises:
             NearfarError: a missing key or a value of the wrong type.
         """
-        metric = line.get("metric", "spearman")
+        metric = line["metric"]
         if isinstance(metric, str) and metric not in line:
             raise NearfarError(
                 f"{source}: is damaged, or was written by another version of nearfar: it lacks {metric!r}."
@@ -89,4 +89,4 @@ class DevEvaluation(Record):
 
 def is_dev_evaluation(line: object) -> bool:
     """Whether a line of metrics.jsonl is about an evaluation on the dev set."""
-    return isinstance(line, Mapping) and ("metric" in line or "spearman" in line)
+    return isinstance(line, Mapping) and "metric" in line

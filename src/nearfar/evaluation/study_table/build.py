@@ -94,7 +94,6 @@ def build_table(
         provenance=replace(provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(cells),
         unseen_pairs=_unseen_pairs(plan, unseen),
-        loading_counts=True,
         groups=[_summarise(plan, group, resampler) for group in groups],
         comparisons=compare_groups(plan, pairs, resampler),
         missing=[

@@ -128,11 +128,6 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
     if table.unseen_pairs:
         counts = [f"{escape(task)} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
         text += f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}. "
-    if "seconds" in table.columns and not table.loading_counts and _has_both_kinds(table):
-        text += (
-            "Seconds of nearfar's training are those of its loop; those of other trainers also include loading and "
-            "saving. "
-        )
     if any(group.runs == 0 and not group.missing for group in table.groups):
         text += "–: not run here. "
     elif any(score.reason == NOT_MEASURED and score.n for score in scores):
@@ -145,13 +140,6 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
     if csv is not None:
         text += f"All numbers with 95% intervals: [{csv.rsplit('/', 1)[-1]}]({csv})."
     return text.rstrip()
-
-
-def _has_both_kinds(table: StudyTable) -> bool:
-    """Whether some rows train by a script and others by nearfar."""
-    steps = [step for row in table.study["rows"] for step in row.get("steps", ())]
-    verbs = {verb for step in steps for verb in ([step] if isinstance(step, str) else step)}
-    return {"train", "script"} <= verbs
 
 
 def _intervals(table: StudyTable, layout: Layout, head: str) -> list[str]:

@@ -29,22 +29,14 @@ class UnseenByAll:
 
     def __init__(self, cells: Sequence[FinishedCell]) -> None:
         self._seen: dict[_TaskData, NDArray[np.bool_]] = {}
-        self._unknown: dict[_TaskData, str] = {}
         for cell in cells:
             for result in cell.results:
                 for task, scored in result.tasks.items() if isinstance(result, EvaluationResult) else ():
-                    self._add(task, scored, cell.name)
+                    self._add(task, scored)
 
-    def _add(self, task: str, scored: SimilarityScores, name: str) -> None:
-        place = _place(task, scored)
-        seen = self._seen.setdefault(place, np.zeros(scored.pairs, dtype=np.bool_))
-        if scored.seen is None or not scored.seen.pairs:
-            return
-        if scored.unseen is None or scored.unseen.seen_pairs is None:
-            self._unknown.setdefault(
-                place, f"the result of {name} does not list the pairs that its model has seen; evaluate it again"
-            )
-        else:
+    def _add(self, task: str, scored: SimilarityScores) -> None:
+        seen = self._seen.setdefault(_place(task, scored), np.zeros(scored.pairs, dtype=np.bool_))
+        if scored.unseen is not None:
             seen[scored.unseen.seen_pairs] = True
 
     def column(self, column: str, cell: FinishedCell) -> ColumnValue | None:
@@ -56,13 +48,11 @@ class UnseenByAll:
         return None
 
     def _value(self, task: str, scored: SimilarityScores) -> ColumnValue:
-        place = _place(task, scored)
-        if (reason := self._unknown.get(place)) is not None:
-            return ColumnValue(None, reason)
-        found = unseen_scores(task, scored, self._seen[place], resamples=0).spearman
-        if found.score is None:
-            return ColumnValue(None, found.reason)
-        return ColumnValue(found.score, data=(_unseen_data(task, scored, self._seen[place]),))
+        seen = self._seen[_place(task, scored)]
+        spearman = unseen_scores(task, scored, seen, resamples=0).spearman
+        if spearman.score is None:
+            return ColumnValue(None, spearman.reason)
+        return ColumnValue(spearman.score, data=(_unseen_data(task, scored, seen),))
 
     def counts(self, tasks: Sequence[str]) -> dict[str, list[int]]:
         """Task -> number of pairs that no run has seen, and of all pairs; without tasks whose data differ by run."""
