@@ -3,10 +3,9 @@
     python benchmarks/compiled_kernels.py run       writes benchmarks/results/compiled_kernels.json
     python benchmarks/compiled_kernels.py report    writes docs/kernels.md from that file alone
 
-One sbert run on microworld repeats the same batches with the same dropout masks: with all kernels, with none, with all
-but one, and with only one, interleaved within a round. In fp32, and in bf16 if the processor computes it natively. On a
-processor with AVX-512, everything is measured again in another process that is limited to AVX2. With ``--quick``,
-results are printed, and written only with ``--into``.
+One sbert run on microworld repeats the same batches with the same dropout masks, with the kernels and without,
+interleaved within a round. In fp32, and in bf16 if the processor computes it natively. With ``--quick``, results are
+printed, and written only with ``--into``.
 
 (The script is not called kernels.py, because transformers would import it instead of the package ``kernels``.)
 """
@@ -15,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -25,24 +24,15 @@ from training_run import Run
 
 from nearfar.config import SbertConfig
 from nearfar.encoder.bf16_support import native_bf16
-from nearfar.encoder.kernels import KERNEL_NAMES, VARIABLE, kernels, kernels_status
+from nearfar.encoder.kernels import VARIABLE, kernels, kernels_status
+from nearfar.encoder.kernels.build import FLAGS
 from nearfar.runtime import machine, threads
 
 TITLE = "Time saved by the compiled kernels"
 BAR = 10
-"""Percentage of a step that a kernel should save, in at least one precision."""
-NAMES = {"attention": "attention", "dropout": "dropout"}
-ALL, NONE = "all", "none"
-
-
-REDUCED = {
-    "ATEN_CPU_CAPABILITY": "avx2",
-    "ONEDNN_MAX_CPU_ISA": "AVX2",
-    "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    "NEARFAR_KERNELS_MARCH": "x86-64-v3",
-}
-"""Environment variables that limit torch, its libraries and the kernels to AVX2."""
-HEADINGS = {"as it is": "All instruction sets", "kept to AVX2": "Limited to AVX2"}
+"""Percentage of a step that the kernels should save."""
+SIDES = {"on": True, "off": False}
+HEADINGS = {"as it is": "All instruction sets", "kept to AVX2": "Limited to AVX2, where the kernels are off by default"}
 """Key in the result file -> heading on the page."""
 
 
@@ -71,37 +61,24 @@ def main() -> None:
 
 
 def run(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
-    """Measure with all instruction sets and, on a processor with AVX-512, limited to AVX2."""
+    """Measure in another process, with the threads of nearfar train."""
     settings = {"model": model, "rounds": rounds, "steps": steps, "batch_size": batch_size}
     flags = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    kinds: dict[str, dict[str, str]] = {"as it is": {}}
-    if "avx512f" in machine.instruction_sets():
-        kinds["kept to AVX2"] = REDUCED
-    record = common.record(**settings, kinds={})
-    for kind, variables in kinds.items():
-        print(kind, flush=True)
-        command = [sys.executable, __file__, "measure", *flags]
-        environment = {**os.environ, **threads.settings(os.environ), **variables}  # as in nearfar train
-        done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-        record["kinds"][kind] = json.loads(done.stdout.splitlines()[-1])
-    return record
+    command = [sys.executable, __file__, "measure", *flags]
+    environment = {**os.environ, **threads.settings(os.environ)}
+    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return common.record(**settings, kinds={"as it is": json.loads(done.stdout.splitlines()[-1])})
 
 
-def sides() -> dict[str, tuple[str, ...]]:
-    """The kernels in use, by the name of the side."""
-    without = {f"all but {part}": tuple(other for other in KERNEL_NAMES if other != part) for part in KERNEL_NAMES}
-    return {ALL: KERNEL_NAMES, NONE: (), **without, **{f"{part} alone": (part,) for part in KERNEL_NAMES}}
-
-
-def switch(parts: Sequence[str]) -> None:
-    """Use only these kernels from now on."""
-    os.environ[VARIABLE] = ",".join(parts) or "0"
+def switch(on: bool) -> None:
+    """Use the kernels or not, from now on."""
+    os.environ[VARIABLE] = str(int(on))
     kernels.cache_clear()
 
 
 def measure(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
     """Measure all sides in each precision."""
-    switch(KERNEL_NAMES)
+    switch(True)
     if kernels() is None:
         raise SystemExit(f"there are no kernels to measure: {kernels_status()['why_not']}")
     status = kernels_status()
@@ -113,20 +90,20 @@ def measure(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, A
         )
         trained = Run(config)
         last: dict[str, float] = {}
-        turns = {name: _turn(name, trained, parts, steps, last) for name, parts in sides().items()}
+        turns = {name: _turn(name, trained, on, steps, last) for name, on in SIDES.items()}
         seconds[precision] = common.run_interleaved(turns, rounds)
         losses[precision] = last
         print(precision, {name: round(median(of), 4) for name, of in seconds[precision].items()}, file=sys.stderr)
-    built = {"compiler": status["compiler"], "flags": status["flags"]}
+    built = {"compiler": status["compiler"], "flags": " ".join(FLAGS)}
     return {**built, "instruction_sets": machine.instruction_sets(), "seconds": seconds, "losses": losses}
 
 
-def _turn(name: str, run: Run, parts: Sequence[str], steps: int, losses: dict[str, float]) -> Callable[[int], float]:
+def _turn(name: str, run: Run, on: bool, steps: int, losses: dict[str, float]) -> Callable[[int], float]:
     """A function that measures the seconds of a step on the batches of a round."""
     batches = sum(1 for _ in run.prepared.mixture.epoch(0))
 
     def turn(number: int) -> float:
-        switch(parts)
+        switch(on)
         run.progress.epoch, run.progress.batch = 0, number * steps % max(1, batches - steps)
         run.progress.step = number * steps  # determines the dropout masks
         spent = run.advance(steps) / steps
@@ -145,7 +122,7 @@ def body(record: dict[str, Any]) -> list[str]:
         f"A step is forward, backward and AdamW. {record['rounds']} rounds of {record['steps']} steps after a warm-up "
         "round;",
         "the sides are interleaved within a round, on the same batches with the same dropout masks. Values are medians",
-        "over rounds with their [minimum, maximum]. Savings are percentages of a step.",
+        "over rounds with their [minimum, maximum].",
     ]
     for kind, measured in record["kinds"].items():
         for precision, seconds in measured["seconds"].items():
@@ -158,25 +135,13 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 def _tables(seconds: dict[str, list[float]]) -> list[str]:
-    rows = []
-    for part in KERNEL_NAMES:
-        last = _saved(seconds[ALL], seconds[f"all but {part}"])
-        first = _saved(seconds[f"{part} alone"], seconds[NONE])
-        bar = common.verdict(max(median(last), median(first)), BAR)
-        rows.append((NAMES[part], common.spread(last, 1), common.spread(first, 1), bar))
-    together = common.spread(_saved(seconds[ALL], seconds[NONE]), 1)
-    rows.append(("all", together, together, ""))
+    saved = [100 * (1 - ratio) for ratio in common.ratios(seconds["on"], seconds["off"])]
     times = [(name, common.spread(of, 3)) for name, of in seconds.items()]
     return [
-        *common.table(("kernel", "saving added to the other kernels, %", "saving alone, %", "target"), rows),
+        f"The kernels save {common.spread(saved, 1)}% of a step; target {common.verdict(median(saved), BAR)}.",
         "",
-        *common.table(("kernels in use", "seconds per step"), times),
+        *common.table(("kernels", "seconds per step"), times),
     ]
-
-
-def _saved(with_it: Sequence[float], without: Sequence[float]) -> list[float]:
-    """Percentage of time saved, by round."""
-    return [100 * (1 - ratio) for ratio in common.ratios(with_it, without)]
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> No
         for path in (source / "nearfar").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"nearfar/py.typed", "nearfar/encoder/kernels.cpp", "nearfar/encoder/kernels_vectors.h"} <= expected
+    assert {"nearfar/py.typed", "nearfar/encoder/kernels/kernels.cpp"} <= expected
     assert {name for name in files if ".dist-info/" not in name} == expected
 
 

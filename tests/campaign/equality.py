@@ -211,5 +211,4 @@ def _kernels(name: str, seed: int, *, bf16: bool) -> tuple[str, dict[str, Any]]:
     shape = _shape(draw, draw.choice([one for one in ARCHITECTURES if one != "mpnet"]), positions=140)
     shape |= {"head_dim": draw.choice((16, 32, 64)), "dropout": draw.choice((0.0, 0.1, 0.4))}
     lengths = [draw.choice((draw.randint(1, 12), draw.randint(1, 128))) for _ in range(draw.randint(1, 9))]
-    parts = draw.choice(("1", "attention", "dropout"))
-    return "encoders:kernels_equal_torch", {"shape": shape, "lengths": lengths, "parts": parts, "bf16": bf16}
+    return "encoders:kernels_equal_torch", {"shape": shape, "lengths": lengths, "bf16": bf16}

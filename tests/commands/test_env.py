@@ -14,7 +14,8 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands import env
-from nearfar.encoder import kernel_build, kernels
+from nearfar.encoder import kernels
+from nearfar.encoder.kernels import build
 
 PARTS = {
     "versions": {
@@ -145,10 +146,10 @@ def test_kernels_show_their_compiler_or_the_reason(
 ) -> None:
     monkeypatch.setenv("NEARFAR_KERNELS", "1")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(kernel_build, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.setattr(build, "COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
     assert env_report(capsys, "--offline")["kernels"] == {
-        "available": [],
+        "available": False,
         "why_not": "no C++ compiler was found (no-such-compiler, or the program in CXX)",
     }
 

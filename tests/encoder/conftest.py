@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nearfar import Encoder
-from nearfar.encoder import kernels
+from nearfar.encoder import attention, dropout
 from nearfar.runtime import machine
-from tests.encoder.kernel_helpers import VERSION, next_process
+from tests.encoder.kernel_helpers import COMPILED, VERSION, next_process
 from tests.tiny import save_tiny
 
 
@@ -24,6 +24,14 @@ def folder(tmp_path: Path) -> Path:
 def encoder(folder: Path) -> Encoder:
     """An encoder with that tiny BERT."""
     return Encoder.from_pretrained(folder)
+
+
+@pytest.fixture
+def use_kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels on any processor; plain torch if the test has the parameter ``implementation`` "plain"."""
+    plain = "implementation" in request.fixturenames and request.getfixturevalue("implementation") == "plain"
+    for module in (attention, dropout):
+        monkeypatch.setattr(module, "kernels", lambda: None if plain else COMPILED)
 
 
 @pytest.fixture(scope="module")
@@ -41,14 +49,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """An empty cache folder and no variables of the kernels, as in a new process on Linux."""
+    """An empty cache folder and kernels that are on for any processor, as in a new process on Linux."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     (tmp_path / "tmp").mkdir()
-    for name in ("NEARFAR_KERNELS", "NEARFAR_KERNELS_MARCH", "CXX", "LOCAL_RANK"):
+    for name in ("CXX", "LOCAL_RANK"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NEARFAR_KERNELS", "1")
     monkeypatch.setattr(machine, "SYSTEM", "linux")
-    monkeypatch.setattr(kernels, "_used", set())
     next_process()
     yield
     next_process()

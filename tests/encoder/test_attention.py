@@ -9,12 +9,13 @@ from torch import Tensor
 from nearfar.encoder import attention
 from nearfar.encoder.attention import attend
 from nearfar.encoder.dropout_mask import DropoutMask
-from nearfar.encoder.kernels import HEAD_DIMS, kernels
+from nearfar.encoder.kernels import HEAD_DIMS
 from nearfar.encoder.length_groups import LengthGroup
+from tests.encoder.kernel_helpers import implementations, needs_kernels
 
 HEADS = 4
 SEED = 3
-compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
+pytestmark = pytest.mark.usefixtures("use_kernels")
 
 
 def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
@@ -67,14 +68,10 @@ def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: DropoutMa
     return [out.detach(), query.grad, key.grad, value.grad]  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=compiled), "plain"])
+@implementations
 @pytest.mark.parametrize("head_dim", [*HEAD_DIMS, 24])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_equals_the_formula(
-    implementation: str, head_dim: int, dropout: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if implementation == "plain":
-        monkeypatch.setattr(attention, "kernels", lambda *_: None)
+def test_equals_the_formula(implementation: str, head_dim: int, dropout: float) -> None:
     tensors = inputs(EVERY_WIDTH, head_dim)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
     torch.manual_seed(SEED)
@@ -83,13 +80,13 @@ def test_equals_the_formula(
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-6
 
 
-@compiled
+@needs_kernels
 def test_bfloat16_error_is_below_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plain torch rounds scores and attention weights too."""
     tensors = inputs(EVERY_WIDTH, 32, torch.bfloat16)
     expected = values_and_gradients([tensor.float() for tensor in tensors], EVERY_WIDTH, dropout=0.1)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
-    monkeypatch.setattr(attention, "kernels", lambda *_: None)
+    monkeypatch.setattr(attention, "kernels", lambda: None)
     plain = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
     for one, other, exact in zip(found, plain, expected, strict=True):
         assert one.dtype == torch.bfloat16
@@ -98,10 +95,8 @@ def test_bfloat16_error_is_below_that_of_torch(monkeypatch: pytest.MonkeyPatch) 
         assert error <= float((other.float() - exact).norm() / exact.norm())
 
 
-@pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=compiled), "plain"])
-def test_tokens_outside_the_window_have_no_effect(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if implementation == "plain":
-        monkeypatch.setattr(attention, "kernels", lambda *_: None)
+@implementations
+def test_tokens_outside_the_window_have_no_effect(implementation: str) -> None:
     groups = groups_of((3, 2), (9, 1))
     query, key, value, _ = inputs(groups, 32)
     found = attend(query, key, value, groups, sliding_window=4)
@@ -111,7 +106,7 @@ def test_tokens_outside_the_window_have_no_effect(implementation: str, monkeypat
     assert moved.tolist() == [False] * 6 + [False] * 5 + [True] * 4
 
 
-@compiled
+@needs_kernels
 @pytest.mark.parametrize("input_index", [0, 1, 2])
 def test_nan_propagates(input_index: int) -> None:
     groups = groups_of((5, 1), (20, 2))
@@ -123,7 +118,7 @@ def test_nan_propagates(input_index: int) -> None:
     assert not out[25:].isnan().any()
 
 
-@compiled
+@needs_kernels
 def test_large_scores_do_not_overflow() -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = [30 * tensor for tensor in inputs(groups, 32)]

@@ -10,23 +10,16 @@ from nearfar.encoder import dropout
 from nearfar.encoder.dropout import Dropout, drop, set_dropout, use_fast_dropout
 from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.kernels import kernels
 from nearfar.types import NearfarError
+from tests.encoder.kernel_helpers import needs_kernels
 from tests.tiny import save_tiny, sentences
 
-IMPLEMENTATIONS = [
-    pytest.param(
-        "kernels", marks=pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
-    ),
-    "plain",
-]
+pytestmark = pytest.mark.usefixtures("use_kernels")
 MANY = 400_000
 
 
-@pytest.fixture(params=IMPLEMENTATIONS)
-def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "plain":
-        monkeypatch.setattr(dropout, "kernels", lambda *_: None)
+@pytest.fixture(params=[pytest.param("kernels", marks=needs_kernels), "plain"])
+def implementation(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
@@ -75,13 +68,13 @@ def test_gradient_uses_the_same_mask() -> None:
     torch.testing.assert_close(x.grad, grad_output * factors)
 
 
-@pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
+@needs_kernels
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_kernels_and_plain_torch_drop_the_same(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     x = torch.randn(123, 45).to(dtype).T  # not contiguous
     torch.manual_seed(4)
     found = drop(x, 0.1)
-    monkeypatch.setattr(dropout, "kernels", lambda *_: None)
+    monkeypatch.setattr(dropout, "kernels", lambda: None)
     torch.manual_seed(4)
     assert torch.equal(found, drop(x, 0.1))
 

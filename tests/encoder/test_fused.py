@@ -11,18 +11,11 @@ from nearfar.encoder.dropout import apply_dropout_mask
 from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.fused import Output, add_norm
-from nearfar.encoder.kernels import kernels
+from tests.encoder.kernel_helpers import implementations, needs_kernels
 from tests.tiny import save_tiny
 
 SEED = 5
-compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
-implementations = pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=compiled), "plain"])
-
-
-@pytest.fixture(autouse=True)
-def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "implementation" in request.fixturenames and request.getfixturevalue("implementation") == "plain":
-        monkeypatch.setattr(dropout, "kernels", lambda *_: None)
+pytestmark = pytest.mark.usefixtures("use_kernels")
 
 
 def given(dim: int, tokens: int = 150) -> tuple[list[Tensor], nn.LayerNorm]:
@@ -80,11 +73,11 @@ def test_in_bfloat16_only_inputs_and_outputs_are_rounded(implementation: str) ->
         assert float((ours - exact).norm() / exact.norm()) < (3e-3 if index < 3 else 1e-5)
 
 
-@compiled
+@needs_kernels
 def test_kernel_and_plain_torch_drop_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     tensors, norm = given(384)
     found = values_and_gradients(tensors, norm, 0.1)
-    monkeypatch.setattr(dropout, "kernels", lambda *_: None)
+    monkeypatch.setattr(dropout, "kernels", lambda: None)
     for ours, plain in zip(found, values_and_gradients(tensors, norm, 0.1), strict=True):
         torch.testing.assert_close(ours, plain)
 

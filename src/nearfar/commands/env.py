@@ -174,14 +174,14 @@ def _gpu() -> dict[str, object]:
 def _kernels() -> dict[str, object]:
     from nearfar.encoder import kernels
 
-    available = [part for part in kernels.enabled_kernels() if kernels.kernels() is not None]
-    info = kernels.kernels_status()
-    del info["used"]
-    return {"available": available, **info}
+    available = kernels.kernels() is not None
+    status = kernels.kernels_status()
+    del status["used"]
+    return {"available": available, **status}
 
 
 def _folders() -> dict[str, object]:
-    from nearfar.encoder.kernel_build import folders
+    from nearfar.encoder.kernels.build import folders
 
     home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
     places = {

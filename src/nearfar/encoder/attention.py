@@ -74,7 +74,7 @@ def _attend_by_groups(
 ) -> Float[Tensor, "tokens heads head_dim"]:
     """Short texts by the compiled kernel, where it is available; then one call of torch for each other length."""
     on_cpu = query.device.type == "cpu" and query.dtype in DTYPES
-    compiled = kernels("attention") if on_cpu and query.shape[2] in HEAD_DIMS else None
+    compiled = kernels() if on_cpu and query.shape[2] in HEAD_DIMS else None
     num_compiled = 0  # leading groups, which are the shorter texts
     if compiled is not None:
         limit = MAX_TOKENS if sliding_window is None else min(MAX_TOKENS, sliding_window)

@@ -82,7 +82,7 @@ class _Drop(torch.autograd.Function):
 
 
 def _apply_mask(x: Tensor, mask: DropoutMask) -> Tensor:
-    compiled = kernels("dropout")
+    compiled = kernels()
     if compiled is not None:
         return compiled.drop(x.contiguous(), mask)
     kept = mask.keep_mask(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)

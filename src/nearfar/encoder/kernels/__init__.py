@@ -1,9 +1,8 @@
-"""Python bindings of the compiled kernels in kernels.cpp, which the machine's own compiler builds at the first use.
+"""Attention and dropout on processors with AVX-512: kernels.cpp, which the machine's compiler builds at the first use.
 
-If the kernels are switched off or cannot be built, :func:`kernels` returns None and plain torch computes the same. The
-environment variable NEARFAR_KERNELS selects them: ``0`` for none, ``1`` for all, ``rebuild`` for all after compiling
-again, or a list of names (:data:`KERNEL_NAMES`), such as ``attention,dropout``. By default all are used on Linux and
-none elsewhere.
+Elsewhere, and where they cannot be built, :func:`kernels` returns None and plain torch computes the same: with AVX2
+alone the kernels save nothing. The environment variable NEARFAR_KERNELS switches them: ``0`` off, ``1`` on with any
+processor, ``rebuild`` the same after compiling again. By default they are on under Linux on a processor with AVX-512.
 """
 
 import ctypes
@@ -12,21 +11,19 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder import kernel_build
 from nearfar.encoder.dropout_mask import DropoutMask
-from nearfar.encoder.kernel_build import BuiltLibrary, KernelBuildError
+from nearfar.encoder.kernels import build
+from nearfar.encoder.kernels.build import BuiltLibrary, KernelBuildError
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
 VARIABLE = "NEARFAR_KERNELS"
-KernelName: TypeAlias = Literal["attention", "dropout"]
-KERNEL_NAMES: tuple[KernelName, ...] = ("attention", "dropout")
 NOT_USED = "the compiled kernels are not used"
 """Start of the warning that gives the reason."""
 MAX_TOKENS = 128
@@ -116,60 +113,42 @@ class AttentionLayout:
 
 
 @cache
-def kernels(kernel: KernelName | None = None) -> Kernels | None:
-    """The kernels, built at the first call; None if they cannot be built, or if ``kernel`` is switched off.
+def kernels() -> Kernels | None:
+    """The kernels, built at the first call; None if they are off or cannot be built.
 
     Raises:
-        NearfarError: NEARFAR_KERNELS names a kernel that does not exist.
+        NearfarError: NEARFAR_KERNELS has an unknown value.
     """
-    if not enabled_kernels() or (kernel is not None and kernel not in enabled_kernels()):
+    if why_off() is not None:
         return None
     built, _ = _built()
-    if built is None:
-        return None
-    if kernel is not None:
-        _used.add(kernel)
-    return Kernels(built.library)
+    return None if built is None else Kernels(built.library)
 
 
-def enabled_kernels() -> tuple[KernelName, ...]:
-    """The kernels that NEARFAR_KERNELS selects.
+def why_off() -> str | None:
+    """Why the kernels are off; None if they are on.
 
     Raises:
-        NearfarError: it names a kernel that does not exist.
+        NearfarError: NEARFAR_KERNELS has an unknown value.
     """
     requested = os.environ.get(VARIABLE, "").strip()
-    if requested in ("1", "rebuild") or (not requested and machine.SYSTEM == "linux"):
-        return KERNEL_NAMES
-    if requested in ("", "0"):
-        return ()
-    names = {name.strip() for name in requested.split(",")}
-    if wrong := sorted(names - set(KERNEL_NAMES)):
-        raise NearfarError(
-            f"{VARIABLE}: unknown kernel {wrong[0]!r}. Set it to 0, 1, rebuild, or some of {', '.join(KERNEL_NAMES)}."
-        )
-    return tuple(kernel for kernel in KERNEL_NAMES if kernel in names)
+    if requested not in ("", "0", "1", "rebuild"):
+        raise NearfarError(f"{VARIABLE}={requested}: must be 0 (off), 1 (on) or rebuild (on, and compile again).")
+    if requested == "0":
+        return f"{VARIABLE}=0"
+    if requested or (machine.SYSTEM == "linux" and "avx512f" in machine.instruction_sets()):
+        return None
+    return f"off without Linux and AVX-512; {VARIABLE}=1 turns them on"
 
 
 def kernels_status() -> dict[str, Any]:
-    """Which kernels this process has used and how they were built, or why it has used none. Builds nothing."""
+    """Whether this process uses the kernels, and the compiler that built them, or why not. Builds nothing."""
     if not _built.cache_info().currsize:
-        if os.environ.get(VARIABLE) == "0":
-            return {"used": [], "why_not": f"{VARIABLE}=0"}
-        if not os.environ.get(VARIABLE) and machine.SYSTEM != "linux":
-            return {"used": [], "why_not": f"off on {machine.SYSTEM} unless {VARIABLE}=1"}
-        return {"used": [], "why_not": "not needed"}
+        return {"used": False, "why_not": why_off() or "not needed"}
     built, problem = _built()
-    if built is None:
-        return {"used": [], "why_not": problem}
-    return {
-        "used": sorted(_used),
-        "compiler": built.compiler,
-        "flags": " ".join(flag for flag in built.flags if "/" not in flag),
-    }
+    return {"used": False, "why_not": problem} if built is None else {"used": True, "compiler": built.compiler}
 
 
-_used: set[str] = set()
 machine.PROVENANCE_PROVIDERS["kernels"] = kernels_status
 
 
@@ -177,10 +156,10 @@ machine.PROVENANCE_PROVIDERS["kernels"] = kernels_status
 def _built() -> tuple[BuiltLibrary | None, str]:
     """The library, or the reason why there is none. Warns once of the reason."""
     try:
-        return kernel_build.load(rebuild=os.environ.get(VARIABLE) == "rebuild"), ""
+        return build.load(rebuild=os.environ.get(VARIABLE) == "rebuild"), ""
     except (KernelBuildError, OSError) as error:
-        earlier = isinstance(error, KernelBuildError) and error.cached
-        advice = f"{VARIABLE}=rebuild tries again" if earlier else f"{VARIABLE}=0 silences this"
+        cached = isinstance(error, KernelBuildError) and error.cached
+        advice = f"{VARIABLE}=rebuild tries again" if cached else f"{VARIABLE}=0 silences this"
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, only the first one warns
             warnings.warn(f"{NOT_USED}: {error}. Plain torch computes the same, slower; {advice}.", stacklevel=2)
         return None, str(error)

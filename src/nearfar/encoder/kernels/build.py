@@ -8,7 +8,6 @@ Files are written elsewhere and renamed, so that several processes may compile a
 
 import ctypes
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -28,8 +27,7 @@ from nearfar.disk import is_private, private_temporary_folder, publish
 from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-HEADER = Path(__file__).with_name("kernels_vectors.h")
-FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC")
+FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC", "-march=native", "-fopenmp")
 _LIBRARY = re.compile(r"kernels-[0-9a-f]{16}-[0-9a-f]{16}\.so")
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_TIMEOUT = 120.0
@@ -37,12 +35,10 @@ COMPILE_TIMEOUT = 120.0
 
 
 class BuiltLibrary(NamedTuple):
-    """A loaded library, and how it was compiled."""
+    """A loaded library, and the first line of the ``--version`` of the compiler that built it."""
 
     library: ctypes.CDLL
     compiler: str
-    """The first line of the compiler's ``--version``."""
-    flags: list[str]
 
 
 class KernelBuildError(Exception):
@@ -60,15 +56,14 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
         KernelBuildError: there is no compiler; it fails now or failed earlier; or no folder can be written.
     """
     compiler = find_compiler()
-    flags = [*FLAGS, f"-march={march()}"]
-    key = _key(compiler, flags)
+    key = _key(compiler)
     for folder in () if rebuild else folders(create=False):
         if not is_private(folder) or (record := _read(folder / f"kernels-{key}.json")) is None:
             continue
         if "error" in record:
             raise KernelBuildError(record["error"], cached=True)
         if (library := _open(folder / record["library"], record["sha256"])) is not None:
-            return BuiltLibrary(library, record["compiler"], record["flags"])
+            return BuiltLibrary(library, record["compiler"])
     problems: list[str] = []
     for folder in folders():
         try:
@@ -81,13 +76,13 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
             problems.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
             continue
         with build_folder as fresh:
-            record = _compile(compiler, flags, Path(fresh), folder, key)
+            record = _compile(compiler, Path(fresh), folder, key)
         if problems:
             warnings.warn(f"{problems[0]}: the compiled kernels are kept in {abbreviate_home(folder)}.", stacklevel=2)
         library = _open(folder / record["library"], record["sha256"])
         if library is None:
             raise KernelBuildError(f"{abbreviate_home(folder)} lost or changed the compiled library")
-        return BuiltLibrary(library, record["compiler"], record["flags"])
+        return BuiltLibrary(library, record["compiler"])
     raise KernelBuildError("; ".join(problems) or "no cache folder was found; set XDG_CACHE_HOME to one")
 
 
@@ -107,11 +102,6 @@ def find_compiler() -> list[str]:
         if program := shutil.which(name):
             return [program]
     raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
-
-
-def march() -> str:
-    """The target architecture (``-march``): NEARFAR_KERNELS_MARCH, such as x86-64-v3; by default this processor."""
-    return os.environ.get("NEARFAR_KERNELS_MARCH") or "native"
 
 
 def folders(*, create: bool = True) -> Iterator[Path]:
@@ -135,64 +125,49 @@ def abbreviate_home(path: Path) -> str:
     return str(path)
 
 
-def _key(compiler: Sequence[str], flags: Sequence[str]) -> str:
+def _key(compiler: Sequence[str]) -> str:
     """Hash of everything that the library depends on. The compiler is identified by its file, which updates replace."""
     file = Path(compiler[0]).resolve()
     status = file.stat()
     fields = machine.cpu_fields()
     processor = [fields.get(name, "") for name in ("model name", "flags", "Features", "CPU part")]
-    parts = [*compiler, str(file), status.st_size, status.st_mtime_ns, *flags, *processor, platform.machine()]
+    parts = [*compiler, str(file), status.st_size, status.st_mtime_ns, *FLAGS, *processor, platform.machine()]
     if not fields:
         parts.append(machine.processor())
-    key = hashlib.sha256(SOURCE.read_bytes() + HEADER.read_bytes())
+    key = hashlib.sha256(SOURCE.read_bytes())
     key.update(json.dumps(parts).encode())
     return key.hexdigest()[:16]
 
 
-def _compile(compiler: Sequence[str], flags: Sequence[str], fresh: Path, folder: Path, key: str) -> dict[str, Any]:
+def _compile(compiler: Sequence[str], fresh: Path, folder: Path, key: str) -> dict[str, Any]:
     """Compile in the folder ``fresh``, then move library and record to ``folder``; record a compiler error too.
 
     Raises:
         KernelBuildError: the compiler fails, is killed, or cannot be run.
     """
     compiled, record, name = fresh / "kernels.so", fresh / "record.json", Path(compiler[0]).name
-    problem = ""
-    for openmp in _openmp():
-        all_flags = [*flags, *openmp]
-        try:
-            done = _run([*compiler, *all_flags, "-o", str(compiled), str(SOURCE)])
-        except OSError as error:
-            raise KernelBuildError(f"{name} cannot be run ({error.strerror or error})") from None
-        except subprocess.TimeoutExpired:
-            problem = f"{name} did not finish within {COMPILE_TIMEOUT:g} seconds"
-            break
+    try:
+        done = _run([*compiler, *FLAGS, "-o", str(compiled), str(SOURCE)])
+    except OSError as error:
+        raise KernelBuildError(f"{name} cannot be run ({error.strerror or error})") from None
+    except subprocess.TimeoutExpired:
+        problem = f"{name} did not finish within {COMPILE_TIMEOUT:g} seconds"
+    else:
         if done.returncode < 0:  # killed, perhaps for lack of memory: not recorded, so the next process tries again
             raise KernelBuildError(f"{name} was killed by signal {-done.returncode}")
         if done.returncode == 0 and compiled.exists():
             digest = _digest(compiled)
             library = f"kernels-{key}-{digest[:16]}.so"
-            built = {"library": library, "sha256": digest, "compiler": _version(compiler), "flags": all_flags}
+            built = {"library": library, "sha256": digest, "compiler": _version(compiler)}
             record.write_text(json.dumps(built, indent=1), encoding="utf-8")
             publish(compiled, folder / library)
             publish(record, folder / f"kernels-{key}.json")
             return built
-        problem = problem or f"{name}: {_first_error(done)}"
+        problem = f"{name}: {_first_error(done)}"
     with suppress(OSError):
         record.write_text(json.dumps({"error": problem}, indent=1), encoding="utf-8")
         publish(record, folder / f"kernels-{key}.json")
     raise KernelBuildError(problem)
-
-
-def _openmp() -> list[list[str]]:
-    """OpenMP flags, in the order in which they are tried."""
-    if machine.SYSTEM != "darwin":
-        return [["-fopenmp"]]
-    spec = importlib.util.find_spec("torch")
-    folder = Path(spec.origin).parent / "lib" if spec and spec.origin else Path()
-    if not (folder / "libomp.dylib").exists():
-        return [[]]
-    # Link torch's own OpenMP runtime: a second runtime would abort the process.
-    return [["-Xpreprocessor", "-fopenmp", f"-L{folder}", "-lomp", f"-Wl,-rpath,{folder}"], []]
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
@@ -215,11 +190,8 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:
-    if hasattr(os, "killpg"):
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-    else:
-        process.kill()
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     for pipe in (process.stdout, process.stderr):
         if pipe:
@@ -248,7 +220,7 @@ def _read(file: Path) -> dict[str, Any] | None:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    kinds = ({"error"}, {"library", "sha256", "compiler", "flags"})
+    kinds = ({"error"}, {"library", "sha256", "compiler"})
     if not isinstance(record, dict) or set(record) not in kinds:
         return None
     return record if "error" in record or _LIBRARY.fullmatch(str(record["library"])) else None
