@@ -27,7 +27,7 @@ from encoding import Encode, cosines, openvino, texts_by_kind, timed
 from numpy.typing import NDArray
 
 from nearfar import Encoder, export
-from nearfar.commands.export.runtime import ExportedModel, Format
+from nearfar.commands.export.graphs import ExportedModel, Format
 from nearfar.encoder.bf16_support import cpu_has_bf16
 
 TITLE = "Speed of exported models"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
-    from nearfar.commands.push.command import push
+    from nearfar.commands.push import push
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
@@ -98,7 +98,7 @@ _MODULES = {
     "load_result": "evaluation.results",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
-    "push": "commands.push.command",
+    "push": "commands.push",
     "register_method": "registry",
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",

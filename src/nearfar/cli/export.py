@@ -31,18 +31,11 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     else:
         result = export(extra_values["model"], config)
 
-    from rich.table import Table
+    from nearfar.commands.export.comparison import comparison_table
+    from nearfar.evaluation.render import to_rich
 
-    from nearfar.commands.export.comparison import describe
-
-    header, *rows = describe(result.sides)
-    table = Table(box=None, pad_edge=False)
-    for number, name in enumerate(header):
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*row)
     console.print(f"{result.texts:,} texts; score: {result.metric} on {result.evaluated_on}", markup=False)
-    console.print(table)
+    console.print(to_rich(comparison_table(result.sides)))
     for problem in result.problems:
         console.print(f"Kept by --force, although {problem}.", markup=False, highlight=False)
     size = sum(result.files.values()) / 2**20

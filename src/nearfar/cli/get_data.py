@@ -11,8 +11,7 @@ from nearfar.config.data import GetDataConfig
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.get_data.command import GetDataResult
-    from nearfar.commands.get_data.listing import SetStatus
+    from nearfar.commands.get_data.command import GetDataResult, SetStatus
 
 WIDTH = 110
 

@@ -20,7 +20,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Upload a model, or list what would be uploaded (--dry-run); returns the exit status."""
     config, extra_values = parse(PushConfig, argv, prog="nearfar push", extras=EXTRAS)
 
-    from nearfar.commands.push.command import push
+    from nearfar.commands.push import push
 
     done = push(extra_values["model"], extra_values["name"], config)
     console = make_console()

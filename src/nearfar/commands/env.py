@@ -62,7 +62,6 @@ VARIABLES = (
     "ONEDNN_MAX_CPU_ISA",
     "CUDA_VISIBLE_DEVICES",
     "NEARFAR_KERNELS",
-    "NEARFAR_KERNELS_MARCH",
     "CXX",
 )
 """The environment variables that are shown, if set."""

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from markupsafe import Markup
     from pandas import DataFrame
     from rich.table import Table as RichTable
@@ -312,6 +314,22 @@ def _end_of_code_block(text: str) -> str:
         elif found[1].startswith(fence) and not found[2].strip():
             fence = ""
     return f"\n{fence}" if fence else ""
+
+
+def fill_template(template: "Path", **values: Any) -> str:
+    """Markdown of a jinja2 template file, whose values are escaped as one line of text each.
+
+    The filter ``code`` makes a code span of a value, ``safe`` leaves it as it is. Blank lines are never repeated.
+    """
+    import jinja2
+    from markupsafe import Markup
+
+    environment = jinja2.Environment(
+        trim_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else markdown_text(str(value))
+    )
+    environment.filters["code"] = lambda value: Markup(code_span(str(value)))
+    text = environment.from_string(template.read_text(encoding="utf-8")).render(**values)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
 
 def html_text(text: str) -> "Markup":

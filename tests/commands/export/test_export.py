@@ -13,8 +13,7 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
 from nearfar import Encoder, NearfarError, export
-from nearfar.commands.export.openvino_graph import write_openvino
-from nearfar.commands.export.runtime import ExportedModel
+from nearfar.commands.export.graphs import ExportedModel, write_openvino
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli

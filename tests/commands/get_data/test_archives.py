@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.commands.get_data import tree
-from nearfar.commands.get_data.tree import list_files
+from nearfar.commands.get_data.archives import list_files
 from tests.commands.get_data.downloads import tar_of, write_folder, zip_of
 from tests.data.files import error_of
 

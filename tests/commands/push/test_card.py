@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from nearfar import finetune, push, train
-from nearfar.commands.push.card import is_own_card, model_card, write_card
+from nearfar.commands.model_card import is_own_card, model_card, write_card
 from nearfar.config import METHODS
 from nearfar.disk import CARD_MARK
 from nearfar.evaluation.results import ComparisonResult

@@ -61,7 +61,7 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             f"--format {config.format}: needs {noun} {' and '.join(missing)}; install with: pip install "
             "'nearfar[export]'"
         )
-    from nearfar.commands.export.comparison import describe, refuse
+    from nearfar.commands.export.comparison import refuse
     from nearfar.commands.export.folder import write_readme, write_side_files
     from nearfar.commands.export.rows import calibration_items, comparison_rows
     from nearfar.commands.export.source import open_source
@@ -86,9 +86,9 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             model, source, folder, config, rows, opset=opset, calibrated_on=calibration and calibration[1]
         )
         if not config.force:
-            refuse(result.problems, result.sides)
+            refuse(result)
         result.save(folder / RESULT_FILE)
-        write_readme(result, source, folder, describe(result.sides))
+        write_readme(result, source, folder)
     return result
 
 
@@ -117,8 +117,7 @@ def _write_graph(
     report: Step,
 ) -> int:
     """Write the graph in its format and precision; returns the version of ONNX's operator set."""
-    from nearfar.commands.export.onnx_graph import quantize_onnx, write_onnx
-    from nearfar.commands.export.runtime import FILES
+    from nearfar.commands.export.graphs import FILES, quantize_onnx, single_feeds, write_onnx, write_openvino
 
     fp32 = folder / "fp32.onnx"
     file = folder / FILES[config.format]
@@ -129,9 +128,6 @@ def _write_graph(
     if config.format == "onnx":
         quantize_onnx(fp32, file)
     else:
-        from nearfar.commands.export.openvino_graph import write_openvino
-        from nearfar.commands.export.runtime import single_feeds
-
         feeds = None if items is None else single_feeds(folder, items, source)
         write_openvino(fp32, file, feeds=feeds)
     for left in folder.glob("fp32.onnx*"):
@@ -153,7 +149,7 @@ def _compare(
     import torch
 
     from nearfar.commands.export.comparison import Compute, compare_outputs
-    from nearfar.commands.export.runtime import FILES, ExportedModel
+    from nearfar.commands.export.graphs import FILES, ExportedModel
     from nearfar.encoder.bf16_support import cpu_has_bf16
     from nearfar.evaluation.results import provenance
     from nearfar.evaluation.results.export import ExportResult

@@ -9,7 +9,8 @@ import numpy as np
 from nearfar.commands.export.rows import Rows
 from nearfar.commands.export.source import Outputs
 from nearfar.encoder.classifier import Item
-from nearfar.evaluation.results.export import ExportSide
+from nearfar.evaluation.render import Table
+from nearfar.evaluation.results.export import ExportResult, ExportSide
 from nearfar.types import NearfarError
 
 MIN_COSINE = 0.9999
@@ -124,31 +125,27 @@ def _problems(original: ExportSide, exported: ExportSide, kind: str, *, largest:
     return []
 
 
-def describe(sides: Sequence[ExportSide]) -> list[list[str]]:
-    """The cells of a table, a header first."""
-    rows = [["", "largest difference", "smallest cosine", "score", "texts/s"]]
+def comparison_table(sides: Sequence[ExportSide]) -> Table:
+    """What differs, the score and the speed of each side."""
+    rows = []
     for side in sides:
         cells = (side.difference, ".1e"), (side.cosine, ".6f"), (side.score, ".2f"), (side.texts_per_second, ",.0f")
         rows.append([side.name, *("" if value is None else format(value, style) for value, style in cells)])
-    return rows
+    return Table(columns=["", "largest difference", "smallest cosine", "score", "texts/s"], rows=rows)
 
 
-def refuse(problems: Sequence[str], sides: Sequence[ExportSide]) -> None:
-    """Raise an error with the numbers if there are problems.
+def refuse(result: ExportResult) -> None:
+    """Raise an error with the numbers if the graph differs too much.
 
     Raises:
         NearfarError: there are problems.
     """
-    if not problems:
+    if not result.problems:
         return
-    exported = sides[1]
-    numbers = ", ".join(
-        f"{name} {cell}"
-        for name, cell in zip(describe(sides)[0][1:4], describe([exported])[1][1:4], strict=True)
-        if cell
-    )
-    original = describe(sides)[1][3] or "undefined"
+    table = comparison_table(result.sides)
+    original, exported = table.rows[:2]
+    numbers = ", ".join(f"{name} {cell}" for name, cell in zip(table.columns[1:4], exported[1:4], strict=True) if cell)
     raise NearfarError(
-        f"{exported.name}: {'; '.join(problems)} ({numbers}; score of the original {original}). Nothing is written; "
-        "--force keeps the graph."
+        f"{exported[0]}: {'; '.join(result.problems)} ({numbers}; score of the original {original[3] or 'undefined'}). "
+        "Nothing is written; --force keeps the graph."
     )

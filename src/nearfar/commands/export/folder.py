@@ -10,12 +10,13 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from nearfar.commands.export.onnx_graph import OPTIMUM_OUTPUT
-from nearfar.commands.export.runtime import FILES
+from nearfar.commands.export.comparison import comparison_table
+from nearfar.commands.export.graphs import FILES, OPTIMUM_OUTPUT
 from nearfar.commands.export.source import EMBEDDING, Source
 from nearfar.disk import write_text
 from nearfar.encoder.pretrained import quiet
 from nearfar.encoder.prompts import PROMPTS_FILE
+from nearfar.evaluation.render import fill_template, to_markdown
 from nearfar.evaluation.results.export import ExportResult
 
 TRANSFORMER = "sentence_transformers.models.Transformer"
@@ -23,45 +24,6 @@ RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
 """Format -> the package that runs it."""
 TEXTS = ("A man plays a guitar.", "Someone makes music.")
 
-README = """# {title}
-
-{summary} Exported by nearfar; `export.json` compares it with the original:
-
-{table}
-
-| inputs | {inputs}, int64 [batch, length]; padding has mask 0 and follows the tokens |
-| --- | --- |
-| output | `{output}`, float32 [batch, {width}]{normalized} |
-| tokenizer | `tokenizer.json` truncates to {max_length} tokens and pads |{prompts}
-
-It runs with two packages, `pip install {package} tokenizers`:
-
-```python
-{example}
-```
-"""
-ONNX = """import numpy as np
-import onnxruntime
-from tokenizers import Tokenizer
-
-tokenizer = Tokenizer.from_file("tokenizer.json")
-session = onnxruntime.InferenceSession("{file}", providers=["CPUExecutionProvider"])
-
-encodings = tokenizer.encode_batch({texts})
-inputs = {inputs}
-{result} = session.run(["{output}"], inputs)[0]
-print({result}.shape)"""
-OPENVINO = """import numpy as np
-import openvino
-from tokenizers import Tokenizer
-
-tokenizer = Tokenizer.from_file("tokenizer.json")
-model = openvino.compile_model("{file}", "CPU")
-
-encodings = tokenizer.encode_batch({texts})
-inputs = {inputs}
-{result} = model(inputs)["{output}"]
-print({result}.shape)"""
 ATTRIBUTES = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
 
 
@@ -103,43 +65,21 @@ def write_side_files(source: Source, folder: Path) -> None:
     )
 
 
-def write_readme(result: ExportResult, source: Source, folder: Path, table: list[list[str]]) -> None:
+def write_readme(result: ExportResult, source: Source, folder: Path) -> None:
     """Write README.md, with an example that computes the outputs of two texts without torch."""
-    kind = "A classifier" if source.labels is not None else "A sentence encoder"
-    summary = f"{kind}, {result.format}" + (" in int8." if result.quantize == "int8" else " in fp32.")
-    if source.labels:
-        summary += f" The logits belong to the labels {', '.join(source.labels)}, in this order."
-    prompts = ""
-    if source.prompt:
-        prompts = f"\n| prompt | each text starts with `{source.prompt!r}`, as in the example |"
-    text = README.format(
+    text = fill_template(
+        Path(__file__).with_name("readme.md"),
+        result=result,
+        source=source,
         title=Path(result.model).name,
-        summary=summary,
-        table="\n".join(f"| {' | '.join(row)} |" for row in [table[0], ["---", *["---:"] * 4], *table[1:]]),
-        inputs=", ".join(f"`{name}`" for name in result.inputs),
-        output=result.output,
-        width=result.width,
-        normalized=", scaled to unit length" if source.normalized else "",
-        max_length=source.max_length,
-        prompts=prompts,
+        table=to_markdown(comparison_table(result.sides)),
         package=RUNTIMES[result.format],
-        example=example(source, result.format),
+        file=FILES[result.format],
+        texts=json.dumps([source.prompt + text for text in TEXTS], ensure_ascii=False),
+        attributes=ATTRIBUTES,
+        outputs="vectors" if source.labels is None else "logits",
     )
     write_text(folder / "README.md", text)
-
-
-def example(source: Source, kind: str) -> str:
-    """A Python script that computes the outputs of :data:`TEXTS` in an exported folder."""
-    texts = [source.prompt + text for text in TEXTS]
-    names = {name: f"[one.{ATTRIBUTES[name]} for one in encodings]" for name in source.inputs}
-    inputs = "".join(f'\n    "{name}": np.array({values}),' for name, values in names.items()) + "\n"
-    return (ONNX if kind == "onnx" else OPENVINO).format(
-        file=FILES[kind],
-        texts=json.dumps(texts, ensure_ascii=False),
-        inputs="{" + inputs + "}",
-        output=source.output,
-        result="vectors" if source.labels is None else "logits",
-    )
 
 
 def _write_json(file: Path, content: Any) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.commands.finetune.rows import fingerprints, load_task
-from nearfar.commands.push.card import write_card
+from nearfar.commands.model_card import write_card
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.disk import path_errors

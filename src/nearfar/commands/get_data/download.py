@@ -1,4 +1,7 @@
-"""Download a file: resumed where it stopped, checked by size and SHA-256, and in place only when it is complete."""
+"""Download a file: resumed where it stopped, checked by size and SHA-256, and in place only when it is complete.
+
+``sources.json`` in the local data folder records where each file is from, and the checksum of each download.
+"""
 
 import hashlib
 import http.client
@@ -7,7 +10,7 @@ import os
 import ssl
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -22,6 +25,8 @@ TIMEOUT = 30.0
 MAX_BYTES = 2**32
 """Maximum size of a download whose size is not published: 4 GiB."""
 _BLOCK = 2**18
+RECORD = "sources.json"
+_FIX = "Move it away; it is written again, without the checksums of earlier downloads."
 
 
 class DownloadError(NearfarError):
@@ -175,3 +180,40 @@ def _discard(part: Path) -> None:
     for file in (part, _version_file(part)):
         with suppress(OSError):
             file.unlink()
+
+
+class Record:
+    """The content of ``sources.json``; it is written after each change, sorted by name."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / RECORD
+        content = read_json(self._file, otherwise=_FIX) if self._file.exists() else {}
+        if not isinstance(content, dict):
+            raise NearfarError(f"{self._file}: is damaged: it is not a JSON object. {_FIX}")
+        self._downloads = self._part(content, "downloads")
+        self._files = self._part(content, "files")
+
+    def _part(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
+        part = content.get(name, {})
+        if not isinstance(part, dict) or not all(isinstance(entry, dict) for entry in part.values()):
+            raise NearfarError(f"{self._file}: is damaged: {name} does not map names to objects. {_FIX}")
+        return part
+
+    def checksum(self, address: str) -> str | None:
+        """The recorded SHA-256 of a download."""
+        found = self._downloads.get(address, {}).get("sha256")
+        return found if isinstance(found, str) else None
+
+    def add_download(self, address: str, sha256: str, size: int) -> None:
+        """Record the checksum and the size in bytes of a download."""
+        self._downloads[address] = {"sha256": sha256, "bytes": size}
+        self._write()
+
+    def add_file(self, file: str, entry: Mapping[str, Any]) -> None:
+        """Record a file of the data folder, and what is known of it."""
+        self._files[file] = dict(entry)
+        self._write()
+
+    def _write(self) -> None:
+        content = {"downloads": dict(sorted(self._downloads.items())), "files": dict(sorted(self._files.items()))}
+        write_text(self._file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar.commands.push.card import write_card
+from nearfar.commands.model_card import write_card
 from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import load_inputs, second_flag, second_objective_config, second_toml

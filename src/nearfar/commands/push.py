@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearfar.commands.push.card import CARD, is_own_card, model_card
+from nearfar.commands.model_card import CARD, is_own_card, model_card
 from nearfar.commands.soup.command import SOUP_FILE
 from nearfar.config.calls import accepts_settings
 from nearfar.config.push import PushConfig

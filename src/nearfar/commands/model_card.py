@@ -1,0 +1,307 @@
+"""Writes model cards: the README.md of a trained model, from the records of its run.
+
+A card has metadata for the Hugging Face Hub, how to load the model, the data, settings and hardware of its training,
+its scores, and the papers to cite; the template is ``model_card.md``. It names files without their folders. A README.md
+without :data:`CARD_MARK` is the user's own, and is never replaced.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from nearfar.commands.soup.command import SOUP_FILE, SoupResult
+from nearfar.commands.train.after import before_after
+from nearfar.config.files import read_toml
+from nearfar.data.named_sets import CATALOG
+from nearfar.data.public_sources import SOURCES
+from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
+from nearfar.encoder.widths import describe_widths, read_widths
+from nearfar.evaluation.render import fill_template, markdown_text
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.evaluation.tables.evaluation import evaluation_grids
+from nearfar.evaluation.tables.grid import Grid, markdown_table
+from nearfar.methods.citations import citations
+from nearfar.registry import find_entry
+from nearfar.runs.held_out import COMPARISON
+from nearfar.runs.records import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
+
+CARD = "README.md"
+PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
+"""Settings that may name files or folders."""
+LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_every"})
+"""Settings that a card does not list: paths, which have rows of their own, and settings without effect on the model."""
+
+
+@dataclass(frozen=True)
+class RunRecords:
+    """What a finished run recorded about itself."""
+
+    method: str
+    info: Mapping[str, Any]
+    """Its run.json."""
+    held_out: ComparisonResult | None
+    """The trained encoder against the one it started from, on held-out rows."""
+    test: EvaluationResult | None
+    """Scores of a fine-tuned classifier on its test rows."""
+    is_classifier: bool
+    second: Mapping[str, Any]
+    """Settings of its second objective, as second.toml has them; empty without one."""
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        """Every setting of the run."""
+        settings: Mapping[str, Any] = self.info["config"]
+        return settings
+
+
+@path_errors()
+def write_card(run: Path) -> None:
+    """Write the card of a finished run into its model folder, unless a README.md of the user's is there.
+
+    Raises:
+        NearfarError: a record of the run is damaged, or the card cannot be written.
+    """
+    file = run / "model" / CARD
+    if is_own_card(file):
+        write_text(file, model_card(run / "model", name=""))
+
+
+def is_own_card(file: Path) -> bool:
+    """Whether nearfar wrote this README.md, or there is none."""
+    with read_errors(file):
+        text = file.read_text(encoding="utf-8", errors="replace") if file.is_file() else CARD_MARK
+    return CARD_MARK in text
+
+
+@path_errors()
+def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = ()) -> str:
+    """The card of a model folder, as Markdown with metadata.
+
+    Args:
+        model: the model folder; the records of its run are read from the folder above it, where there are any.
+        name: the name on the hub, ``owner/name``; empty for a model that is only on this machine.
+        results: evaluations of the model to include.
+
+    Raises:
+        NearfarError: a record of the run is damaged.
+    """
+    run = _read_run(model)
+    is_classifier = run.is_classifier if run else not _is_sentence_transformer(model)
+    results = [*([run.test] if run and run.test else []), *results]
+    shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
+    dim = _dimensions(model)
+    text = fill_template(
+        Path(__file__).with_suffix(".md"),
+        metadata=_metadata(run, name, results, is_classifier=is_classifier),
+        mark=CARD_MARK,
+        title=name.partition("/")[2] or ("A text classifier" if is_classifier else "A sentence encoder"),
+        name=shown,
+        is_classifier=is_classifier,
+        run=run,
+        averaged=len(SoupResult.load(model / SOUP_FILE).used) if (model / SOUP_FILE).is_file() else None,
+        dim=dim,
+        widths=_widths(model, dim, shown),
+        **({} if run is None else _training(run)),
+        scores=[(grid, "\n".join(markdown_table(grid))) for grid in _score_tables(run, results)],
+        papers=citations(run.method) if run else [],
+    )
+    return _without_folders(text, _paths(run, results))
+
+
+def _read_run(model: Path) -> RunRecords | None:
+    """The records of the run whose model folder is ``model``; None for any other folder.
+
+    Raises:
+        NearfarError: a record is damaged.
+    """
+    folder = model.parent
+    if model.name != "model" or not (folder / RUN_INFO).is_file() or not (folder / CONFIG).is_file():
+        return None
+    method = read_toml(folder / CONFIG).get("method")
+    entry = find_entry(method) if isinstance(method, str) else None
+    is_classifier = entry is not None and entry.command == "finetune"
+    comparison, test, second = folder / HELD_OUT / COMPARISON, folder / "result.json", folder / SECOND
+    info = read_run_info(folder)
+    return RunRecords(
+        method=str(method),
+        info=info,
+        held_out=ComparisonResult.load(comparison) if comparison.is_file() else None,
+        test=EvaluationResult.load(test) if is_classifier and test.is_file() else None,
+        is_classifier=is_classifier,
+        second=read_toml(second) if info["config"].get("second") or info["config"].get("sentences") else {},
+    )
+
+
+def _is_sentence_transformer(model: Path) -> bool:
+    if (model / "modules.json").is_file():
+        return True
+    config = read_json(model / "config.json") if (model / "config.json").is_file() else {}
+    names = config.get("architectures") if isinstance(config, dict) else None
+    return not any("SequenceClassification" in str(name) for name in names or [])
+
+
+def _dimensions(model: Path) -> int | None:
+    """The width of the embeddings, where the folder says it."""
+    pooling = sorted(model.glob("*_Pooling/config.json"))
+    if not pooling or list(model.glob("*_Dense")):
+        return None
+    settings = read_json(pooling[0])
+    sizes = [settings.get(key) for key in ("embedding_dimension", "word_embedding_dimension")]
+    return next((size for size in sizes if isinstance(size, int)), None)
+
+
+def _widths(model: Path, dim: int | None, name: str) -> str:
+    """A sentence on the widths that the model was trained at, after a space; empty if only at the full one."""
+    file = model / "config_sentence_transformers.json"
+    settings = read_json(file) if file.is_file() else {}
+    widths = read_widths(settings, file) if isinstance(settings, dict) else ()
+    return describe_widths(max(widths, default=0) if dim is None else dim, widths, name=name)
+
+
+def _metadata(run: RunRecords | None, name: str, results: Sequence[EvaluationResult], *, is_classifier: bool) -> str:
+    """The YAML that the hub reads: library, task, tags, base model, data sets and scores, as far as they are known."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    library, task = "sentence-transformers", "sentence-similarity"
+    tags = ["sentence-transformers", "sentence-similarity", "feature-extraction", "nearfar"]
+    if is_classifier:
+        library, task, tags = "transformers", "text-classification", ["text-classification", "nearfar"]
+    scores = [
+        EvalResult(
+            task_type=task,
+            dataset_type=title,
+            dataset_name=title,
+            metric_type=metric,
+            metric_name=f"{metric} x 100",
+            metric_value=round(score, 2),
+        )
+        for title, metric, score in _main_scores(run, results)
+    ]
+    data = ModelCardData(
+        library_name=library,
+        pipeline_tag=task,
+        tags=tags,
+        base_model=_hub_name(run.config.get("model")) if run else None,
+        datasets=(_hub_data_sets(run) or None) if run else None,
+        model_name=(name.partition("/")[2] or "model") if scores else None,
+        eval_results=scores or None,
+    )
+    return str(data.to_yaml()).strip()
+
+
+def _hub_name(model: object) -> str | None:
+    """``model`` if it is ``owner/name`` on the hub rather than a folder; None otherwise."""
+    text = str(model or "")
+    is_name = text.count("/") == 1 and not text.startswith(("/", ".", "~")) and not text.endswith("/")
+    return text if is_name and not Path(text).exists() else None
+
+
+def _hub_data_sets(run: RunRecords) -> list[str]:
+    """The data sets on the hub that hold the same rows as the training data."""
+    names = []
+    for spec in (*(run.config.get("data") or ()), *(run.config.get("sentences") or ())):
+        first, _, rest = str(spec).partition(":")
+        if first == "hub":
+            names.append("/".join(rest.partition(":")[0].split("/")[:2]))
+        elif (entry := CATALOG.get(first)) is not None and entry.hub:
+            names.append("/".join(entry.hub.split("/")[:2]))
+    return list(dict.fromkeys(names))
+
+
+def _main_scores(run: RunRecords | None, results: Sequence[EvaluationResult]) -> Iterator[tuple[str, str, float]]:
+    """Data, metric and score (x 100): held-out rows, similarity and transfer tasks."""
+    for row in (run.held_out.tasks if run and run.held_out else {}).values():
+        if run and row.first is not None:
+            yield "held-out rows", str(run.info.get("metric")), row.first
+    for result in results:
+        for task, scored in result.tasks.items():
+            if scored.spearman.all.score is not None:
+                yield task, "spearman", scored.spearman.all.score
+        for task, probed in (result.transfer.tasks if result.transfer else {}).items():
+            estimate = probed.metric("accuracy") or probed.metric("pearson")
+            if estimate is not None and estimate.score is not None:
+                yield task, "accuracy" if probed.metric("accuracy") else "pearson", estimate.score
+
+
+def _training(run: RunRecords) -> dict[str, Any]:
+    """What the section on training shows: facts about the data, licences, time and hardware, changed settings."""
+    info, config = run.info, run.config
+    names = (spec.partition(":")[0] for key in ("data", "sentences", "task") for spec in _texts(config.get(key)))
+    hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
+    machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
+    kept = f"step {info['best_step']}" if config.get("keep") == "best" and info.get("best_step") else "the last"
+    facts = [
+        f"Steps: {info.get('step')}; kept weights: {kept}; training took {_duration(info.get('seconds'))}, without "
+        "evaluation.",
+        f"Hardware: {', '.join(str(part) for part in machine if part)}; "
+        f"{hardware.get('cores')} cores, {info.get('processes', 1)} process(es); precision {info.get('precision')}.",
+        f"Versions: {', '.join(f'{key} {value}' for key, value in versions.items())}.",
+    ]
+    if info.get("dev") and info.get("best_score") is not None:
+        start = f"{100 * info['start_score']:.2f} before training, " if info.get("start_score") is not None else ""
+        chose = " It chose the weights, so it is no test." if config.get("keep") == "best" else ""
+        facts.append(
+            f"{info.get('metric')} x 100 on {info['dev']}: {start}{100 * info['best_score']:.2f} at the best step."
+            f"{chose}"
+        )
+    return {
+        "data": [fact for fact in map(str, info.get("data") or ()) if " --" not in fact],
+        "licences": {name: SOURCES[name].licence for name in names if name in SOURCES},
+        "facts": facts,
+        "settings": {key: ", ".join(_texts(value)) or value for key, value in _changed_settings(run).items()},
+    }
+
+
+def _changed_settings(run: RunRecords) -> dict[str, Any]:
+    """The settings that differ from the method's defaults."""
+    shown = {key: value for key, value in run.config.items() if key not in LOCAL_SETTINGS}
+    entry = find_entry(run.method)
+    if entry is None:  # a method of a package that is not installed: all settings that are set
+        return {key: value for key, value in shown.items() if value}
+    defaults = {one.name: one.default for one in fields(entry.load_config()) if one.default is not MISSING}
+    return {key: value for key, value in shown.items() if _as_list(value) != _as_list(defaults.get(key))}
+
+
+def _score_tables(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[Grid]:
+    """The tables of scores: held-out rows, then evaluations."""
+    grids = []
+    if run is not None and run.held_out is not None:
+        grid = before_after(run.held_out, str(run.info.get("metric")))
+        grids.append(grid._replace(notes=[*grid.notes, "before: the model that training started from."]))
+    return grids + [grid for result in results for grid in evaluation_grids(result)]
+
+
+def _as_list(value: Any) -> Any:
+    """Tuples as lists: run.json has lists, and configs have tuples."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _texts(value: Any) -> list[str]:
+    """A setting as a list of texts: of several values or one; none for None."""
+    return [str(one) for one in value] if isinstance(value, list | tuple) else [] if value is None else [str(value)]
+
+
+def _paths(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[str]:
+    """Texts in a card that may be paths: settings of the run, and tasks that are files."""
+    configs = [run.config, run.second] if run else []
+    paths = [path for config in configs for key in PATHS for path in _texts(config.get(key))]
+    return paths + [task for result in results for task in result.all_tasks]
+
+
+def _without_folders(text: str, paths: Sequence[str]) -> str:
+    """``text`` with each path in it replaced by its last part: a card tells nothing about the machine's folders."""
+    for path in sorted(paths, key=len, reverse=True):
+        if "/" in path and _hub_name(path) is None and not path.startswith("hub:"):
+            text = text.replace(path, Path(path).name)
+            text = text.replace(markdown_text(path), markdown_text(Path(path).name))
+    return text
+
+
+def _duration(seconds: Any) -> str:
+    if not isinstance(seconds, int | float):
+        return "an unknown time"
+    if seconds < 120:
+        return f"{seconds:.0f} seconds"
+    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"
