@@ -122,6 +122,7 @@ def test_built_once(compiler: Callable[[str], Callable[[], list[str]]], library:
     assert "-march=native" in calls()[0]
     assert "-fopenmp" in calls()[0]
     assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2  # the library and its record
+    built()
     status = kernels_status()
     assert status["used"] is True
     assert status["compiler"] == "fake c++ 1.0"
