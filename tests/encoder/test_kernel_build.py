@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 import stat
 import subprocess
 import sys
@@ -138,6 +139,17 @@ def test_the_default_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -> No
         for dtype in kernels.DTYPES.values():
             name = f"{part}_{dtype}" + ("_64" if part.startswith("attend") else "")
             assert getattr(library, name)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")
+def test_the_source_is_valid_for_avx_512() -> None:
+    try:
+        compiler = build.find_compiler()
+    except build.KernelBuildError:
+        pytest.skip("no C++ compiler")
+    flags = [flag for flag in build.FLAGS if flag != "-march=native"]
+    command = [*compiler, *flags, "-march=x86-64-v4", "-Werror", "-fsyntax-only", str(build.SOURCE)]
+    subprocess.run(command, check=True)
 
 
 BUILD = "from nearfar.encoder.kernels import build; build.load(); print('built')"

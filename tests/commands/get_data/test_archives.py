@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.commands.get_data import tree
+from nearfar.commands.get_data import archives
 from nearfar.commands.get_data.archives import list_files
 from tests.commands.get_data.downloads import tar_of, write_folder, zip_of
 from tests.data.files import error_of
@@ -65,7 +65,7 @@ def test_links_in_archives_are_ignored(tmp_path: Path) -> None:
 
 
 def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "RATIO_FROM", 2**20)
+    monkeypatch.setattr(archives, "RATIO_FROM", 2**20)
     bomb = {"a.txt": b"\0" * 2**22}
     (tmp_path / "a.zip").write_bytes(zip_of(bomb))
     (tmp_path / "a.tgz").write_bytes(tar_of(bomb))
@@ -73,7 +73,7 @@ def test_decompression_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         assert "unpacks to over 4,194,304 bytes, from" in error_of(list_files, tmp_path / archive)
     (tmp_path / "b.tar").write_bytes(tar_of(bomb, "w"))  # not compressed
     assert len(list_files(tmp_path / "b.tar")[0]) == 1
-    monkeypatch.setattr(tree, "MAX_BYTES", 2**21)
+    monkeypatch.setattr(archives, "MAX_BYTES", 2**21)
     assert "it is refused" in error_of(list_files, tmp_path / "b.tar")
 
 
@@ -88,7 +88,7 @@ def test_a_zip_that_lies_about_a_size_is_not_read_further(tmp_path: Path) -> Non
 
 
 def test_too_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "MAX_FILES", 1)
+    monkeypatch.setattr(archives, "MAX_FILES", 1)
     (tmp_path / "a.zip").write_bytes(zip_of(FILES))
     assert error_of(list_files, tmp_path / "a.zip") == f"{tmp_path / 'a.zip'}: holds over 1 files."
     assert "holds over 1 files; name the folder of the download" in error_of(
@@ -126,7 +126,7 @@ def test_folders_of_an_archive_are_counted_too(tmp_path: Path, monkeypatch: pyte
             archive.addfile(folder)
     (tmp_path / "a.tgz").write_bytes(buffer.getvalue())
     assert list_files(tmp_path / "a.tgz") == ([], [])
-    monkeypatch.setattr(tree, "MAX_FILES", 20)
+    monkeypatch.setattr(archives, "MAX_FILES", 20)
     assert error_of(list_files, tmp_path / "a.tgz") == f"{tmp_path / 'a.tgz'}: holds over 20 files and folders."
 
 

@@ -136,8 +136,7 @@ def test_file_names_are_safe() -> None:
 def sources(monkeypatch: pytest.MonkeyPatch, **found: Source) -> None:
     """Replace the public sources."""
     monkeypatch.setattr(public_sources, "SOURCES", found)
-    for name in ("command", "listing"):
-        monkeypatch.setattr(f"nearfar.commands.get_data.{name}.SOURCES", found)
+    monkeypatch.setattr("nearfar.commands.get_data.command.SOURCES", found)
 
 
 def source(*addresses: str, gives: tuple[str, ...] = ("senteval/",), sha256: str | None = None) -> Source:
