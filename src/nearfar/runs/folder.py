@@ -21,6 +21,7 @@ from nearfar.runs.records import (
     HELD_OUT,
     HELD_OUT_FILES,
     INPUTS,
+    PRECISION,
     RUN_INFO,
     SECOND,
     read_input_fingerprints,
