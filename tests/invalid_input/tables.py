@@ -4,7 +4,8 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,12 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "search queries": ("sentences", "search --model tiny --input texts.txt --query-column text --queries FILE"),
 }
 """Reader -> the kind of rows that it reads, and a command that reads FILE."""
+
+
+def paired(first: Collection[str], second: Collection[str]) -> list[tuple[str, str]]:
+    """Return each of both collections in a pair, in turn: what two axes share is tested once, not in every product."""
+    count = max(len(first), len(second))
+    return list(zip(islice(cycle(first), count), islice(cycle(second), count), strict=True))
 
 
 def rows_of(kind: str) -> list[Row]:

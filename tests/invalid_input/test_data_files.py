@@ -15,7 +15,16 @@ from nearfar import NearfarError
 from nearfar.data import files
 from nearfar.data.sources import read_columns
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.tables import COMMANDS, FORMATS, argv_of, link_workspace, row_location, rows_of, write_rows
+from tests.invalid_input.tables import (
+    COMMANDS,
+    FORMATS,
+    argv_of,
+    link_workspace,
+    paired,
+    row_location,
+    rows_of,
+    write_rows,
+)
 
 READERS = tuple(COMMANDS)
 
@@ -29,8 +38,7 @@ COLUMN = {kind: next(iter(rows_of(kind)[0])) for kind in {kind for kind, _ in CO
 """Kind of rows -> its first text column."""
 
 
-@pytest.mark.parametrize("extension", FORMATS)
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(("reader", "extension"), paired(READERS, FORMATS))
 def test_a_missing_column_is_named(reader: str, extension: str, workspace: Path) -> None:
     kind, _ = COMMANDS[reader]
     column = "translation" if reader == "noise" else COLUMN[kind]
@@ -42,8 +50,7 @@ def test_a_missing_column_is_named(reader: str, extension: str, workspace: Path)
     assert_refused(argv_of(reader, f"bad.{extension}"), f"bad.{extension}", *expected, f"x{column}")
 
 
-@pytest.mark.parametrize("extension", FORMATS)
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(("reader", "extension"), paired(READERS, FORMATS[::-1]))
 def test_an_empty_text_is_named_by_its_row(reader: str, extension: str, workspace: Path) -> None:
     kind, _ = COMMANDS[reader]
     rows = rows_of(kind)
@@ -101,8 +108,9 @@ OTHER_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize("entry", NON_REGULAR_FILES)
-@pytest.mark.parametrize("reader", SPECIAL_FILE_READERS)
+@pytest.mark.parametrize(
+    ("reader", "entry"), dict.fromkeys([*paired(SPECIAL_FILE_READERS, NON_REGULAR_FILES), *OTHER_MESSAGES])
+)
 def test_a_path_that_is_not_a_file_raises_before_reading(reader: str, entry: str, workspace: Path) -> None:
     argv, extension = SPECIAL_FILE_READERS[reader]
     make, words = NON_REGULAR_FILES[entry]
@@ -120,8 +128,7 @@ NAMES = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("reader", SPECIAL_FILE_READERS)
+@pytest.mark.parametrize(("reader", "name"), paired(SPECIAL_FILE_READERS, NAMES))
 def test_invalid_file_names_raise(reader: str, name: str, workspace: Path) -> None:
     argv, extension = SPECIAL_FILE_READERS[reader]
     stem, words = NAMES[name]

@@ -19,7 +19,7 @@ from nearfar.data.sts import load_pairs
 from nearfar.data.transfer import load_labelled_task
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.tables import FORMATS, argv_of, link_workspace, row_location, rows_of, write_rows
+from tests.invalid_input.tables import FORMATS, argv_of, link_workspace, paired, row_location, rows_of, write_rows
 
 
 @pytest.fixture
@@ -31,8 +31,7 @@ NO_SCORES = ("", "much", "nan", "NaN", "inf", "-inf", "infinity", "1,5", "1_000"
 SCORE_READERS = ("regression", "evaluate-on", "tasks", "geometry")
 
 
-@pytest.mark.parametrize("score", NO_SCORES)
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize(("score", "extension"), paired(NO_SCORES, FORMATS))
 def test_no_score(extension: str, score: str, workspace: Path) -> None:
     rows = rows_of("scored")
     rows[7]["score"] = score
@@ -42,10 +41,13 @@ def test_no_score(extension: str, score: str, workspace: Path) -> None:
     assert_refused(argv_of(reader, f"bad.{extension}"), location, "not a number")
 
 
-@pytest.mark.parametrize(
-    "score", ["null", "true", "false", "NaN", "Infinity", "-Infinity", "[3]", '{"a": 3}', "1" * 400, "1e999", '"3 4"']
+NO_SCORES_IN_JSON = (
+    *("null", "true", "false", "NaN", "Infinity", "-Infinity"),
+    *("[3]", '{"a": 3}', "1" * 400, "1e999", '"3 4"'),
 )
-@pytest.mark.parametrize("reader", SCORE_READERS)
+
+
+@pytest.mark.parametrize(("score", "reader"), paired(NO_SCORES_IN_JSON, SCORE_READERS))
 def test_no_score_in_json(reader: str, score: str, workspace: Path) -> None:
     lines = [json.dumps(row) for row in rows_of("scored")]
     lines[3] = '{"sentence1": "a", "sentence2": "b", "score": ' + score + "}"
@@ -86,8 +88,7 @@ def test_numbers_of_parquet_are_scores(workspace: Path) -> None:
 LABEL_READERS = ("supcon-text", "finetune", "evaluate", "validation", "test")
 
 
-@pytest.mark.parametrize("label", MISSING_VALUES)
-@pytest.mark.parametrize("reader", LABEL_READERS)
+@pytest.mark.parametrize(("label", "reader"), paired(MISSING_VALUES, LABEL_READERS))
 def test_labels_that_stand_for_missing_values(reader: str, label: str, workspace: Path) -> None:
     extension = FORMATS[MISSING_VALUES.index(label) % len(FORMATS)]
     rows = rows_of("labelled")
