@@ -45,7 +45,10 @@ class Reader:
             NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
                 that is not a number or is off the scale of a named set (each with file and line), no rows.
         """
-        tables = find(spec, "labelled")
+        return self.read_tables(find(spec, "labelled"))
+
+    def read_tables(self, tables: Sequence[NamedTable]) -> tuple[Split, str]:
+        """Return the rows of ``tables``, and a description of their location; for errors see :meth:`read`."""
         left_out: Counter[str] = Counter()
 
         def number(value: object, column: str, where: Location) -> int | None:

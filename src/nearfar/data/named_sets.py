@@ -357,8 +357,8 @@ PROBE_TASKS: dict[str, ProbeTask] = {
     "trec-dev": ProbeTask("trec-parts:train+dev", _TREC, in_suite=False),  # parts of the training questions
     "mrpc": ProbeTask("mrpc:train+test", _BINARY, _PAIR),
     "sick-e": ProbeTask("sickr:train+dev+test", ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"), _PAIR),
-    "sickr-learned": ProbeTask("sickr:train+dev+test"),
-    "stsb-learned": ProbeTask("stsb:train+dev+test"),
+    "sickr-learned": ProbeTask("sickr:train+dev+test", columns=_PAIR),
+    "stsb-learned": ProbeTask("stsb:train+dev+test", columns=_PAIR),
 }
 
 _TEXT = ("text",)

@@ -19,17 +19,14 @@ SentEval trains SST-2 on the 67,349 phrases of its sentences: compare ``sst2-phr
 trains on the 6,920 sentences, in a tenth of the time. The 4 and 3 empty texts of SentEval's CR and MPQA are dropped.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
 
 from nearfar.data.catalog import find
-from nearfar.data.files import Location
-from nearfar.data.labelled import Split, default_columns
+from nearfar.data.labelled import Reader, Split, default_columns
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.sources import Entry, label_field, sort_labels
-from nearfar.data.sts import load_task
+from nearfar.data.sources import label_field, sort_labels
 from nearfar.types import NearfarError
 
 
@@ -68,26 +65,16 @@ def load_transfer(name: str) -> TransferTask:
             "own by its path."
         )
     task = PROBE_TASKS[name]
-    if not task.labels:
-        splits = {
-            split: Split([(pair.first, pair.second) for pair in pairs], [pair.score for pair in pairs])
-            for split, pairs in load_task(task.spec).items()
-        }
-        return TransferTask(name=name, splits=splits)
-    number = {label: index for index, label in enumerate(task.labels)}
-
-    def check(value: object, column: str, where: Location) -> int:
-        label = label_field(value, column, where)
-        if label not in number:
-            raise NearfarError(f"{where}: the label {label!r} is not one of those of {name}: {', '.join(task.labels)}.")
-        return number[label]
-
+    reader = Reader(
+        columns=task.columns,
+        label_column="label" if task.labels else "score",
+        label_names=task.labels,
+        labels={label: number for number, label in enumerate(task.labels)},
+        label_source=f"those of {name}",
+    )
     tables = find(task.spec)
-    read = {
-        split: Split(*_columns(found.table.entries(task.columns, "label", check)))
-        for split, found in zip(_SPLITS[len(tables)], tables, strict=True)
-    }
-    return TransferTask(name=name, splits=read, label_names=task.labels)
+    splits = {split: reader.read_tables([found])[0] for split, found in zip(_SPLITS[len(tables)], tables, strict=True)}
+    return TransferTask(name=name, splits=splits, label_names=task.labels)
 
 
 def load_labelled_task(spec: str) -> TransferTask:
@@ -106,14 +93,7 @@ def load_labelled_task(spec: str) -> TransferTask:
     name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
     if not entries:
         raise NearfarError(f"{title}: no rows, only a header.")
-    texts, labels = _columns(entries)
-    names = sort_labels(set(labels))
+    names = sort_labels({entry.target for entry in entries})
     number = {label: index for index, label in enumerate(names)}
-    pool = Split(texts, [number[label] for label in labels])
+    pool = Split([entry.texts for entry in entries], [number[entry.target] for entry in entries])
     return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)
-
-
-def _columns(entries: Iterable[Entry]) -> tuple[list[tuple[str, ...]], list[Any]]:
-    """The texts, and the targets."""
-    read = list(entries)
-    return [entry.texts for entry in read], [entry.target for entry in read]
