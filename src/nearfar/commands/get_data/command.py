@@ -14,11 +14,10 @@ from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, p
 from nearfar.config.calls import accepts_settings
 from nearfar.config.data import GetDataConfig
 from nearfar.data.files import extension
-from nearfar.data.how_to_get import how_to_get
+from nearfar.data.how_to_get import PUBLISHED_ROWS, files_of, how_to_get, sets_of
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, suite_tasks
 from nearfar.data.paths import as_path
 from nearfar.data.public_sources import CITE, SOURCES, USED_IN, Download, Source, sources_of
-from nearfar.data.published_rows import PUBLISHED_ROWS, files_of, sets_of
 from nearfar.disk import folder_lock, path_errors
 from nearfar.types import NearfarError
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from nearfar.commands.get_data import formats as readers
 from nearfar.commands.get_data.archives import SourceFile
 from nearfar.commands.get_data.formats import Reader
+from nearfar.data.how_to_get import PUBLISHED_ROWS
 from nearfar.data.named_sets import CATALOG, STS17_TRACKS
-from nearfar.data.published_rows import PUBLISHED_ROWS
 from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import NearfarError
