@@ -16,7 +16,7 @@ KNOWN = {"$ref", "anyOf", "not", "enum", "type", "properties", "required", "addi
 
 def problem(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str = "") -> str | None:
     """The first violation of the schema, or None."""
-    unknown = schema.keys() - KNOWN - {"$schema", "$defs", "title", "description"}
+    unknown = schema.keys() - KNOWN - {"$schema", "$defs", "title", "description", "default"}
     assert not unknown, unknown
     if "$ref" in schema:
         name = schema["$ref"].removeprefix("#/$defs/")

@@ -12,14 +12,15 @@ import pytest
 import nearfar
 
 SOURCE = Path(nearfar.__file__).parent
-SHARED = {"types", "disk", "runtime", "quantization"}
+SHARED = {"types", "validation", "disk", "runtime", "quantization"}
 MAY_IMPORT = {
     "types": set(),
     "runtime": set(),
     "quantization": {"types"},
+    "validation": {"types"},
     "disk": {"types"},
     "jobs": SHARED,
-    "config": {"types", "registry"},
+    "config": {"types", "validation", "registry"},
     "registry": {"types", "config"},
     "objectives": SHARED,
     "data": SHARED,

@@ -17,7 +17,7 @@ from nearfar.commands.finetune import command as finetune_module
 from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
-from nearfar.evaluation.tables.grid import Grid, rich_table
+from nearfar.evaluation.render import Table, to_rich
 from nearfar.training.trainer import Interrupted
 from tests.tiny import make_workspace, sentences, write_colours
 
@@ -344,7 +344,7 @@ def test_errors_and_tables_have_no_control_characters(capsys: pytest.CaptureFixt
     assert "\x1b" not in shown.err + shown.out
     assert "\x07" not in shown.err + shown.out
     console = Console(file=io.StringIO(), width=200)
-    console.print(rich_table(Grid("a\x1b[31m", ["b\x1b]0;c\x07"], [[["d\x1b[2J"]]], ["e\x9b5m"])))
+    console.print(to_rich(Table(title="a\x1b[31m", columns=["b\x1b]0;c\x07"], rows=[["d\x1b[2J"]], notes=["e\x9b5m"])))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert not set(text) & {"\x1b", "\x07", "\x9b"}
     assert "[2J" in text

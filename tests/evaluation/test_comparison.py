@@ -8,7 +8,8 @@ from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compa
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
 from nearfar.evaluation.statistics import holm, paired_bootstrap
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.comparison import comparison_markdown, pairwise_grid
+from nearfar.evaluation.tables.comparison import pairwise_table
+from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -211,7 +212,7 @@ def test_averages_of_papers_are_compared_by_name():
     assert five.difference == pytest.approx(np.mean([comparison.tasks[name].difference for name in SEMEVAL]), abs=1e-3)
     assert five.low < five.difference < five.high
     assert ComparisonResult.from_dict(comparison.to_dict()) == comparison
-    page = comparison_markdown(comparison)
+    page = result_markdown(comparison)
     assert "| average of STS12 to STS16 |" in page
     assert "average of STS12 to STS16: mean over sts12, sts13, sts14, sts15, sts16." in page
 
@@ -232,7 +233,7 @@ def test_averages_of_papers_between_several_sides():
     assert [one.p_holm for one in tests] == pytest.approx(holm([one.p for one in tests]), abs=1e-6)
     assert tests[0].first == tests[1].first
     assert PairwiseResult.from_dict(result.to_dict()) == result
-    rows = {row[0]: row[1:] for row in pairwise_grid(result).rows}
+    rows = {row[0]: row[1:] for row in pairwise_table(result).rows}
     assert rows["average of STS12 to STS16"][0].endswith("*")
     between = result.between(result.comparisons[1])
     assert between.named_averages == result.comparisons[1].named_averages

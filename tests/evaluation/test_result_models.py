@@ -125,22 +125,22 @@ def test_another_kind_of_file_is_refused() -> None:
 @pytest.mark.parametrize(
     ("location", "to", "message"),
     [
-        ("averages", [], "averages is not an object"),
+        ("averages", [], r"averages = \[\]: must be an object"),
         ("tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
-        ("tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low is '5', not a number or null"),
-        ("tasks.one.pairs", 1.5, "tasks.one.pairs is 1.5, not a whole number"),
+        ("tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low = '5': must be a number or null"),
+        ("tasks.one.pairs", 1.5, "tasks.one.pairs = 1.5: must be a whole number"),
         ("tasks.one.subsets", {}, "tasks.one.subsets is empty"),
-        ("unavailable", {"sts12": 3}, "unavailable.sts12 is 3, not text"),
-        ("provenance", "x" * 90, "provenance is not an object"),
-        ("transfer.nhid", True, "transfer.nhid is True, not a whole number"),
+        ("unavailable", {"sts12": 3}, "unavailable.sts12 = 3: must be text"),
+        ("provenance", "x" * 90, r"provenance = 'x+ \.\.\.: must be an object"),
+        ("transfer.nhid", True, "transfer.nhid = true: must be a whole number"),
         ("transfer.tasks.mr.accuracy.score", ..., "transfer.tasks.mr.accuracy lacks 'score'"),
         ("transfer.tasks.mr.accuracy.score", None, "transfer.tasks.mr.accuracy.score is null without a reason"),
         ("transfer.tasks.mr.predicted", [], "transfer.tasks.mr.predicted has 0 predictions for 10 gold values"),
-        ("transfer.tasks.mr.kind", "dog", "transfer.tasks.mr.kind is 'dog', not 'classification' or 'relatedness'"),
-        ("transfer.tasks.mr.kind", ..., "transfer.tasks.mr.kind is missing"),
-        ("transfer.tasks.mr", 1, "transfer.tasks.mr is not an object"),
-        ("transfer.tasks.learned.gold.0", None, r"transfer.tasks.learned.gold\[0\] is None, not a number"),
-        ("config.training_seed", "x", "config.training_seed is 'x', not a whole number or null"),
+        ("transfer.tasks.mr.kind", "dog", "transfer.tasks.mr.kind = 'dog': must be 'classification' or 'relatedness'"),
+        ("transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
+        ("transfer.tasks.mr", 1, "transfer.tasks.mr = 1: must be an object"),
+        ("transfer.tasks.learned.gold.0", None, r"transfer.tasks.learned.gold\[0\] = None: must be a number"),
+        ("config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
     ],
 )
 def test_damaged_evaluations(location: str, to: Any, message: str) -> None:
@@ -153,12 +153,16 @@ def test_damaged_evaluations(location: str, to: Any, message: str) -> None:
     ("location", "to", "message"),
     [
         ("tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
-        ("tasks.one.separable", 1, "tasks.one.separable is 1, not true or false or null"),
-        ("tasks.one.kind", "dog", "tasks.one.kind is 'dog', not 'similarity' or 'relatedness' or 'classification'"),
+        ("tasks.one.separable", 1, "tasks.one.separable = 1: must be true or false or null"),
+        (
+            "tasks.one.kind",
+            "dog",
+            "tasks.one.kind = 'dog': must be 'classification', 'relatedness', 'retrieval' or 'similarity'",
+        ),
         ("second.name", ..., "second lacks 'name'"),
         ("overall", {}, "overall lacks 'tasks'"),
-        ("not_compared", "one", "not_compared is not a list"),
-        ("first.models", [1], r"first\.models\[0\] is 1, not text"),
+        ("not_compared", "one", "not_compared = 'one': must be a list"),
+        ("first.models", [1], r"first\.models\[0\] = 1: must be text"),
         ("config.resamples", -1, "config.resamples is below 0"),
     ],
 )
@@ -176,9 +180,9 @@ def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
 
 
 def test_damaged_geometries_studies_and_records() -> None:
-    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.spectrum\[1\] is None, not a number"):
+    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.spectrum\[1\] = None: must be a number"):
         GeometryResult.from_dict(changed(geometry("A"), "models.A.spectrum.1", None), source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.layers\.cls\[0\] is 'x', not a number or null"):
+    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.layers\.cls\[0\] = 'x': must be a number or null"):
         GeometryResult.from_dict(changed(geometry("A"), "models.A.layers.cls.0", "x"), source="f")
     with pytest.raises(NearfarError, match=r"f: .*: history does not hold pairs of step and score"):
         TrainingRecord.from_dict({"config": {}, "history": [[1, 2, 3]]}, source="f")
@@ -187,9 +191,9 @@ def test_damaged_geometries_studies_and_records() -> None:
 
 
 def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> None:
-    with pytest.raises(NearfarError, match="loss is '" + "x" * 38 + "…, not a number"):
+    with pytest.raises(NearfarError, match="loss = '" + "x" * 75 + r" \.\.\.: must be a number"):
         TrainingStep.from_dict({"step": 1, "loss": "x" * 99}, source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: it is not an object"):
+    with pytest.raises(NearfarError, match=r"f: .*: it must be an object"):
         TrainingStep.from_dict([], source="f")
 
 

@@ -19,7 +19,7 @@ from nearfar.evaluation.results import (
     provenance,
 )
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.types import NearfarError, ScoredPair
 
 PAIRS = [ScoredPair("ein Hund", "a dog", 4.5), ScoredPair("a cat", "two", 1), ScoredPair("no", "a dog", 0.25)]
@@ -115,7 +115,7 @@ def subset_of(content):
     ("damage", "message"),
     [
         (lambda r: r["tasks"]["mine"].pop("subsets"), "tasks.mine lacks 'subsets'"),
-        (lambda r: r["tasks"].update(mine=3), "tasks.mine is not an object"),
+        (lambda r: r["tasks"].update(mine=3), "tasks.mine = 3: must be an object"),
         (lambda r: r["tasks"]["mine"]["spearman"].pop("wmean"), "tasks.mine.spearman lacks 'wmean'"),
         (lambda r: subset_of(r).pop("digest"), "tasks.mine.subsets.a lacks 'digest'"),
         (lambda r: subset_of(r).pop("gold"), "tasks.mine.subsets.a lacks 'gold'"),
@@ -125,11 +125,11 @@ def subset_of(content):
         ),
         (
             lambda r: r["tasks"]["mine"]["subsets"]["a"].update(cosines_e6=["1", 2, 3]),
-            r"cosines_e6\[0\] is '1', not a number",
+            r"cosines_e6\[0\] = '1': must be a number",
         ),
         (
             lambda r: r["tasks"]["mine"]["subsets"]["a"].update(gold=[1, float("nan"), 3]),
-            r"gold\[1\] is nan, not a number",
+            r"gold\[1\] = nan: must be a finite number",
         ),
     ],
 )

@@ -18,15 +18,15 @@ from nearfar.disk import SeenHashes
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.probe_settings import Probe
-from nearfar.evaluation.report.blocks import Table
+from nearfar.evaluation.render import Table, to_rich
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.report.seen import seen_in_training
+from nearfar.evaluation.report.scores import seen_in_training
 from nearfar.evaluation.results import EvaluationResult, SeenShares, parse_result
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.comparison import comparison_markdown, pairwise_markdown
-from nearfar.evaluation.tables.evaluation import evaluation_markdown, evaluation_tables
+from nearfar.evaluation.tables.evaluation import evaluation_tables
+from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.evaluation.tables.seen import format_share, mean_seen
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError, ScoredPair
@@ -159,7 +159,7 @@ def test_transfer_tasks_count_the_tested_rows() -> None:
         tested={name: scored_rows(task) for name, task in tasks.items()},
     )
     assert {name: one.seen.texts for name, one in found.transfer.tasks.items()} == {"split": 0.5, "pool": 0.75}
-    text = evaluation_markdown(found)
+    text = result_markdown(found)
     assert "| split |  | 50% |" in text
 
 
@@ -205,24 +205,24 @@ def test_tables_show_shares_and_unseen_scores() -> None:
     result = evaluated(seen(ALL[:12], ALL[12:18]))
     estimate = result.tasks["sts"].unseen.spearman
     row = f"| sts | 15% | 15% | {result.tasks['sts'].spearman.all.score:.2f} | 102 | {estimate.score:.2f} ["
-    text = evaluation_markdown(result)
+    text = result_markdown(result)
     assert row in text
     assert text.count("share of each task that the model has seen in training") == 1
     assert "part of the dev set that chose the training step: sts 5.0%, small 10%." in text
     assert "small, unseen: 42 unseen pairs, where a score needs 50." in text
-    assert "15%" in shown(evaluation_tables(result))
+    assert "15%" in shown(map(to_rich, evaluation_tables(result)))
 
 
 def test_a_dev_set_is_named_as_such() -> None:
-    text = evaluation_markdown(evaluated(seen([], ALL[:60])))
+    text = result_markdown(evaluated(seen([], ALL[:60])))
     assert "small is in the dev set that chose the training step: its score is a dev score, not a test score." in text
     assert "sts is in the dev set" not in text
 
 
 def test_without_a_record_tables_do_not_mention_it() -> None:
     result = evaluated(None)
-    assert "seen" not in evaluation_markdown(result)
-    assert "seen" not in shown(evaluation_tables(result))
+    assert "seen" not in result_markdown(result)
+    assert "seen" not in shown(map(to_rich, evaluation_tables(result)))
 
 
 def compared(*sides: EvaluationResult | list[EvaluationResult]) -> list[list[EvaluationRun]]:
@@ -248,7 +248,7 @@ UNEQUAL = (
 )
 def test_a_comparison_of_unequal_shares_says_so(second: SeenHashes | None, words: str | None) -> None:
     found = compare_runs(*compared(evaluated(seen(ALL[:48])), evaluated(second)), resamples=50)
-    text = comparison_markdown(found)
+    text = result_markdown(found)
     assert (UNEQUAL in text) is (words is not None)
     if words:
         assert UNEQUAL + words in text
@@ -259,19 +259,19 @@ def test_a_comparison_of_unequal_shares_says_so(second: SeenHashes | None, words
 
 def test_sides_that_have_seen_nothing_or_are_unknown_need_no_sentence() -> None:
     found = compare_runs(*compared(evaluated(seen([])), evaluated(None)), resamples=50)
-    assert UNEQUAL not in comparison_markdown(found)
+    assert UNEQUAL not in result_markdown(found)
 
 
 def test_only_compared_tasks_are_named() -> None:
     sides = compared(evaluated(seen(ALL[:6])), evaluated(None))
     found = compare_runs(*sides, tasks=["small"], resamples=50)
     assert set(found.first.seen) == {"small"}
-    assert "sts" not in comparison_markdown(found).partition(UNEQUAL)[2].partition("\n")[0]
+    assert "sts" not in result_markdown(found).partition(UNEQUAL)[2].partition("\n")[0]
 
 
 def test_several_sides_and_their_dev_sets() -> None:
     sides = compared(evaluated(seen([], ALL[:60]), name="a"), evaluated(seen([]), name="b"), evaluated(None, name="c"))
-    text = pairwise_markdown(compare_pairwise(sides, resamples=50))
+    text = result_markdown(compare_pairwise(sides, resamples=50))
     assert UNEQUAL + "sts a 50% (50%), b 0% (0%), c not recorded; small a 100% (100%), b 0% (0%), c not" in text
     assert "small is in the dev set that chose the training step of a: its score is a dev score" in text
 
@@ -290,7 +290,7 @@ def test_a_report_has_a_table_of_what_was_seen() -> None:
     sides = [EvaluatedModel(run.model, (EvaluationRun(run.model, run),)) for run in (known, unknown)]
     (table,) = seen_in_training(sides)
     assert isinstance(table, Table)
-    assert list(table.header) == ["model", "sts", "small"]
+    assert list(table.columns) == ["model", "sts", "small"]
     ((name, cell, _),) = table.rows
     assert (name, cell.text) == ("a", "10% (10%)")
     assert cell.detail == f"unseen {known.tasks['sts'].unseen.spearman.score:.2f}"

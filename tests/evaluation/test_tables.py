@@ -5,10 +5,11 @@ import io
 import pytest
 from rich.console import Console
 
+from nearfar.evaluation.render import to_rich
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
-from nearfar.evaluation.tables import comparison as comparison_tables
+from nearfar.evaluation.tables import comparison as comparisons
 from nearfar.evaluation.tables import evaluation as tables
-from nearfar.evaluation.tables.files import to_markdown
+from nearfar.evaluation.tables.pages import result_markdown
 from tests.evaluation.report.cases import PROVENANCE
 
 
@@ -17,19 +18,20 @@ def estimate(score):
 
 
 def evaluation_markdown(content):
-    return tables.evaluation_markdown(EvaluationResult.from_dict(content))
+    return result_markdown(EvaluationResult.from_dict(content))
 
 
 def evaluation_tables(content, **settings):
-    return tables.evaluation_tables(EvaluationResult.from_dict(content), **settings)
+    shown = tables.evaluation_tables(EvaluationResult.from_dict(content), screen=True, **settings)
+    return [to_rich(table) for table in shown]
 
 
 def comparison_markdown(content):
-    return comparison_tables.comparison_markdown(ComparisonResult.from_dict(content))
+    return result_markdown(ComparisonResult.from_dict(content))
 
 
 def comparison_table(content):
-    return comparison_tables.comparison_table(ComparisonResult.from_dict(content))
+    return to_rich(comparisons.comparison_table(ComparisonResult.from_dict(content)))
 
 
 def undefined(reason):
@@ -121,7 +123,7 @@ def test_an_evaluation_on_screen(result):
     assert "70.13 [68.9, 72.1]" in text
     assert "a|b" not in text
     assert "undefined on b: why" in text
-    assert "50.00 [48.8, 52.0]" in render(*evaluation_tables(result, metric="pearson", subsets=True))
+    assert "50.00 [48.8, 52.0]" in render(*evaluation_tables(result, metrics=["pearson"], subsets=True))
 
 
 def test_without_resamples_intervals_are_not_mentioned(result):
@@ -236,13 +238,13 @@ def test_several_sides_have_a_column_each(comparison):
     several = {key: comparison[key] for key in ("config", "provenance", "not_compared")}
     several |= {"schema": 1, "kind": "comparisons", "sides": sides, "comparisons": pairs}
     several = PairwiseResult.from_dict(several)
-    lines = to_markdown(several).splitlines()
+    lines = result_markdown(several).splitlines()
     assert lines[0] == "# A, B, C"
     assert "| task | A | B | C |" in lines
     assert "| one | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "| average | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "## Spearman x 100 (wmean): first B, second C" in lines
-    assert "72.00 *" in render(comparison_tables.comparison_table(several))
+    assert "72.00 *" in render(to_rich(comparisons.pairwise_table(several)))
 
 
 @pytest.fixture

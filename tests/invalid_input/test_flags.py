@@ -62,7 +62,7 @@ FROM = {
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
-    TRAIN: "--learning-rate --head-learning-rate --lora-alpha --adam-epsilon --matryoshka-weights",
+    TRAIN: "--learning-rate --head-learning-rate --lora-alpha --matryoshka-weights",
     EVALUATE: "--probe-learning-rate",
     BACK: "--temperature",
 }
@@ -82,7 +82,7 @@ AT_LEAST_ZERO = {
 SHARES = {
     TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"}
     | {"--start-weight": "in [0, 1)"}
-    | {"--ema": "in (0, 1)", "--layer-decay": "in (0, 1]"},
+    | {"--ema": "in (0, 1)", "--layer-decay": "in (0, 1]", "--adam-epsilon": "in (0, 1]"},
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
     REGRESSION: {"--in-batch-threshold": "between 0 and 1"},
     FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"}

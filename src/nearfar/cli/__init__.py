@@ -122,7 +122,7 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(f"nearfar {__version__}\n")
         return 0
     if argv[0] not in VERBS:
-        from nearfar.config.files import unknown_name_message
+        from nearfar.validation import unknown_name_message
 
         raise NearfarError(unknown_name_message(argv[0], VERBS, what="command"))
     module = import_module(f"nearfar.cli.{argv[0].replace('-', '_')}")

@@ -27,7 +27,8 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         raise NearfarError("two sides are needed: nearfar compare FIRST SECOND [MORE ...]")
 
     from nearfar.commands.compare import compare
-    from nearfar.evaluation.tables.comparison import comparison_table
+    from nearfar.evaluation.render import to_rich
+    from nearfar.evaluation.tables.comparison import comparison_tables
 
-    console.print(comparison_table(compare(*sides, config=config)), soft_wrap=False)
+    console.print(to_rich(comparison_tables(compare(*sides, config=config))[0]), soft_wrap=False)
     return 0

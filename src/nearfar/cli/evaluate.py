@@ -30,11 +30,14 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
     from nearfar.commands.evaluate.command import evaluate
+    from nearfar.evaluation.render import to_rich
     from nearfar.evaluation.tables.evaluation import evaluation_tables
 
     for model in models:
-        for table in evaluation_tables(
-            evaluate(model, config), metric=config.metric, measure=config.measure, subsets=config.subsets
-        ):
-            console.print(table, soft_wrap=False)
+        result = evaluate(model, config)
+        tables = evaluation_tables(
+            result, metrics=[config.metric], measure=config.measure, subsets=config.subsets, screen=True
+        )
+        for table in tables:
+            console.print(to_rich(table), soft_wrap=False)
     return 0

@@ -20,6 +20,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     console = make_console()
 
     from nearfar.commands.finetune.command import finetune
+    from nearfar.evaluation.render import to_rich
     from nearfar.evaluation.tables.evaluation import evaluation_tables
     from nearfar.training.trainer import Interrupted
 
@@ -27,8 +28,8 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         done = finetune(config, resume=resume, console=console)
     except Interrupted:
         return report_interrupt(SAVED, console, "finetune", argv, resume=resume)
-    for table in evaluation_tables(done.result):
-        console.print(table, soft_wrap=False)
+    for table in evaluation_tables(done.result, screen=True):
+        console.print(to_rich(table), soft_wrap=False)
     metric = f" ({done.result.training.metric})" if done.result.training else ""
     console.print(
         f"Validation score{metric}: {100 * done.start_score:.2f} before training, {100 * done.best_score:.2f} at the "

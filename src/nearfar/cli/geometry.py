@@ -1,6 +1,7 @@
 """``nearfar geometry``: measures and plots of embedding spaces, and a page to explore texts."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
@@ -28,13 +29,14 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     config.check_models(len(models))
 
     from nearfar.commands.geometry.command import geometry
+    from nearfar.evaluation.render import to_rich
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables.geometry import explorer_notes, geometry_notes, geometry_table
+    from nearfar.evaluation.tables.pages import explorer_notes, geometry_notes, geometry_table
 
     result = geometry(models, config)
     page = result if isinstance(result, ExplorerPage) else result.page
     if not isinstance(result, ExplorerPage):
-        console.print(geometry_table(result), soft_wrap=False)
+        console.print(to_rich(replace(geometry_table(result), notes=())), soft_wrap=False)
         console.print("\n".join(geometry_notes(result)), highlight=False, markup=False)
         files = ", ".join(result.plots)
         console.print(f"Wrote geometry.json, {files} to {config.output}", highlight=False, markup=False)

@@ -14,9 +14,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from nearfar.config.encoder import fields_in_order
-from nearfar.config.files import check_values, unknown_name_message
-from nearfar.config.values import FieldType, InvalidValueError, Settings, flag, format_text
+from nearfar.config.files import check_values
+from nearfar.config.values import FieldType, Settings, flag
 from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, format_text, unknown_name_message
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -143,7 +144,7 @@ def _value(one: ExtraOption, kind: FieldType, found: Any) -> Any:
             return tuple(kind.from_text(part) for text in found for part in text.split(","))
         return tuple(kind.from_text(text) for text in found)
     except InvalidValueError as error:
-        raise NearfarError(f"{name} {' '.join(map(format_text, found))}: {error}.") from None
+        raise NearfarError(f"{name} {' '.join(map(format_text, found))}: {error.problem}.") from None
 
 
 def _flag_name(one: ExtraOption, kind: FieldType) -> str:

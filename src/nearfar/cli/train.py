@@ -85,10 +85,10 @@ def _print_run(trained: "TrainResult", config: TrainConfig, console: "Console") 
             markup=False,
         )
     from nearfar.commands.train.after import before_after, next_commands
-    from nearfar.evaluation.tables.grid import rich_table
+    from nearfar.evaluation.render import to_rich
 
     if trained.comparison is not None:
-        console.print(rich_table(before_after(trained.comparison, trained.metric or "")), soft_wrap=False)
+        console.print(to_rich(before_after(trained.comparison, trained.metric or "")), soft_wrap=False)
     lines = next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None)
     console.print("\n".join(["Next:", *lines]), markup=False, highlight=False)
 

@@ -16,7 +16,7 @@ from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
-from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.held_out import TASK, has_held_out
 from nearfar.types import Encode, NearfarError
 

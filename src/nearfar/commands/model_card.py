@@ -7,7 +7,7 @@ without :data:`CARD_MARK` is the user's own, and is never replaced.
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,9 @@ from nearfar.data.named_sets import CATALOG
 from nearfar.data.public_sources import SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.widths import describe_widths, read_widths
-from nearfar.evaluation.render import fill_template, markdown_text
+from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
-from nearfar.evaluation.tables.evaluation import evaluation_grids
-from nearfar.evaluation.tables.grid import Grid, markdown_table
+from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.methods.citations import citations
 from nearfar.registry import find_entry
 from nearfar.runs.held_out import COMPARISON
@@ -104,7 +103,10 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         dim=dim,
         widths=_widths(model, dim, shown),
         **({} if run is None else _training(run)),
-        scores=[(grid, "\n".join(markdown_table(grid))) for grid in _score_tables(run, results)],
+        scores=[
+            to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
+            for table in _score_tables(run, results)
+        ],
         papers=citations(run.method) if run else [],
     )
     return _without_folders(text, _paths(run, results))
@@ -264,13 +266,13 @@ def _changed_settings(run: RunRecords) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if _as_list(value) != _as_list(defaults.get(key))}
 
 
-def _score_tables(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[Grid]:
+def _score_tables(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[Table]:
     """The tables of scores: held-out rows, then evaluations."""
-    grids = []
+    tables = []
     if run is not None and run.held_out is not None:
-        grid = before_after(run.held_out, str(run.info.get("metric")))
-        grids.append(grid._replace(notes=[*grid.notes, "before: the model that training started from."]))
-    return grids + [grid for result in results for grid in evaluation_grids(result)]
+        table = before_after(run.held_out, str(run.info.get("metric")))
+        tables.append(replace(table, notes=[*table.notes, "before: the model that training started from."]))
+    return tables + [table for result in results for table in evaluation_tables(result)]
 
 
 def _as_list(value: Any) -> Any:

@@ -15,14 +15,7 @@ if TYPE_CHECKING:
     from nearfar.config.data import GetDataConfig
     from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
-    from nearfar.config.files import (
-        build,
-        check_keys,
-        dump_toml,
-        load_toml,
-        method_of,
-        unknown_name_message,
-    )
+    from nearfar.config.files import build, check_keys, dump_toml, load_toml, method_of
     from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
@@ -33,7 +26,7 @@ if TYPE_CHECKING:
     from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig
-    from nearfar.config.values import Settings, flag, format_value, join_changes
+    from nearfar.config.values import Settings, flag, join_changes
     from nearfar.config.verbs import (
         BackTranslateConfig,
         CompareConfig,
@@ -51,13 +44,14 @@ if TYPE_CHECKING:
     from nearfar.methods.regression import RegressionConfig
     from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
     from nearfar.registry import FINETUNE, METHODS
+    from nearfar.validation import format_value, unknown_name_message
 
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.data": "GetDataConfig",
     "config.encode": "EncodeConfig",
     "config.export": "ExportConfig",
-    "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
+    "config.files": "build check_keys dump_toml load_toml method_of",
     "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
@@ -68,9 +62,10 @@ _EXPORTS_BY_MODULE = {
     "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig",
-    "config.values": "Settings flag format_value join_changes",
+    "config.values": "Settings flag join_changes",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE METHODS",
+    "validation": "format_value unknown_name_message",
 }
 _MODULE_OF = CONFIG_CLASSES | {
     name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()

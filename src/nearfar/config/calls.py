@@ -8,9 +8,9 @@ from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, get_type_hints
 
 from nearfar.config.encoder import fields_in_order
-from nearfar.config.files import unknown_name_message
-from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
+from nearfar.config.values import Settings, convert_values, field_types
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 Result = TypeVar("Result")
 
@@ -74,14 +74,11 @@ def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, 
             f"{source}: config must be a {kind.__name__}, not {type(given).__name__} {format_value(given)}. "
             f"Give settings by name, as in {fields_in_order(kind)[0].name}=..."
         )
-    clean = {}
-    for name, value in settings.items():
-        field_type = field_types(kind)[name]
-        listed = (value,) if field_type.is_sequence and isinstance(value, (str, os.PathLike)) else value
-        try:
-            clean[name] = field_type.validate(listed)
-        except InvalidValueError as error:
-            raise NearfarError(f"{source}: {name} = {format_value(value)}: {error}.") from None
+    listed = {
+        name: (value,) if field_types(kind)[name].is_sequence and isinstance(value, (str, os.PathLike)) else value
+        for name, value in settings.items()
+    }
+    clean = convert_values(kind, listed, source=source)
     missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
     if given is None and missing:
         raise NearfarError(f"{source}: missing {' and '.join(missing)}.")

@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from nearfar.config.bounds import Bounds, File, Length, Output
+from msgspec import Meta
+
+from nearfar.config.bounds import File, Length, Output
 from nearfar.config.values import Settings
 from nearfar.types import NearfarError
 
-Opset = Annotated[int, Bounds(18, 23)]
+Opset = Annotated[int, Meta(ge=18, le=23)]
 """Version of ONNX's operator set; torch's exporter writes 18 and later."""
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from nearfar.config.training import RunConfig, TrainConfig
-from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
+from nearfar.config.values import Settings, convert_values, field_types
 from nearfar.registry import METHODS, all_methods, find_entry, name_of
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 Config = TypeVar("Config", bound=Settings)
 
@@ -114,20 +115,16 @@ def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) 
 
 
 def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> dict[str, Any]:
-    """The values of a file, each checked by itself, as the config has them.
+    """The values of a file, each checked by itself, as the config has them; "none" stands for None.
 
     Raises:
         NearfarError: an unknown key, or a value of the wrong type or out of bounds.
     """
     check_keys(kind, values, source=source)
-    clean = {}
-    for key, value in values.items():
-        known = field_types(kind)[key]
-        try:
-            clean[key] = known.validate(None if value == "none" and known.nullable else value)
-        except InvalidValueError as error:
-            raise NearfarError(f"{source}: {key} = {format_value(value)}: {error}.") from None
-    return clean
+    given = {
+        key: None if value == "none" and field_types(kind)[key].nullable else value for key, value in values.items()
+    }
+    return convert_values(kind, given, source=source)
 
 
 def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> None:
@@ -155,17 +152,3 @@ def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
         if key not in without and (value != defaults[key] or value)
     }
     return tomli_w.dumps({"method": method_of(config), **kept})
-
-
-def unknown_name_message(name: str, known: Collection[str], *, what: str) -> str:
-    """A sentence that refuses ``name`` and offers the nearest known one, never ``name`` itself.
-
-    >>> unknown_name_message("SCL", ["scl", "sbert"], what="method")
-    "no method is called 'SCL'. Did you mean 'scl'?"
-    """
-    from difflib import get_close_matches
-
-    folded = {other.casefold(): other for other in known if other != name}
-    near = get_close_matches(name.strip().casefold()[:100], list(folded), n=1, cutoff=0.5)
-    hint = f"Did you mean {folded[near[0]]!r}?" if near else f"There are: {', '.join(known)}."
-    return f"no {what} is called {format_value(name)}. {hint}"

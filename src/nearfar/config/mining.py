@@ -6,17 +6,19 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from nearfar.config.bounds import BelowOne, Bounds, File, Interval, NumpySeed, Output, Rows
+from msgspec import Meta
+
+from nearfar.config.bounds import BelowOne, File, NumpySeed, Output, Rows
 from nearfar.config.encoder import ComputeOptions, EncoderOptions, SearchOptions
 from nearfar.types import NearfarError
 
-Cosine = Annotated[float, Interval(-1, 1)]
-Margin = Annotated[float, Interval(0, 2)]
+Cosine = Annotated[float, Meta(ge=-1, le=1)]
+Margin = Annotated[float, Meta(ge=0, le=2)]
 """A difference of two cosines."""
-Negatives = Annotated[int, Bounds(1, 1000)]
+Negatives = Annotated[int, Meta(ge=1, le=1000)]
 """Number of hard negatives of an anchor."""
-Rank = Annotated[int, Bounds(0, 10**6)]
-LastRank = Annotated[int, Bounds(1, 10**6)]
+Rank = Annotated[int, Meta(ge=0, le=10**6)]
+LastRank = Annotated[int, Meta(ge=1, le=10**6)]
 
 
 @dataclass(frozen=True, kw_only=True)

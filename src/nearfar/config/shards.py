@@ -2,8 +2,8 @@
 
 import re
 
-from nearfar.config.values import format_text
 from nearfar.types import NearfarError
+from nearfar.validation import format_text
 
 _SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from nearfar.config.bounds import File, Output, Positive
 from nearfar.config.encoder import ComputeOptions
-from nearfar.config.values import FieldType, InvalidValueError, format_text
+from nearfar.config.values import FieldType
 from nearfar.types import NearfarError, Precision
+from nearfar.validation import InvalidValueError, format_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,4 +59,4 @@ class SoupConfig(ComputeOptions):
         try:
             return tuple(kind.from_text(part) for part in self.weights.split(","))
         except InvalidValueError as error:
-            raise NearfarError(f"--weights {format_text(self.weights)}: each {error}; as in 2,1,1.") from None
+            raise NearfarError(f"--weights {format_text(self.weights)}: each {error.problem}; as in 2,1,1.") from None

@@ -1,97 +1,79 @@
-"""Checks the values of settings against the types of their fields, in the same way for flags, TOML and Python.
+"""Settings: dataclasses whose values are checked, in the same way for flags, TOML and Python.
 
-Types are strict: a boolean or a text is not a number, and 3.0 is not an integer. Accepted are an integer for a
-``float``, a list for a tuple, a path for a text, and NumPy numbers.
+Types are strict (see :mod:`nearfar.validation`). Accepted are also a path for a text, and NumPy numbers.
 """
 
-import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
-from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
-from nearfar.config.bounds import Bounds, MaxNameLength, MayBeEmpty, NamesModel
+from msgspec import inspect as kinds
+
+from nearfar.config.bounds import check_text
 from nearfar.types import NearfarError
+from nearfar.validation import (
+    MAX_DIGITS,
+    InvalidValueError,
+    convert,
+    format_value,
+    join_or,
+    options,
+    scalar_problem,
+    type_info,
+)
 
-MAX_PATH_BYTES, MAX_SHOWN_CHARS = 4095, 80
 MAX_CHANGES, MAX_CHANGE_CHARS = 5, 200
-TYPE_NAMES: dict[type, tuple[str, str]] = {
-    bool: ("true or false", "BOOL"),
-    int: ("a whole number", "INT"),
-    float: ("a number", "FLOAT"),
-    str: ("text", "STR"),
+_SCALARS: dict[type, tuple[type, str, str]] = {
+    bool: (kinds.BoolType, "true or false", "BOOL"),
+    int: (kinds.IntType, "a whole number", "INT"),
+    float: (kinds.FloatType, "a number", "FLOAT"),
+    str: (kinds.StrType, "text", "STR"),
 }
-"""Type -> its name in messages, its name in help."""
-MAX_DIGITS = 4300
-"""The maximum number of digits that Python converts between text and number."""
-
-
-class InvalidValueError(ValueError):
-    """Why a value is invalid; the message continues a sentence: ``must be at least 1``."""
+"""Type -> its kind in msgspec, its name in messages, its name in help."""
 
 
 class FieldType:
-    """The values that a field accepts, read from its type annotation."""
+    """The values that a field accepts, read from its type annotation: a scalar, choices, or a list of one of them."""
 
     def __init__(self, hint: Any) -> None:
-        self.nullable = self.is_sequence = self.may_be_empty = self.names_model = False
-        self.choices: tuple[Any, ...] = ()
-        self.scalar: type | None = None
-        self.bounds: Bounds | None = None
-        self.longest_name: int | None = None
-        self._read(hint)
-
-    def _read(self, hint: Any) -> None:
-        origin = get_origin(hint)
-        if origin is Annotated:
-            inner, *marks = get_args(hint)
-            self._read(inner)
-            for mark in marks:
-                if isinstance(mark, Bounds):
-                    self.bounds = mark
-                elif isinstance(mark, MaxNameLength):
-                    self.longest_name = mark.longest
-                elif isinstance(mark, MayBeEmpty):
-                    self.may_be_empty = True
-                elif isinstance(mark, NamesModel):
-                    self.names_model = True
-        elif origin in (Union, UnionType):
-            for part in get_args(hint):
-                self._read(part)
-        elif origin is Literal:
-            self.choices = get_args(hint)
-        elif origin is tuple:
-            inner, dots = get_args(hint)
-            assert dots is Ellipsis, hint
-            self.is_sequence = True
-            self._read(inner)
-        elif hint is NoneType:
-            self.nullable = True
-        else:
-            assert hint in (bool, int, float, str), hint
-            self.scalar = hint
+        self.hint = hint
+        every = options(type_info(hint))
+        self.nullable = any(isinstance(option, kinds.NoneType) for option in every)
+        listed = next((option for option in every if isinstance(option, kinds.VarTupleType)), None)
+        self.is_sequence = listed is not None
+        self.item = listed.item_type if listed else type_info(hint)
+        self.items = [option for option in options(self.item) if not isinstance(option, kinds.NoneType)]
+        self.choices = _choices(hint)
+        scalars = [one for one, (kind, *_) in _SCALARS.items() if any(isinstance(item, kind) for item in self.items)]
+        self.scalar = scalars[0] if scalars else None
+        extra = _extra(type_info(hint))
+        self.check: Callable[[Any], str | None] | None = extra.get("check", check_text if self.scalar is str else None)
+        self.names_model: bool = extra.get("names_model", False)
 
     @property
     def expected(self) -> str:
         """The accepted single values, in words."""
-        every = self._names(0)
-        return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} or {every[-1]}"
+        words = [_SCALARS[self.scalar][1]] if self.scalar else []
+        return join_or([*words, *map(str, self.choices), *(["none"] if self.nullable else [])])
+
+    @property
+    def bounds(self) -> list[tuple[float | None, float | None]]:
+        """The lowest and highest number of each type of number; None where there is none."""
+        numbers = [item for item in self.items if isinstance(item, (kinds.IntType, kinds.FloatType))]
+        return [(one.gt if one.ge is None else one.ge, one.lt if one.le is None else one.le) for one in numbers]
 
     @property
     def metavar(self) -> str:
         """The placeholder for the value in ``--help``."""
-        every = self._names(1)
+        every = [*([_SCALARS[self.scalar][2]] if self.scalar else []), *map(str, self.choices)]
+        every += ["none"] if self.nullable else []
         if self.is_sequence and self.choices:
             return f"{{{','.join(every)}}} [...]"
         if self.is_sequence:
             return f"{every[0]} [{every[0]} ...]"
         return "|".join(every) if self.scalar else f"{{{','.join(every)}}}"
-
-    def _names(self, which: int) -> list[str]:
-        scalar = [TYPE_NAMES[self.scalar][which]] if self.scalar else []
-        return [*scalar, *map(str, self.choices), *(["none"] if self.nullable else [])]
 
     def validate(self, value: Any) -> Any:
         """``value``, converted to a tuple, text or plain number if it is a list, path or NumPy number.
@@ -99,17 +81,30 @@ class FieldType:
         Raises:
             InvalidValueError: the field does not accept it.
         """
-        if value is None and self.nullable:
-            return None
-        if not self.is_sequence:
-            return self._one(value)
-        if not isinstance(value, (tuple, list)):
+        plain = [_plain(part) for part in value] if isinstance(value, (list, tuple)) else _plain(value)
+        if self.is_sequence and not isinstance(plain, list) and not (self.nullable and plain is None):
             example = {int: "[1, 2]", float: "[0.1, 0.2]"}.get(self.scalar or str, '["one", "two"]')
-            if self.choices:
-                example = f'["{self.choices[0]}"]'
+            example = f'["{self.choices[0]}"]' if self.choices else example
             raise InvalidValueError(f"must be a list, as in {example}")
-        clean = tuple(self._one(part, within=True) for part in value)
-        return value if clean == value else clean
+        try:
+            clean = convert(plain, self.hint)
+        except InvalidValueError:
+            raise InvalidValueError(self._problem(plain)) from None
+        for part in clean if self.is_sequence and clean is not None else (clean,):
+            problem = self.check(part) if self.check and part is not None and part not in self.choices else None
+            if problem:
+                raise InvalidValueError(problem)
+        return value if type(value) is type(clean) and value == clean else clean
+
+    def _problem(self, value: Any) -> str:
+        """Why a value is invalid: a number out of bounds, or another type."""
+        for part in value if self.is_sequence else (value,):
+            if problem := next((one for one in (scalar_problem(part, item) for item in self.items) if one), None):
+                return problem
+        if not self.is_sequence:
+            return f"must be {self.expected}"
+        words = {int: "whole numbers", float: "numbers"}.get(self.scalar or str, "texts")
+        return f"must be a list of {join_or(map(str, self.choices)) if self.choices else words}"
 
     def from_text(self, text: str) -> Any:
         """A single value from its text on the command line.
@@ -122,79 +117,52 @@ class FieldType:
         for choice in self.choices:
             if text == str(choice):
                 return choice
-        if self.scalar is int:
-            return self._one(_parse_int(text, self.expected))
-        if self.scalar is float:
-            try:
-                return self._one(float(text))
-            except ValueError as error:
-                raise (
-                    error if isinstance(error, InvalidValueError) else InvalidValueError(f"must be {self.expected}")
-                ) from None
-        return self._one(text)
-
-    def _one(self, value: Any, *, within: bool = False) -> Any:
-        if any(type(value) is type(choice) and value == choice for choice in self.choices):
-            return value
-        if self.scalar is bool and isinstance(value, bool):
-            return value
-        if self.scalar is int and not isinstance(value, bool) and isinstance(value, Integral):
-            return self._bounded(int(value))
-        if self.scalar is float and not isinstance(value, bool) and isinstance(value, Real):
-            return self._bounded(_finite(value))
-        if self.scalar is str and isinstance(value, (str, os.PathLike)):
-            text = os.fspath(value)
-            if isinstance(text, str):
-                if text or not self.may_be_empty:
-                    _check_text(text, self.longest_name)
-                return text
-        if within and self.choices:
-            raise InvalidValueError(f"must be a list of {self.expected}")
-        if within:
-            of = {int: "whole numbers", float: "numbers"}.get(self.scalar or str, "texts")
-            raise InvalidValueError(f"must be a list of {of}")
-        raise InvalidValueError(f"must be {self.expected}")
-
-    def _bounded(self, number: Any) -> Any:
-        problem = self.bounds.violation(number) if self.bounds else None
-        if problem:
-            raise InvalidValueError(problem)
-        return number
+        try:
+            value: Any = _parse_int(text) if self.scalar is int else float(text) if self.scalar is float else text
+        except ValueError:
+            raise InvalidValueError(f"must be {self.expected}") from None
+        if not self.is_sequence:
+            return self.validate(value)
+        try:
+            return self.validate([value])[0]
+        except InvalidValueError as error:
+            if error.problem.startswith("must be a list"):
+                raise InvalidValueError(f"must be {self.expected}") from None
+            raise
 
 
-def _finite(value: Any) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise InvalidValueError("must be a finite number")
-    return number
+def _choices(hint: Any) -> tuple[Any, ...]:
+    """The values of the Literals in a type, in their order."""
+    if get_origin(hint) is Literal:
+        return get_args(hint)
+    return tuple(choice for part in get_args(hint) for choice in _choices(part))
 
 
-def _parse_int(text: str, expected: str) -> int:
+def _extra(info: Any) -> dict[str, Any]:
+    """What the annotations anywhere in a type say beside its bounds."""
+    if isinstance(info, kinds.Metadata):
+        return {**_extra(info.type), **(info.extra or {})}
+    inner = info.types if isinstance(info, kinds.UnionType) else (info.item_type,) if hasattr(info, "item_type") else ()
+    return {key: value for part in inner for key, value in _extra(part).items()}
+
+
+def _plain(value: Any) -> Any:
+    """A path as a text, and a number of NumPy as one of Python."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if type(value) in (bool, int, float) or not isinstance(value, Real):
+        return value
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
+def _parse_int(text: str) -> int:
     try:
         return int(text)
     except ValueError:
         digits = text.strip().lstrip("+-")
         if digits.isdecimal() and len(digits) > MAX_DIGITS:
             return -(10**MAX_DIGITS) if text.strip().startswith("-") else 10**MAX_DIGITS
-        raise InvalidValueError(f"must be {expected}") from None
-
-
-def _check_text(text: str, longest_name: int | None) -> None:
-    if not text or text.isspace():
-        raise InvalidValueError("must not be empty")
-    if "\0" in text:
-        raise InvalidValueError("must not hold a NUL character")
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError:
-        raise InvalidValueError("must be UTF-8 text") from None
-    if longest_name is not None and any(len(part.encode()) > longest_name for part in text.split("/")):
-        raise InvalidValueError(f"has a name of over {longest_name} bytes; choose a shorter one")
-    if longest_name is not None and size > MAX_PATH_BYTES:
-        raise InvalidValueError(f"is a path of over {MAX_PATH_BYTES:,} bytes; choose a shorter one")
+        raise
 
 
 _FIELD_TYPES: dict[type, dict[str, FieldType]] = {}
@@ -213,30 +181,24 @@ def named_models(settings: "Settings") -> dict[str, str]:
     return {name: model for name, model in named.items() if model is not None}
 
 
+def convert_values(kind: "type[Settings]", values: Mapping[str, Any], *, source: object) -> dict[str, Any]:
+    """The values of settings, each checked by itself, as the config has them.
+
+    Raises:
+        NearfarError: a value of the wrong type or out of bounds; the sentence names source, setting and value.
+    """
+    clean = {}
+    for name, value in values.items():
+        try:
+            clean[name] = field_types(kind)[name].validate(value)
+        except InvalidValueError as error:
+            raise NearfarError(f"{source}: {name} = {format_value(value)}: {error.problem}.") from None
+    return clean
+
+
 def flag(name: str) -> str:
     """The command-line flag of a field."""
     return "--" + name.replace("_", "-")
-
-
-def format_value(value: Any) -> str:
-    """A value for an error message, on one line and at most 80 characters long.
-
-    >>> format_value(True), format_value("a\\nb"), len(format_value("x" * 1000))
-    ('true', "'a\\\\nb'", 80)
-    """
-    if isinstance(value, bool):
-        return str(value).lower()
-    try:
-        text = repr(value)
-    except ValueError:  # Python converts no integer with more digits
-        return f"a number of more than {MAX_DIGITS:,} digits"
-    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."
-
-
-def format_text(text: str) -> str:
-    """A text for an error message: as typed if it is printable, else quoted."""
-    plain = text.isprintable() and text.strip() == text != ""
-    return text if plain and len(text) <= MAX_SHOWN_CHARS else format_value(text)
 
 
 def join_changes(changes: Sequence[str]) -> str:
@@ -268,6 +230,6 @@ class Settings:
             try:
                 clean = field_type.validate(value)
             except InvalidValueError as error:
-                raise NearfarError(f"{flag(name)} {format_value(value)}: {error}.") from None
+                raise NearfarError(f"{flag(name)} {format_value(value)}: {error.problem}.") from None
             if clean is not value:
                 object.__setattr__(self, name, clean)

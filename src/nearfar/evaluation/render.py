@@ -9,11 +9,13 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from jinja2 import Template
     from markupsafe import Markup
     from pandas import DataFrame
     from rich.table import Table as RichTable
@@ -120,6 +122,13 @@ class Table:
             )
         rows = [list(row) for row in zip(*shown, strict=True)]
         return cls(columns=[str(name) for name in frame.columns], rows=rows, **fields)
+
+    @classmethod
+    def of_groups(cls, groups: Sequence[Sequence[Row]], **fields: Any) -> "Table":
+        """The rows of several groups, which lines separate; empty groups are left out."""
+        filled = [group for group in groups if group]
+        ends = list(accumulate(map(len, filled)))
+        return cls(rows=[row for group in filled for row in group], breaks=ends[:-1], **fields)
 
     @property
     def cells(self) -> list[list[Cell]]:
@@ -250,6 +259,25 @@ def to_rich(table: Table) -> "RichTable":
     for number, row in enumerate(table.cells, start=1):
         rich.add_row(*map(shown, row), end_section=number in table.breaks)
     return rich
+
+
+def template(package: str, name: str) -> "Template":
+    """A jinja2 template beside the modules of a package; all values are escaped, as by :func:`html_text`."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def escaped(value: object) -> object:
+        return html_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+    environment = Environment(
+        loader=PackageLoader(package, ""),
+        autoescape=True,
+        finalize=escaped,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
 
 
 def one_line(text: str) -> str:

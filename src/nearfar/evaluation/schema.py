@@ -1,67 +1,37 @@
 """JSON Schema of result files, from their models: ``python -m nearfar.evaluation.schema > docs/result-schema.json``."""
 
-import inspect
 import json
 import sys
-from types import NoneType, UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any
 
+import msgspec
+
+from nearfar.evaluation.results.evaluation import TransferScores
 from nearfar.evaluation.results.files import RESULT_TYPES
-from nearfar.evaluation.results.record import Record, record_fields
 from nearfar.evaluation.results.training import TrainingRecord
-
-_SCALARS: dict[Any, dict[str, Any]] = {
-    Any: {},
-    NoneType: {"type": "null"},
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    float: {"type": "number"},
-    str: {"type": "string"},
-}
+from nearfar.validation import Tagged
 
 
 def result_schema() -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) that every result file and every run.json satisfies."""
-    definitions: dict[str, Any] = {}
-    kinds = [*dict.fromkeys(RESULT_TYPES.values()), TrainingRecord]
-    options = [_schema(kind, definitions) for kind in kinds]
-    options[-1] |= {"not": {"required": ["kind"]}}
+    results = list(dict.fromkeys(RESULT_TYPES.values()))
+    tagged = [*results, *TransferScores.kinds.values()]  # type: ignore[attr-defined]  # a union for type checkers
+    references, definitions = msgspec.json.schema_components([*tagged, TrainingRecord], schema_hook=_schema_of_union)
+    for kind in tagged:
+        definitions[kind.__name__]["required"].insert(0, "kind")
+    *options, record = (*references[: len(results)], references[-1])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "nearfar result files",
-        "anyOf": options,
+        "anyOf": [*options, {**record, "not": {"required": ["kind"]}}],
         "$defs": dict(sorted(definitions.items())),
     }
 
 
-def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
-    origin, arguments = get_origin(hint), get_args(hint)
-    if isinstance(hint, type) and issubclass(hint, Record):
-        if hint.__name__ not in definitions:
-            definitions[hint.__name__] = {}  # before its fields, which may refer to it
-            definitions[hint.__name__] = _object_schema(hint, definitions)
-        return {"$ref": f"#/$defs/{hint.__name__}"}
-    if origin in (Union, UnionType):
-        return {"anyOf": [_schema(inner, definitions) for inner in arguments]}
-    if origin is Literal:
-        return {"enum": list(arguments)}
-    if origin is list:
-        return {"type": "array", "items": _schema(arguments[0], definitions)}
-    if origin is dict:
-        return {"type": "object", "additionalProperties": _schema(arguments[1], definitions)}
-    return dict(_SCALARS[hint])
-
-
-def _object_schema(kind: type[Record], definitions: dict[str, Any]) -> dict[str, Any]:
-    """An object with its required keys; a ``kind`` that tells several objects apart is required too."""
-    fields = record_fields(kind)
-    tagged = kind in RESULT_TYPES.values() or kind.__name__ in ("ClassificationScores", "RelatednessScores")
-    return {
-        "type": "object",
-        "description": inspect.cleandoc(kind.__doc__ or "").split("\n\n")[0].replace("\n", " "),
-        "properties": {field.name: _schema(field.type, definitions) for field in fields},
-        "required": [field.name for field in fields if field.required or (tagged and field.name == "kind")],
-    }
+def _schema_of_union(kind: type) -> dict[str, Any]:
+    """The schema of records that their ``kind`` tells apart."""
+    assert issubclass(kind, Tagged), kind
+    return {"anyOf": [{"$ref": f"#/$defs/{option.__name__}"} for option in kind.kinds.values()]}
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from nearfar.data.retrieval_task import MEASURES
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.tables.evaluation import evaluation_markdown
+from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 
@@ -80,7 +80,7 @@ def test_from_a_folder_and_a_file_to_a_result_file_and_tables(beir, pairs):
     page = Path("r.md").read_text()
     assert "| task | queries | documents | ndcg@10 | mrr@10 | map@100 | recall@1 | recall@10 | recall@100 |" in page
     assert "beir: queries without relevant documents (1), empty documents (1)." in page
-    assert page == evaluation_markdown(result)
+    assert page == result_markdown(result)
 
 
 def test_settings_of_the_task_are_in_the_result(pairs):

@@ -12,7 +12,7 @@ from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.geometry import inputs as geometry_sets
 from nearfar.commands.geometry.command import geometry
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
-from nearfar.evaluation.tables.geometry import geometry_markdown
+from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.types import ScoredPair
 from tests.tiny import make_workspace, save_tiny, write_labelled, write_pairs
 
@@ -70,7 +70,7 @@ def test_from_flags_to_files(workspace: Path, capsys: pytest.CaptureFixture[str]
     assert result.unavailable == {}
     assert result.labelled == PlottedTexts(spec="labelled.tsv", texts=12, labels=["bad", "good"])
     page = Path("out/geometry.md").read_text(encoding="utf-8")
-    assert page == geometry_markdown(result)
+    assert page == result_markdown(result)
     assert "| measure | tiny | other |" in page
     assert all(f"]({name})" in page for name in names)
     printed = capsys.readouterr().out
@@ -234,7 +234,7 @@ def test_pooling_of_all_models_and_a_run_folder(workspace: Path, no_plots: None)
 def test_a_collapsed_space_is_reported(workspace: Path, no_plots: None) -> None:
     result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, output="out", **OWN)
     assert "collapsed" in result.models["flat"].warning
-    assert "flat: The embeddings have collapsed" in geometry_markdown(result)
+    assert "flat: The embeddings have collapsed" in result_markdown(result)
 
 
 def test_models_are_named_by_the_distinguishing_part_of_their_path() -> None:

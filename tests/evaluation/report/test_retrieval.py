@@ -6,9 +6,10 @@ import numpy as np
 
 from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.report.blocks import Cell, Details, Table
+from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report.blocks import Details
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
-from nearfar.evaluation.report.retrieval import retrieval
+from nearfar.evaluation.report.scores import retrieval
 from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.report.summary import summary
 from nearfar.evaluation.results import EvaluationResult
@@ -41,7 +42,7 @@ def lookup(*sides, measure=None):
 def test_a_column_for_each_task_and_the_average():
     main, more = retrieval([GOOD, BAD], lookup(GOOD, BAD))
     assert isinstance(main, Table)
-    assert main.header == ["model", "a, ndcg@10", "b, ndcg@10", "average of these 2"]
+    assert main.columns == ["model", "a, ndcg@10", "b, ndcg@10", "average of these 2"]
     score = GOOD.runs[0].result.retrieval["a"].compared.score
     assert main.rows[0][1] == Cell(f"{score:.2f}", f"[{score - 1:.1f}, {score + 1:.1f}]", "best")
     assert main.rows[1][1].mark == ""  # significantly worse
@@ -78,4 +79,4 @@ def test_tasks_of_different_measures_have_no_average():
     tasks = first.runs[0].result.retrieval | second.runs[0].result.retrieval
     both = EvaluationRun("m.json", replace(first.runs[0].result, retrieval=tasks))
     table = retrieval([EvaluatedModel("m", (both,))], SignificanceLookup([]))[0]
-    assert table.header == ["model", "a, ndcg@10", "b, mrr@10"]
+    assert table.columns == ["model", "a, ndcg@10", "b, mrr@10"]

@@ -8,7 +8,8 @@ import pytest
 import sklearn.metrics
 
 from nearfar.evaluation.finetuned import finetuned_entry
-from nearfar.evaluation.report.blocks import Cell, Details, Table
+from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report.blocks import Details
 from nearfar.evaluation.report.scores import similarity, transfer
 from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.results import ComparisonResult
@@ -25,7 +26,7 @@ def cells(table: Table, row: int) -> list[Cell]:
 
 
 def column(table: Table, title: str) -> list[Cell]:
-    index = list(table.header).index(title)
+    index = list(table.columns).index(title)
     return [cells(table, row)[index] for row in range(len(table.rows))]
 
 
@@ -41,7 +42,7 @@ B = side("B", evaluation("B", {"one": 69.0, "two": 61.0}))
 
 def test_scores_intervals_and_the_best() -> None:
     table = main_table([A, B])
-    assert table.header == ["model", "one", "two", "average of these 2"]
+    assert table.columns == ["model", "one", "two", "average of these 2"]
     assert cells(table, 0) == [
         Cell("A"),
         Cell("70.13", "[68.9, 72.1]", "best"),
@@ -49,7 +50,7 @@ def test_scores_intervals_and_the_best() -> None:
         Cell("65.06", "", "best"),
     ]
     assert column(table, "two")[1].mark == "best"
-    assert table.notes[0].startswith("* the highest score of its column; no comparison tests")
+    assert table.notes[0].startswith("Bold: the highest score of its column; no comparison tests")
     assert "average of these 2: mean over one, two." in table.notes
 
 
@@ -99,7 +100,7 @@ def test_several_seeds_have_mean_and_standard_deviation() -> None:
     assert column(table, "average of seven")[0].text == f"{mean(values) - 1:.2f}"
     assert [cell.text for cell in column(table, "two")] == ["–", "60.00"]
     assert "–: not evaluated." in table.notes
-    assert table.caption.endswith("[95% interval], for several seeds the mean ± standard deviation")
+    assert table.title.endswith("[95% interval], for several seeds the mean ± standard deviation")
 
 
 def test_undefined_scores_have_a_reason() -> None:
@@ -130,8 +131,8 @@ def test_the_other_aggregates_and_pearson_are_shown_by_name() -> None:
     assert isinstance(table, Table)
     assert isinstance(details, Details)
     assert column(table, "one")[0].text == "68.13"
-    assert "weighted by pairs (wmean)" in table.caption
-    shown = {block.caption.partition(";")[0]: block for block in details.blocks if isinstance(block, Table)}
+    assert "weighted by pairs (wmean)" in table.title
+    shown = {block.title.partition(";")[0]: block for block in details.blocks if isinstance(block, Table)}
     assert len(shown) == 5
     expected = {caption: 70.126 + 10 * caption.startswith("Pearson") - ("mean)" in caption) for caption in shown}
     for caption, block in shown.items():
@@ -153,7 +154,7 @@ def test_transfer_tasks_are_separated_by_protocol() -> None:
     first, second = transfer(sides, SignificanceLookup(sides))
     assert isinstance(first, Table)
     assert isinstance(second, Table)
-    assert first.header == [
+    assert first.columns == [
         "model",
         "mr",
         "mrpc",
@@ -165,7 +166,7 @@ def test_transfer_tasks_are_separated_by_protocol() -> None:
     assert [cells(first, row)[0].text for row in range(2)] == ["A", "C"]
     assert [cell.mark for cell in column(first, "mr")] == ["", "best"]
     assert column(first, "average of these 2")[1].text == "80.00"
-    assert "protocol exact" in second.caption
+    assert "protocol exact" in second.title
     assert [cell.text for cell in column(second, "mr")] == ["99.00"]
     assert not similarity([one("A", 1.0)], SignificanceLookup([one("A", 1.0)]), "all")
 
@@ -189,7 +190,7 @@ def test_fine_tuned_models_show_matthews_correlation_if_it_is_in_the_file() -> N
         assert sides[-1].runs[0].result.transfer.tasks["cola"] == entry
     (table,) = transfer(sides, SignificanceLookup(sides))
     assert isinstance(table, Table)
-    assert table.header == ["model", "cola", "cola, Matthews", "trec", "average of these 2"]
+    assert table.columns == ["model", "cola", "cola, Matthews", "trec", "average of these 2"]
     of_a = 100 * sklearn.metrics.matthews_corrcoef(gold, [0, 0, 1, 1, 1, 1, 1, 0])
     assert [cell.text for cell in column(table, "cola, Matthews")] == [f"{of_a:.2f}", "0.00"]
     assert column(table, "cola, Matthews")[0].mark == "best"

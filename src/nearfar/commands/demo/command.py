@@ -140,7 +140,7 @@ def _train(config: DemoConfig, folder: Path, report: Report) -> Path:
         f"half test the result. Each test query is searched for among all {PAIRS:,} second sentences of the pairs. "
         "MRR@10 is the mean of 1 / rank of the right one, 0 if it is not among the first 10."
     )
-    report.grid(before_after(trained.comparison, trained.metric))
+    report.table(before_after(trained.comparison, trained.metric))
     return run
 
 
@@ -194,7 +194,7 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
 def _explore(config: DemoConfig, run: Path, folder: Path, report: Report) -> None:
     from nearfar.commands.geometry.command import geometry
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables.geometry import explorer_notes
+    from nearfar.evaluation.tables.pages import explorer_notes
 
     models = [config.model, str(run)]
     file = folder / "explorer.html"

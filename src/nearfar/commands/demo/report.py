@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
@@ -9,9 +10,8 @@ from rich.console import Console
 
 from nearfar.config.values import flag
 from nearfar.disk import write_text
-from nearfar.evaluation.render import markdown_text
+from nearfar.evaluation.render import Table, to_markdown, to_rich
 from nearfar.evaluation.results import provenance
-from nearfar.evaluation.tables.grid import Grid, markdown_table, rich_table
 
 INTRODUCTION = (
     "Written by `nearfar demo`: a pretrained sentence encoder is trained on pairs of generated sentences and tested on "
@@ -60,16 +60,10 @@ class Report:
         """Add a link to a file beside the report; it is not printed."""
         self._lines += ["", f"[{file}]({file})"]
 
-    def grid(self, grid: Grid) -> None:
+    def table(self, table: Table) -> None:
         """Add a table."""
-        self.console.print(rich_table(grid), soft_wrap=False)
-        self._lines += [
-            "",
-            f"{grid.title}:",
-            "",
-            *markdown_table(grid),
-            *(f"\n{markdown_text(note)}" for note in grid.notes),
-        ]
+        self.console.print(to_rich(table), soft_wrap=False)
+        self._lines += ["", to_markdown(replace(table, title=f"{table.title}:"))]
 
     def finish(self, file: Path, *, minutes: float, processor_minutes: float) -> None:
         """Write the Markdown file, with the provenance, and print where it is."""

@@ -21,7 +21,7 @@ from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
-from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.held_out import TASK
 from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision

@@ -17,7 +17,7 @@ from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
 from nearfar.evaluation.results import EvaluationResult, FinetuningSummary, TransferResults, provenance
 from nearfar.evaluation.seen import add_seen
-from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.methods.gunel.scl_finetune import scl_finetune
 from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes

@@ -22,7 +22,7 @@ from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
 from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
-from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:

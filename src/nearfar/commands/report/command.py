@@ -10,8 +10,7 @@ from nearfar.config.verbs import ReportConfig
 from nearfar.data.paths import as_path
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
-from nearfar.evaluation.report import EvaluatedModel, ReportInputs, compose, to_html, to_markdown
-from nearfar.evaluation.report.html import GENERATOR
+from nearfar.evaluation.report import GENERATOR, EvaluatedModel, ReportInputs, compose, to_html, to_markdown
 from nearfar.evaluation.report.inputs import name_without_source
 from nearfar.evaluation.results import ComparisonResult, PairwiseResult, make_folder
 from nearfar.types import NearfarError

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from nearfar.config.files import unknown_name_message
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 FOLDER = Path(__file__).parent / "tables"
 PAPERS = {

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from nearfar.config.files import unknown_name_message
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.study import PlannedCell, Study
 from nearfar.config.study.script import ScriptConfig
@@ -11,6 +10,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 SINGLE = ("accuracy", "f1", "matthews", "pearson", "spearman", "score")
 """Scores of the only task of a result."""

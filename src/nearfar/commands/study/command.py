@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.files import unknown_name_message
 from nearfar.config.study import Study, load_study
 from nearfar.config.study.run import StudyConfig
 from nearfar.disk import create_folder, path_errors
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,20 +10,21 @@ from nearfar.commands.study.columns import check_columns
 from nearfar.commands.study.script import FUNCTION as SCRIPT_FUNCTION
 from nearfar.commands.study.script import data_of_script, find_script
 from nearfar.commands.study.sources import Source, find_finetuning_task, find_model, find_source, find_task
-from nearfar.config.files import load_method, read_toml, unknown_name_message
+from nearfar.config.files import load_method, read_toml
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.study import PlannedCell, PlannedStep, SpeedConfig, Study, plan_cells
 from nearfar.config.study.script import ScriptConfig
 from nearfar.config.study.types import MODEL_VERBS
 from nearfar.config.training import RunConfig, TrainConfig
-from nearfar.config.values import Settings, field_types, format_value, named_models
+from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import OWN, suite_tasks
 from nearfar.evaluation.study_table.plan import agree
 from nearfar.jobs import Job
 from nearfar.registry import METHODS, name_of
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""

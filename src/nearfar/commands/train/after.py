@@ -7,9 +7,10 @@ from nearfar.commands.train.dev import DOCUMENTS
 from nearfar.disk import path_errors
 from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.evaluation.tables.grid import Grid, format_score
+from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables.seen import format_score
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
 from nearfar.runs.records import HELD_OUT
 from nearfar.types import NearfarError, metric_title
@@ -52,7 +53,7 @@ def compare_with_start(
     return result
 
 
-def before_after(result: ComparisonResult, metric: str) -> Grid:
+def before_after(result: ComparisonResult, metric: str) -> Table:
     """The table that training ends with: scores on the held-out test rows before and after."""
     row = result.tasks[TASK]
     title = f"{metric_title(metric)} x 100 on {row.pairs:,} held-out test rows"
@@ -67,7 +68,8 @@ def before_after(result: ComparisonResult, metric: str) -> Grid:
     notes = [f"{note}."]
     if row.kind == "retrieval":
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    return Grid(title, header, [[[format_score(row.second), format_score(row.first), difference, p, found]]], notes)
+    cells = [format_score(row.second), format_score(row.first), difference, p, found]
+    return Table(title=title, columns=header, rows=[cells], notes=notes)
 
 
 def next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.config.files import read_toml, unknown_name_message
+from nearfar.config.files import read_toml
 from nearfar.config.study.overlay import overlay
 from nearfar.config.study.parts import (
     NamesOfBase,
@@ -16,6 +16,7 @@ from nearfar.config.study.parts import (
 from nearfar.config.study.plan import plan_cells
 from nearfar.config.study.types import VERBS, Best, Study
 from nearfar.config.study.values import Table, fill_placeholders
+from nearfar.validation import unknown_name_message
 
 _TEXTS = ("title", "source", "notes", "caption")
 _KEYS = (

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nearfar.config.files import unknown_name_message
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 LISTS_BY_KEY = {"rows": "id", "axes": "name"}
 """Lists of tables that are merged entry by entry, and the key that identifies an entry."""

@@ -5,10 +5,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from nearfar.config.files import unknown_name_message
 from nearfar.config.study.types import VERBS, Axis, AxisUse, PaperNumber, Plot, PlotKind, Row, Step
 from nearfar.config.study.values import Table, flatten
-from nearfar.config.values import format_value
+from nearfar.validation import format_value, unknown_name_message
 
 ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 AVERAGE = "average"

@@ -5,15 +5,16 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
-from nearfar.config.files import build, unknown_name_message
+from nearfar.config.files import build
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.study.script import script_config
 from nearfar.config.study.types import MODEL_VERBS, VERBS, Axis, Row, SpeedConfig, Step, Study, Verb
-from nearfar.config.values import Settings, format_value
+from nearfar.config.values import Settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.registry import METHODS
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 MAX_CELLS = 100_000
 """Maximum number of cells of a study."""

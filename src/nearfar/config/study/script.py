@@ -7,8 +7,9 @@ from typing import Any, TypeAlias
 
 from nearfar.config.bounds import File, Seed
 from nearfar.config.files import build
-from nearfar.config.values import Settings, format_value
+from nearfar.config.values import Settings
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 Argument: TypeAlias = "str | int | float | bool | tuple[str | int | float, ...]"
 DATA_ARGUMENTS = ("data", "evaluate_on")

@@ -5,9 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nearfar.config.files import unknown_name_message
-from nearfar.config.values import format_value
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 _MISSING = object()

@@ -5,12 +5,12 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from importlib.resources import files
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float32, Int64
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from nearfar.evaluation.explorer.columns import Column
@@ -21,6 +21,7 @@ from nearfar.evaluation.explorer.neighbourhoods import (
     cosines,
     order_by_change,
 )
+from nearfar.evaluation.render import template
 
 MAX_TEXTS = 50_000
 """Maximum number of texts on a page."""
@@ -87,11 +88,9 @@ def explorer_html(data: Mapping[str, Any], title: str) -> str:
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
         "form-action 'none'"
     )
-    return (
-        (folder / "page.html")
-        .read_text(encoding="utf-8")
-        .format(policy=policy, title=escape(title), style=style, data=script_json(data), script=script)
-    )
+    page = template("nearfar.evaluation.explorer", "page.html")
+    own = {"policy": policy, "style": style, "script": script, "data": script_json(data)}
+    return page.render(title=title, **{name: Markup(text) for name, text in own.items()}) + "\n"
 
 
 def script_json(data: object) -> str:

@@ -128,6 +128,26 @@ def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
     return [*columns, *averages, *common_average(sides, accuracies, averages, "overall_transfer")]
 
 
+def retrieval_columns(sides: Sequence[EvaluatedModel], measure: str | None) -> list[Column]:
+    """All retrieval tasks with ``measure``, by default with their main ones, and the average if it is the same."""
+    tasks = first_entries(run.result.retrieval for side in sides for run in side.runs)
+
+    def of_task(task: str, chosen: str) -> Column:
+        def estimate(result: EvaluationResult) -> Estimate | None:
+            return result.retrieval[task].metric(chosen) if task in result.retrieval else None
+
+        def data(result: EvaluationResult) -> object:
+            return result.retrieval[task].digest if task in result.retrieval else None
+
+        title = task if measure else f"{task}, {chosen}"
+        return Column(title, "tasks", task, (), None, estimate, data, measure=chosen)
+
+    columns = {task: of_task(task, measure or scored.main) for task, scored in tasks.items()}
+    if len({column.measure for column in columns.values()}) > 1:
+        return list(columns.values())
+    return [*columns.values(), *common_average(sides, columns, [], "overall_retrieval")]
+
+
 def common_average(
     sides: Sequence[EvaluatedModel],
     columns: Mapping[str, Column],

@@ -2,13 +2,9 @@
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.blocks import Block, BulletList, Details, Page, Section
-from nearfar.evaluation.report.comparisons import comparisons
-from nearfar.evaluation.report.geometry import geometry_blocks
 from nearfar.evaluation.report.inputs import ReportInputs
-from nearfar.evaluation.report.retrieval import retrieval
-from nearfar.evaluation.report.scores import indices_by_protocol, similarity, transfer
-from nearfar.evaluation.report.seen import seen_in_training
-from nearfar.evaluation.report.settings import settings
+from nearfar.evaluation.report.scores import indices_by_protocol, retrieval, seen_in_training, similarity, transfer
+from nearfar.evaluation.report.sections import comparisons, geometry_blocks, settings
 from nearfar.evaluation.report.significance import AnyComparison, SignificanceLookup
 from nearfar.evaluation.report.summary import summary
 from nearfar.evaluation.report.training import training

@@ -3,13 +3,16 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from nearfar.data.retrieval_task import MEASURES
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
-from nearfar.evaluation.report.blocks import DASH, Block, Cell, Details, Paragraph, Table
+from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report.blocks import DASH, Block, Details, Paragraph
 from nearfar.evaluation.report.columns import (
     METRICS,
     Column,
     Score,
+    retrieval_columns,
     score_of,
     similarity_columns,
     transfer_columns,
@@ -17,6 +20,7 @@ from nearfar.evaluation.report.columns import (
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.results import PairedTest, TransferResults
+from nearfar.evaluation.tables.seen import LEGEND, format_seen, mean_score, seen_notes, seen_of
 
 _AGGREGATES = {
     "all": "over all pairs of a task together (all)",
@@ -84,6 +88,56 @@ def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) 
     return blocks
 
 
+def retrieval(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
+    """The main measure of each task; all measures in a block to open."""
+    indices = retrieval_indices(sides)
+    if not indices:
+        return []
+    shown = [sides[number] for number in indices]
+    main = score_table(
+        sides, indices, retrieval_columns(shown, None), significance, "Retrieval × 100, means over queries"
+    )
+    others = [
+        score_table(sides, indices, retrieval_columns(shown, measure), significance, f"{measure} × 100")
+        for measure in MEASURES
+    ]
+    return [main, Details("All measures of retrieval", list(others))]
+
+
+def retrieval_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
+    """The sides that were evaluated on retrieval."""
+    return [number for number, side in enumerate(sides) if any(run.result.retrieval for run in side.runs)]
+
+
+def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
+    """A table with a row for each side whose training is known, and a column for each task; none if none is known."""
+    seen = {number: seen_of([run.result for run in side.runs]) for number, side in enumerate(sides)}
+    tasks = list(dict.fromkeys(task for known in seen.values() for task in known))
+    if not tasks:
+        return []
+    rows: list[list[Cell | str]] = []
+    notes = [LEGEND]
+    for number, known in seen.items():
+        if known:
+            side = sides[number]
+            cells = [Cell(format_seen(known[task]), _unseen(side, task)) if task in known else DASH for task in tasks]
+            rows.append([side.name, *cells])
+            notes += [f"{side.name}: {note}" for note in seen_notes(known)]
+    if any(0 < len(known) < len(tasks) for known in seen.values()):
+        notes.append(f"{DASH}: not evaluated.")
+    if unknown := [sides[number].name for number, known in seen.items() if not known]:
+        notes.append(f"Not in the table, because their training left no record: {', '.join(unknown)}.")
+    caption = "Share of the pairs (in brackets: of the texts), and Spearman × 100 on the unseen pairs"
+    return [Table(title=caption, columns=["model", *tasks], rows=rows, notes=notes)]
+
+
+def _unseen(side: EvaluatedModel, task: str) -> str:
+    """The score on the unseen pairs, for several runs the mean."""
+    unseen = [scored.unseen for run in side.runs if (scored := run.result.tasks.get(task)) is not None]
+    score = mean_score([None if one is None else one.spearman.score for one in unseen])
+    return "" if score is None else f"unseen {score:.2f}"
+
+
 def similarity_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
     """The sides that were evaluated on similarity."""
     return [number for number, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
@@ -136,7 +190,8 @@ def score_table(
         rows.append(cells)
     header = ["model", *(column.title for column in columns)]
     caption += _interval_caption([sides[number] for number in indices])
-    return Table(caption, header, rows, [*_legend(grid, tests), *_notes(sides, indices, grid)])
+    notes = [*_legend(grid, tests), *_notes(sides, indices, grid)]
+    return Table(title=caption, columns=header, rows=rows, notes=notes)
 
 
 def _value(score: Score | None) -> float | None:
@@ -163,7 +218,7 @@ def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], Pair
     if not any(one.best for one in grid):
         return []
     if not any(test is not None for test in tests.values()):
-        return ["* the highest score of its column; no comparison tests whether the difference is significant."]
+        return ["Bold: the highest score of its column; no comparison tests whether the difference is significant."]
     untested = [
         one.column.title
         for place, one in enumerate(grid)
@@ -172,8 +227,8 @@ def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], Pair
         )
     ]
     return [
-        "* the best of its column; = not significantly different from it: p, corrected (Holm) where there are several "
-        f"tests, is {SIGNIFICANCE_LEVEL} or more.",
+        "Bold: the best of its column; = not significantly different from it: p, corrected (Holm) where there are "
+        f"several tests, is {SIGNIFICANCE_LEVEL} or more.",
         *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
     ]
 

@@ -3,10 +3,15 @@
 from collections.abc import Sequence
 
 from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.report.columns import Column, Score, similarity_columns, transfer_columns
+from nearfar.evaluation.report.columns import Column, Score, retrieval_columns, similarity_columns, transfer_columns
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
-from nearfar.evaluation.report.retrieval import retrieval_columns, retrieval_indices
-from nearfar.evaluation.report.scores import RankedColumn, indices_by_protocol, rank_column, similarity_indices
+from nearfar.evaluation.report.scores import (
+    RankedColumn,
+    indices_by_protocol,
+    rank_column,
+    retrieval_indices,
+    similarity_indices,
+)
 from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.report.training import outcome
 from nearfar.evaluation.results import GeometryResult, PairedTest

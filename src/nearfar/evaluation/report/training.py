@@ -4,8 +4,9 @@ from collections.abc import Callable, Sequence
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from nearfar.evaluation.report.blocks import DASH, Block, Cell, Chart, Figure, Line, Table
-from nearfar.evaluation.report.charts import downsample
+from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report.blocks import DASH, Block, Figure
+from nearfar.evaluation.report.charts import Chart, Line, downsample
 from nearfar.evaluation.report.inputs import TrainingRun
 
 _MEASURES = {
@@ -101,7 +102,7 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
             * bool(spread)
         ),
     ]
-    return Table("Training runs", header, rows, notes)
+    return Table(title="Training runs", columns=header, rows=rows, notes=notes)
 
 
 def _row(run: TrainingRun) -> list[Cell | str]:

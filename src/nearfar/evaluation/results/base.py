@@ -1,12 +1,12 @@
 """What all result files share: a format version, a kind, provenance, and how they are read and written."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self, get_args
 
 from nearfar.disk import read_json, write_text
-from nearfar.evaluation.results.record import OMITTED, Record, choices_of, short_repr
+from nearfar.evaluation.results.record import OMITTED, Record, short_repr
 from nearfar.types import NearfarError
 
 SCHEMA = 1
@@ -54,7 +54,8 @@ class Result(Record):
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
         """The values of ``kind``."""
-        return choices_of(cls, "kind")
+        (kind,) = (field.type for field in fields(cls) if field.name == "kind")
+        return get_args(kind)
 
     @classmethod
     def load(cls, file: str | Path) -> Self:

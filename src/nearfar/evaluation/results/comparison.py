@@ -11,8 +11,9 @@ from typing import ClassVar, Literal
 
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Record
 from nearfar.evaluation.results.seen import SeenShares
+from nearfar.validation import InvalidValueError
 
 _AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
 
@@ -66,13 +67,12 @@ class PairedTest(Record):
     reason: str | None = field(default=None, metadata=OMITTED)
     """Why the difference is undefined."""
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """A difference without scores, interval or p."""
         if self.difference is not None:
             for key in ("first", "second", "low", "high", "p"):
                 if getattr(self, key) is None:
-                    return InvalidValueError("is null, and 'difference' is not", key)
-        return None
+                    raise InvalidValueError("is null, and 'difference' is not", key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,9 +114,10 @@ class ComparisonSettings(Record):
     level: float
     """The significance level."""
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """A negative number of resamples."""
-        return InvalidValueError("is below 0", "resamples") if self.resamples < 0 else None
+        if self.resamples < 0:
+            raise InvalidValueError("is below 0", "resamples")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,15 +238,14 @@ class PairwiseResult(Result):
             named_averages=tests.named_averages,
         )
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Pairs of sides without tests, or tests on different tasks."""
         expected = [list(pair) for pair in combinations(range(len(self.sides)), 2)]
         if not expected or [tests.pair for tests in self.comparisons] != expected:
-            return InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
+            raise InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
         compared = [
             (set(tests.tasks), set(tests.named_averages), *(tests.average(name) is None for name in _AVERAGES))
             for tests in self.comparisons
         ]
         if any(one != compared[0] for one in compared):
-            return InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")
-        return None
+            raise InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")

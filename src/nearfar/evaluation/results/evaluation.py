@@ -5,14 +5,15 @@ computed from the stored values. A file alone reproduces its scores, and two fil
 """
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from nearfar.evaluation.results.base import Estimate, Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Number, Record
 from nearfar.evaluation.results.retrieval import RetrievalScores
 from nearfar.evaluation.results.seen import SeenShares
 from nearfar.evaluation.results.similarity import SimilarityAverage, SimilarityScores
+from nearfar.validation import InvalidValueError, Tagged
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +48,9 @@ class ClassificationScores(Record):
     chosen: list[float] = field(default_factory=list)
     """The chosen penalty of each fold, else of the one split."""
     fold_accuracies: list[float] = field(default_factory=list)
-    gold: list[float] = field(default_factory=list)
+    gold: list[Number] = field(default_factory=list)
     """Labels of the tested rows in the order of the file; empty where the task has no result."""
-    predicted: list[float] = field(default_factory=list)
+    predicted: list[Number] = field(default_factory=list)
     matthews: Estimate | None = field(default=None, metadata=OMITTED)
     """Matthews correlation x 100, of a fine-tuned classifier with two labels."""
     dev_matthews: float | None = field(default=None, metadata=OMITTED)
@@ -78,9 +79,10 @@ class ClassificationScores(Record):
         """``accuracy``, ``f1`` or ``matthews``; None where the task does not have it."""
         return {"accuracy": self.accuracy, "f1": self.f1, "matthews": self.matthews}.get(name)
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Not one prediction for each gold label."""
-        return _unequal_lengths(self.gold, "predicted", self.predicted) or _missing_score("accuracy", self.accuracy)
+        _check_predictions(self.gold, predicted=self.predicted)
+        _check_score(accuracy=self.accuracy)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,8 +99,8 @@ class RelatednessScores(Record):
     """Pearson x 100 on the validation rows."""
     dev_spearman: float | None = field(default=None, metadata=OMITTED)
     """Spearman x 100 on the validation rows, of a fine-tuned regression."""
-    gold: list[float] = field(default_factory=list)
-    predicted_e6: list[float] = field(default_factory=list)
+    gold: list[Number] = field(default_factory=list)
+    predicted_e6: list[Number] = field(default_factory=list)
     """Predictions in millionths, whole numbers."""
     digest: str
     seen: SeenShares | None = field(default=None, metadata=OMITTED)
@@ -123,14 +125,20 @@ class RelatednessScores(Record):
         """``pearson`` or ``spearman``; None for other metrics."""
         return {"pearson": self.pearson, "spearman": self.spearman}.get(name)
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Not one prediction for each gold score."""
-        return _unequal_lengths(self.gold, "predicted_e6", self.predicted_e6) or _missing_score(
-            "spearman", self.spearman
-        )
+        _check_predictions(self.gold, predicted_e6=self.predicted_e6)
+        _check_score(spearman=self.spearman)
 
 
-TransferScores = ClassificationScores | RelatednessScores
+if TYPE_CHECKING:
+    TransferScores: TypeAlias = ClassificationScores | RelatednessScores
+else:
+
+    class TransferScores(Tagged):
+        """The scores on one task, told apart by ``kind``: msgspec reads no union of dataclasses."""
+
+        kinds: ClassVar = {"classification": ClassificationScores, "relatedness": RelatednessScores}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,22 +277,21 @@ class EvaluationResult(Result):
         """All tasks by name: similarity, transfer, retrieval."""
         return {**self.tasks, **(self.transfer.tasks if self.transfer else {}), **self.retrieval}
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Settings of a wrong type."""
         for key in ("training_seed", "resamples"):
             value = self.config.get(key)
             if value is not None and type(value) is not int:
-                return InvalidValueError(f"is {value!r:.40}, not a whole number or null", "config", key)
-        return None
+                raise InvalidValueError("must be a whole number or null", "config", key, value=value)
 
 
-def _unequal_lengths(gold: list[float], key: str, predicted: list[float]) -> InvalidValueError | None:
-    if len(gold) == len(predicted):
-        return None
-    return InvalidValueError(f"has {len(predicted)} predictions for {len(gold)} gold values", key)
+def _check_predictions(gold: list[Number], **predictions: list[Number]) -> None:
+    for key, predicted in predictions.items():
+        if len(gold) != len(predicted):
+            raise InvalidValueError(f"has {len(predicted)} predictions for {len(gold)} gold values", key)
 
 
-def _missing_score(key: str, estimate: Estimate) -> InvalidValueError | None:
-    if estimate.score is None and estimate.reason is None:
-        return InvalidValueError("is null without a reason", key, "score")
-    return None
+def _check_score(**estimates: Estimate) -> None:
+    for key, estimate in estimates.items():
+        if estimate.score is None and estimate.reason is None:
+            raise InvalidValueError("is null without a reason", key, "score")

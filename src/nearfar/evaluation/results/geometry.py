@@ -5,7 +5,8 @@ from typing import ClassVar, Literal
 
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Record
+from nearfar.validation import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,14 +70,13 @@ class Projection(Record):
     labelled: dict[str, list[list[float]]] = field(default_factory=dict)
     """Label -> ``[x, y]`` of each of its texts."""
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Positions that are not two or four numbers."""
         for key, points in (("similar", self.similar), ("dissimilar", self.dissimilar)):
             if any(len(point) != 4 for point in points):
-                return InvalidValueError("does not hold four numbers for each pair", key)
+                raise InvalidValueError("does not hold four numbers for each pair", key)
         if any(len(point) != 2 for points in self.labelled.values() for point in points):
-            return InvalidValueError("does not hold two numbers for each text", "labelled")
-        return None
+            raise InvalidValueError("does not hold two numbers for each text", "labelled")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nearfar.evaluation.results.base import Estimate
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Number, Record
 from nearfar.evaluation.results.seen import SeenShares
+from nearfar.validation import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class RetrievalScores(Record):
     """Means over queries x 100: ``ndcg@10``, ``mrr@10``, ``map@100``, ``recall@1``, ``recall@10``, ``recall@100``."""
     counts: dict[str, int] = field(default_factory=dict)
     """What was left out or is worth knowing, in words, such as ``queries without relevant documents`` -> number."""
-    per_query: dict[str, list[float]]
+    per_query: dict[str, list[Number]]
     """Measure -> its value for each query in order, 0 to 1, rounded to six decimals."""
     digest: str
     """Fingerprint of queries, documents and relevance; equal digests make two files comparable query by query."""
@@ -44,15 +45,14 @@ class RetrievalScores(Record):
         """The estimate of a measure; None for other metrics."""
         return self.measures.get(name)
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """No queries, a main measure without a score, or not one value for each query."""
         if self.queries < 1:
-            return InvalidValueError("is below 1", "queries")
+            raise InvalidValueError("is below 1", "queries")
         if self.main not in self.measures:
-            return InvalidValueError(f"has no {self.main!r}, the main measure", "measures")
+            raise InvalidValueError(f"has no {self.main!r}, the main measure", "measures")
         for measure in self.measures:
             values = self.per_query.get(measure)
             if values is None or len(values) != self.queries:
                 found = 0 if values is None else len(values)
-                return InvalidValueError(f"has {found} numbers, and 'queries' is {self.queries}", "per_query", measure)
-        return None
+                raise InvalidValueError(f"has {found} numbers, and 'queries' is {self.queries}", "per_query", measure)

@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from nearfar.evaluation.results.base import Estimate
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Record
+from nearfar.validation import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +32,12 @@ class SeenShares(Record):
         """The share of the pairs, or of the texts where rows have one text."""
         return self.texts if self.pairs is None else self.pairs
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Numbers that are no shares."""
         for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
             value = getattr(self, key)
             if value is not None and not 0 <= value <= 1:
-                return InvalidValueError(f"is {value}, not from 0 to 1", key)
-        return None
+                raise InvalidValueError(f"is {value}, not from 0 to 1", key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,9 +51,8 @@ class UnseenScores(Record):
     seen_pairs: list[int]
     """Positions, from 0, of the pairs that the model has seen, counted over all subsets in order."""
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Positions that are not in ascending order."""
         positions = self.seen_pairs
         if positions and (positions[0] < 0 or any(one >= other for one, other in pairwise(positions))):
-            return InvalidValueError("are not ascending positions", "seen_pairs")
-        return None
+            raise InvalidValueError("are not ascending positions", "seen_pairs")

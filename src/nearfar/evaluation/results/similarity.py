@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from nearfar.evaluation.results.base import Estimate
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Number, Record
 from nearfar.evaluation.results.seen import SeenShares, UnseenScores
+from nearfar.validation import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +38,19 @@ class SubsetScores(Record):
     """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
     spearman: Estimate
     pearson: Estimate
-    gold: list[float]
-    cosines_e6: list[float]
+    gold: list[Number]
+    cosines_e6: list[Number]
     """Cosines in millionths, whole numbers."""
 
     def metric(self, name: str) -> Estimate:
         """``spearman`` or ``pearson``."""
         return self.pearson if name == "pearson" else self.spearman
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Arrays whose length is not the number of pairs."""
         for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
             if len(numbers) != self.pairs:
-                return InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
-        return None
+                raise InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,12 +79,13 @@ class SimilarityScores(Record):
         """``spearman`` or ``pearson``."""
         return self.pearson if name == "pearson" else self.spearman
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """A task without subsets, or a seen pair that it does not have."""
         seen = self.unseen.seen_pairs if self.unseen else []
         if seen and seen[-1] >= self.pairs:
-            return InvalidValueError(f"names pair {seen[-1]}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
-        return None if self.subsets else InvalidValueError("is empty", "subsets")
+            raise InvalidValueError(f"names pair {seen[-1]}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
+        if not self.subsets:
+            raise InvalidValueError("is empty", "subsets")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,8 @@ from typing import Any, ClassVar, Literal
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.geometry import Projection
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Number, Record
+from nearfar.validation import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +79,7 @@ class GroupScore(Record):
 class StudyCurve(Record):
     """A measure over training: means over replicates at the steps that all of them have."""
 
-    steps: list[float]
+    steps: list[Number]
     mean: list[float]
     sd: list[float | None] = field(default_factory=list)
 
@@ -104,11 +105,10 @@ class StudyGroup(Record):
     """Positions of texts by t-SNE in the first run, where a plot shows them."""
     curves: dict[str, StudyCurve] = field(default_factory=dict, metadata=OMITTED)
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Points of the spectrum that are not pairs."""
         if any(len(point) != 2 for point in self.spectrum or []):
-            return InvalidValueError("does not hold pairs of index and value", "spectrum")
-        return None
+            raise InvalidValueError("does not hold pairs of index and value", "spectrum")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,19 +198,18 @@ class StudyTable(Result):
     missing: list[MissingCell] = field(default_factory=list)
     cells: list[StudyCell]
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """A row that the study does not have, or a group without one of the columns."""
         rows = self.study.get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
-            return InvalidValueError("is not a list of rows with ids", "study", "rows")
+            raise InvalidValueError("is not a list of rows with ids", "study", "rows")
         known = {row["id"] for row in rows}
         used = [one.row for part in (self.groups, self.missing, self.cells) for one in part]
         used += [name for row in self.comparisons for name in (row.first, row.second)]
         for row in used:
             if row not in known:
-                return InvalidValueError(f"lacks the row {row!r}", "study", "rows")
+                raise InvalidValueError(f"lacks the row {row!r}", "study", "rows")
         for number, group in enumerate(self.groups):
             for column in self.columns:
                 if column not in group.scores:
-                    return InvalidValueError(f"lacks {column!r}", "groups", f"[{number}]", "scores")
-        return None
+                    raise InvalidValueError(f"lacks {column!r}", "groups", f"[{number}]", "scores")

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, Number, Record
 from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,18 +28,17 @@ class TrainingRecord(Provenance):
     """What ``auto`` was resolved to."""
     start_score: float | None = None
     best_score: float | None = None
-    best_step: float | None = None
-    step: float | None = None
+    best_step: Number | None = None
+    step: Number | None = None
     seconds: float | None = None
-    items: float | None = None
-    history: list[list[float]] = field(default_factory=list)
+    items: Number | None = None
+    history: list[list[Number]] = field(default_factory=list)
     """``[step, score]`` of each evaluation."""
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """Entries of the history that are not pairs."""
         if any(len(point) != 2 for point in self.history):
-            return InvalidValueError("does not hold pairs of step and score", "history")
-        return None
+            raise InvalidValueError("does not hold pairs of step and score", "history")
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,10 @@ class DevEvaluation(Record):
         content = {"metric": metric, "score": score, "measures": measures}
         return cls.from_dict({"step": line["step"], **content} if "step" in line else content, source=source)
 
-    def problem(self) -> InvalidValueError | None:
+    def __post_init__(self) -> None:
         """A metric without a score."""
-        return InvalidValueError("is not a number", "score") if self.metric is not None and self.score is None else None
+        if self.metric is not None and self.score is None:
+            raise InvalidValueError("is not a number", "score")
 
 
 def is_dev_evaluation(line: object) -> bool:

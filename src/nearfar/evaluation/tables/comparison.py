@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 
-from rich.table import Table
-
+from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import (
     AverageTest,
     ComparedSide,
@@ -15,40 +14,21 @@ from nearfar.evaluation.results import (
     SeedTest,
     TaskTest,
 )
-from nearfar.evaluation.tables.grid import Grid, format_score, markdown_page, rich_table
-from nearfar.evaluation.tables.seen import comparison_notes
+from nearfar.evaluation.tables.seen import comparison_notes, format_score
 
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
 _UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
 """Kind of a task -> what its bootstrap resamples."""
 
 
-def comparison_table(comparison: ComparisonResult | PairwiseResult) -> Table:
-    """A comparison on screen.
-
-    Two sides: both scores, their difference, its interval and p, and the verdict, per task. Several sides: a column
-    for each, the best one of each task marked, and those that are not significantly different from it.
-    """
-    if isinstance(comparison, PairwiseResult):
-        return rich_table(pairwise_grid(comparison))
-    return rich_table(comparison_grid(comparison))
+def comparison_tables(result: ComparisonResult | PairwiseResult) -> list[Table]:
+    """A comparison of two sides; of several sides, the table of all, then that of each pair."""
+    if isinstance(result, ComparisonResult):
+        return [comparison_table(result)]
+    return [pairwise_table(result), *(comparison_table(result.between(tests)) for tests in result.comparisons)]
 
 
-def comparison_markdown(comparison: ComparisonResult) -> str:
-    """A comparison of two sides in Markdown, and its provenance."""
-    title = f"{comparison.first.name} against {comparison.second.name}"
-    return markdown_page(title, [comparison_grid(comparison)], comparison.provenance)
-
-
-def pairwise_markdown(result: PairwiseResult) -> str:
-    """Several sides in Markdown, then each pair of them."""
-    pairs = [comparison_grid(result.between(tests)) for tests in result.comparisons]
-    return markdown_page(
-        ", ".join(side.name for side in result.sides), [pairwise_grid(result), *pairs], result.provenance
-    )
-
-
-def comparison_grid(comparison: ComparisonResult) -> Grid:
+def comparison_table(comparison: ComparisonResult) -> Table:
     """A comparison of two sides: a row for each task and average."""
     seeds, names = any(row.seeds for row in comparison.tasks.values()), _task_names(comparison.tasks)
     tasks = [_comparison_row(names[task], row, seeds=seeds) for task, row in comparison.tasks.items()]
@@ -57,10 +37,11 @@ def comparison_grid(comparison: ComparisonResult) -> Grid:
     header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
     sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
     title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
-    return Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
+    notes = _comparison_notes(comparison, seeds=seeds)
+    return Table.of_groups([tasks, averages], columns=header, title=title, notes=notes)
 
 
-def pairwise_grid(result: PairwiseResult) -> Grid:
+def pairwise_table(result: PairwiseResult) -> Table:
     """Several sides: a column for each, the best of each row marked."""
     pairs = {(tests.pair[0], tests.pair[1]): tests for tests in result.comparisons}
     first = pairs[0, 1]
@@ -80,7 +61,8 @@ def pairwise_grid(result: PairwiseResult) -> Grid:
         *_not_compared(result),
     ]
     title = _scores(first.tasks, config)
-    return Grid(title, ["task", *map(_side, result.sides)], [tasks, average_rows], notes)
+    columns = ["task", *map(_side, result.sides)]
+    return Table.of_groups([tasks, average_rows], columns=columns, title=title, notes=notes)
 
 
 def _task_names(tasks: Mapping[str, TaskTest]) -> dict[str, str]:

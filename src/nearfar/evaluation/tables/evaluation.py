@@ -1,10 +1,12 @@
 """Evaluations as tables: similarity, transfer tasks and retrieval."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from statistics import mean
 
-from rich.table import Table
-
+from nearfar.data.retrieval_task import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES
+from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import (
     AggregateEstimates,
     ClassificationScores,
@@ -12,52 +14,46 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.stored import stored_notes
-from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
-from nearfar.evaluation.tables.retrieval import file_grid, screen_grid
-from nearfar.evaluation.tables.seen import seen_grids
+from nearfar.evaluation.tables.seen import format_estimate, format_score, seen_tables
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
+ALL_MEASURES_UP_TO = 3
+"""Number of tasks up to which the screen shows all measures of each."""
+_RETRIEVAL = "{}: retrieval, x 100 [95% interval]"
 
 
 def evaluation_tables(
-    result: EvaluationResult, *, metric: str = "spearman", measure: str | None = None, subsets: bool = False
+    result: EvaluationResult,
+    *,
+    metrics: Sequence[str] = ("spearman",),
+    measure: str | None = None,
+    subsets: bool = False,
+    screen: bool = False,
 ) -> list[Table]:
-    """An evaluation on screen: similarity by ``all``, ``mean`` and ``wmean``, transfer tasks, averages, retrieval.
+    """The tables of an evaluation: similarity by ``all``, ``mean`` and ``wmean``, transfer tasks, averages, retrieval.
 
-    ``measure`` is the retrieval measure that is shown with its interval, by default the main one of each task.
+    Args:
+        result: the evaluation.
+        metrics: ``spearman``, ``pearson`` or both: a table of similarity for each.
+        measure: on a screen, the retrieval measure with its interval; by default the main one of each task.
+        subsets: whether tasks with subsets have a row for each.
+        screen: whether retrieval is narrow, for a screen, or has all measures as columns.
     """
-    return [rich_table(grid) for grid in _evaluation_grids(result, [metric], measure, subsets=subsets)]
-
-
-def evaluation_markdown(result: EvaluationResult) -> str:
-    """An evaluation in Markdown: both metrics with subsets and averages, and the provenance."""
-    grids = _evaluation_grids(result, list(_TITLES), None, subsets=True, to_file=True)
-    return markdown_page(f"Evaluation of {result.model}", grids, result.provenance)
-
-
-def evaluation_grids(result: EvaluationResult) -> list[Grid]:
-    """The tables of an evaluation with one metric and without subsets, for pages that have their own headings."""
-    return _evaluation_grids(result, ["spearman"], None, subsets=False, to_file=True)
-
-
-def _evaluation_grids(
-    result: EvaluationResult, metrics: Sequence[str], measure: str | None, *, subsets: bool, to_file: bool = False
-) -> list[Grid]:
-    grids = [_similarity_grid(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
+    tables = [_similarity(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
     if result.transfer:
-        grids.append(_transfer_grid(result, result.transfer))
+        tables.append(_transfer(result, result.transfer))
     if result.retrieval:
-        grids.append(file_grid(result) if to_file else screen_grid(result, measure))
+        tables.append(_retrieval_on_screen(result, measure) if screen else _retrieval_in_file(result))
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
     if result.transductive:
         notes.append("Fitted on the texts of each task, without their scores (transductive).")
     notes += stored_notes(result)
-    if not grids:
+    if not tables:
         return []
-    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes]), *seen_grids(result)]
+    return [*tables[:-1], replace(tables[-1], notes=[*tables[-1].notes, *notes]), *seen_tables(result)]
 
 
-def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) -> Grid:
+def _similarity(result: EvaluationResult, metric: str, *, subsets: bool) -> Table:
     tasks = []
     for task, scored in result.tasks.items():
         estimates = [format_estimate(estimate) for _, estimate in scored.metric(metric).items()]
@@ -70,7 +66,8 @@ def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) ->
         for name, average in result.averages.items()
     ]
     title = f"{result.model}: {_TITLES[metric]} x 100 [95% interval]"
-    return Grid(title, ["task", "pairs", *AGGREGATES], [tasks, averages], _similarity_notes(result, metric))
+    columns = ["task", "pairs", *AGGREGATES]
+    return Table.of_groups([tasks, averages], columns=columns, title=title, notes=_similarity_notes(result, metric))
 
 
 def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
@@ -98,7 +95,7 @@ def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
     return [f"{name}, {' and '.join(aggregates)}: {reason}." for reason, aggregates in reasons.items()]
 
 
-def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
+def _transfer(result: EvaluationResult, transfer: TransferResults) -> Table:
     """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
     tasks, notes = [], []
     for task, scored in transfer.tasks.items():
@@ -121,7 +118,8 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
         head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
     notes = [*head, *notes, *_training_notes(result)]
-    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], notes)
+    columns = ["task", "rows", "metric", "score", "also"]
+    return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes)
 
 
 def _training_notes(result: EvaluationResult) -> list[str]:
@@ -132,3 +130,69 @@ def _training_notes(result: EvaluationResult) -> list[str]:
     speed = "" if training.updates_per_second is None else f", {training.updates_per_second:.2f} updates per second"
     chosen = f"{training.metric} {training.validation:.2f}, best step {training.best_step} of {training.steps}{speed}"
     return [f"Validation rows: {chosen}.", *(f"{source}." for source in result.config.get("data") or [])]
+
+
+def _retrieval_on_screen(result: EvaluationResult, measure: str | None) -> Table:
+    """The retrieval tasks of an evaluation for a screen, with intervals.
+
+    A row for each task with ``measure``, and the mean over several tasks. By default it is the main measure of each
+    task, and up to :data:`ALL_MEASURES_UP_TO` tasks have a row for each measure, the main one first.
+    """
+    several = measure is None and len(result.retrieval) <= ALL_MEASURES_UP_TO
+    sections = []
+    for name, scored in result.retrieval.items():
+        shown = measure or scored.main
+        others = [column for column in MEASURES if column != shown] if several else []
+        head = [[name, str(scored.queries), str(scored.documents), shown, format_estimate(scored.metric(shown))]]
+        sections.append(head + [["", "", "", other, format_estimate(scored.metric(other))] for other in others])
+    if not several:
+        sections = [[row for section in sections for row in section]]
+    compared = {measure or scored.main for scored in result.retrieval.values()}
+    if len(compared) == 1 and (average := _retrieval_averages(result, tuple(compared))):
+        sections.append([["average", "", "", *compared, *average]])
+    header = ["task", "queries", "documents", "measure", "score"]
+    title = _RETRIEVAL.format(result.model)
+    return Table.of_groups(sections, columns=header, title=title, notes=list(_retrieval_notes(result)))
+
+
+def _retrieval_in_file(result: EvaluationResult) -> Table:
+    """The retrieval tasks of an evaluation for a file: all measures as columns, with intervals."""
+    rows = [
+        [
+            name,
+            str(scored.queries),
+            str(scored.documents),
+            *(format_estimate(scored.metric(column)) for column in MEASURES),
+        ]
+        for name, scored in result.retrieval.items()
+    ]
+    averages = [["average", "", "", *average]] if (average := _retrieval_averages(result, MEASURES)) else []
+    columns, title = ["task", "queries", "documents", *MEASURES], _RETRIEVAL.format(result.model)
+    return Table.of_groups([rows, averages], columns=columns, title=title, notes=list(_retrieval_notes(result)))
+
+
+def _retrieval_averages(result: EvaluationResult, measures: Sequence[str]) -> list[str]:
+    """The mean of each measure over several tasks; empty for a single task."""
+    tasks = result.retrieval.values()
+    if len(tasks) < 2:
+        return []
+    cells = []
+    for measure in measures:
+        estimates = [task.metric(measure) for task in tasks]
+        scores = [one.score for one in estimates if one is not None and one.score is not None]
+        cells.append(format_score(mean(scores)) if len(scores) == len(tasks) else "")
+    return cells
+
+
+def _retrieval_notes(result: EvaluationResult) -> Iterator[str]:
+    if result.resamples:
+        yield f"Intervals: 95%, from {result.resamples} bootstrap resamples of queries."
+    mains: dict[str, list[str]] = {}
+    for name, scored in result.retrieval.items():
+        mains.setdefault(scored.main, []).append(name)
+    for main, names in mains.items():
+        yield f"Main measure: {main}." if len(mains) == 1 else f"Main measure of {', '.join(names)}: {main}."
+    for name, scored in result.retrieval.items():
+        counts = [f"{what} ({number})" for what, number in scored.counts.items() if number]
+        if counts:
+            yield f"{name}: {', '.join(counts)}."

@@ -1,15 +1,29 @@
-"""What models have seen of the tasks in training: a table for each model, and notes on comparisons."""
+"""Scores and shares as text; what models have seen in training: a table for each, and notes on comparisons."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from nearfar.evaluation.results import ComparedSide, EvaluationResult, SeenShares
-from nearfar.evaluation.tables.grid import Grid, format_estimate, format_score
+from nearfar.evaluation.render import Table
+from nearfar.evaluation.results import ComparedSide, Estimate, EvaluationResult, SeenShares
 
 LEGEND = (
     "Seen: trained on with nearfar, or part of the dev set that chose the training step. The data of the model that "
     "training started from are not known."
 )
+
+
+def format_score(score: float | None) -> str:
+    """Two decimals, or ``undefined``."""
+    return "undefined" if score is None else f"{score:.2f}"
+
+
+def format_estimate(estimate: Estimate | None) -> str:
+    """A score with its interval, where it has one; empty for None."""
+    if estimate is None:
+        return ""
+    if estimate.score is None or estimate.low is None or estimate.high is None:
+        return format_score(estimate.score)
+    return f"{estimate.score:.2f} [{estimate.low:.1f}, {estimate.high:.1f}]"
 
 
 def format_share(share: float) -> str:
@@ -81,7 +95,7 @@ def seen_notes(seen: Mapping[str, SeenShares]) -> list[str]:
     ]
 
 
-def seen_grids(result: EvaluationResult) -> list[Grid]:
+def seen_tables(result: EvaluationResult) -> list[Table]:
     """What a model has seen of its tasks; empty where its training left no record."""
     seen = seen_of([result])
     if not seen:
@@ -101,7 +115,7 @@ def seen_grids(result: EvaluationResult) -> list[Grid]:
     reasons = [f"{task}, unseen: {one.spearman.reason}." for task, one in unseen.items() if one.spearman.reason]
     scores = ["score", "unseen pairs", "unseen score"] if unseen else []
     notes = [LEGEND, *what, *seen_notes(seen), *sorted(reasons)]
-    return [Grid(title, ["task", "pairs seen", "texts seen", *scores], [rows], notes)]
+    return [Table(title=title, columns=["task", "pairs seen", "texts seen", *scores], rows=rows, notes=notes)]
 
 
 def mean_score(scores: Sequence[float | None]) -> float | None:

@@ -1,9 +1,21 @@
-"""The measures of ``nearfar geometry`` as tables."""
+"""The measures of ``nearfar geometry`` as a table, and results as pages of tables in Markdown."""
 
-from rich.table import Table
+from pathlib import Path
 
-from nearfar.evaluation.results import ExplorerPage, GeometryResult
-from nearfar.evaluation.tables.grid import Grid, markdown_page, rich_table
+from nearfar.disk import write_text
+from nearfar.evaluation.render import Table, code_span, markdown_text, to_markdown
+from nearfar.evaluation.results import (
+    ComparisonResult,
+    EvaluationResult,
+    ExplorerPage,
+    GeometryResult,
+    PairwiseResult,
+    Provenance,
+)
+from nearfar.evaluation.tables.comparison import comparison_tables
+from nearfar.evaluation.tables.evaluation import evaluation_tables
+
+Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
 
 _DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
 _PLOTS = {
@@ -11,19 +23,6 @@ _PLOTS = {
     "pairs.png": "The most and the least similar pairs, by t-SNE",
     "labels.png": "Labelled texts, by t-SNE",
 }
-
-
-def geometry_table(result: GeometryResult) -> Table:
-    """The measures on screen, a column for each model; print :func:`geometry_notes` below it."""
-    # A table of one model is narrow, and notes inside it would be hard to read.
-    return rich_table(geometry_grid(result)._replace(notes=[]))
-
-
-def geometry_markdown(result: GeometryResult) -> str:
-    """The measures in Markdown, with the plots and the provenance."""
-    text = markdown_page("Geometry of embedding spaces", [geometry_grid(result)], result.provenance)
-    images = (f"\n![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})\n" for file in result.plots)
-    return text + "".join(images)
 
 
 def geometry_notes(result: GeometryResult) -> list[str]:
@@ -64,7 +63,7 @@ def explorer_notes(page: ExplorerPage) -> list[str]:
     ]
 
 
-def geometry_grid(result: GeometryResult) -> Grid:
+def geometry_table(result: GeometryResult) -> Table:
     """A row for each measure, a column for each model."""
     models = result.models.values()
     rows = [["pooling", *(model.pooling or "its own" for model in models)]]
@@ -73,7 +72,8 @@ def geometry_grid(result: GeometryResult) -> Grid:
         rows.append([measure.replace("_", " "), *(f"{value:.{digits}f}" for value in values)])
     if result.task:
         rows.append([f"best layer on {result.task.spec}", *(_best(model.layers) for model in models)])
-    return Grid(f"Geometry on {result.pairs.spec}", ["measure", *result.models], [rows], geometry_notes(result))
+    title = f"Geometry on {result.pairs.spec}"
+    return Table(title=title, columns=["measure", *result.models], rows=rows, notes=geometry_notes(result))
 
 
 def _best(layers: dict[str, list[float | None]] | None) -> str:
@@ -87,3 +87,38 @@ def _best(layers: dict[str, list[float | None]] | None) -> str:
         return ""
     score, layer, pooling = max(cells)
     return f"{score:.2f} ({layer}, {pooling})"
+
+
+def result_markdown(result: Tabulated) -> str:
+    """The tables of a result in Markdown, with its plots and its provenance."""
+    match result:
+        case EvaluationResult():
+            title = f"Evaluation of {result.model}"
+            tables = evaluation_tables(result, metrics=("spearman", "pearson"), subsets=True)
+        case GeometryResult():
+            title, tables = "Geometry of embedding spaces", [geometry_table(result)]
+        case _:
+            names = [side.name for side in result.sides]
+            title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)
+            tables = comparison_tables(result)
+    plots = result.plots if isinstance(result, GeometryResult) else []
+    images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
+    parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]
+    return "\n\n".join([*parts, _origin(result.provenance), *images]) + "\n"
+
+
+def _origin(provenance: Provenance) -> str:
+    versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
+    hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
+    facts = f"{provenance.date}, commit {provenance.commit}; {versions}; {hardware}."
+    return f"{code_span(str(provenance.command))}, {markdown_text(facts)}"
+
+
+def save_with_tables(result: Tabulated, file: Path) -> None:
+    """Write ``file`` (JSON) and the Markdown file of the same name; each is written completely or not at all.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    result.save(file)
+    write_text(file.with_suffix(".md"), result_markdown(result))

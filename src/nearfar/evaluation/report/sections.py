@@ -1,0 +1,267 @@
+"""Sections of a report besides scores: comparisons, geometry, and settings with their provenance."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+from typing import Any
+
+from nearfar.evaluation.comparison import AVERAGES
+from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
+from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report.blocks import (
+    DASH,
+    Block,
+    BulletList,
+    Code,
+    Details,
+    Figure,
+    Paragraph,
+    Section,
+    words_table,
+)
+from nearfar.evaluation.report.charts import Chart, Line
+from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report.significance import AnyComparison
+from nearfar.evaluation.results import (
+    AverageTest,
+    ComparisonResult,
+    GeometryResult,
+    ModelGeometry,
+    PairwiseResult,
+    Provenance,
+)
+from nearfar.evaluation.tables.comparison import comparison_table, pairwise_table, verdict
+from nearfar.evaluation.tables.pages import geometry_table
+from nearfar.evaluation.tables.seen import format_score
+
+_HEADER = ["first against second", "first", "second", "first - second", "95% interval", "p", "p (Holm)", "p over seeds"]
+_IGNORED_KEYS = {"output"}
+"""Settings that always differ."""
+
+
+def comparisons(
+    sides: Sequence[EvaluatedModel], computed: AnyComparison | None, from_files: Sequence[tuple[str, AnyComparison]]
+) -> list[Block]:
+    """The comparison of the ``sides`` that was computed for this page, and those read from files."""
+    blocks: list[Block] = []
+    if computed is not None:
+        title = f"Computed for this page: {computed.config.resamples:,} resamples, seed {computed.config.seed}"
+        blocks.append(Section(title, _comparison(renamed(computed, sides))))
+    return blocks + [Section(f"From {source}", _comparison(comparison)) for source, comparison in from_files]
+
+
+def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyComparison:
+    """A comparison of these sides, under the names that they have on this page."""
+    named = [replace(old, name=side.name) for old, side in zip(comparison.sides, sides, strict=True)]
+    if isinstance(comparison, ComparisonResult):
+        return replace(comparison, first=named[0], second=named[1])
+    return replace(comparison, sides=named)
+
+
+def _comparison(comparison: AnyComparison) -> list[Block]:
+    if isinstance(comparison, ComparisonResult):
+        return [comparison_table(comparison), *_resamples_warning(comparison)]
+    tables = []
+    for tests in comparison.comparisons:
+        pair = comparison.between(tests)
+        tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
+    return [pairwise_table(comparison), *_resamples_warning(comparison), *_averages(comparison), *tables]
+
+
+def _resamples_warning(comparison: AnyComparison) -> list[Block]:
+    """A warning where even the smallest possible p of a bootstrap is not significant after the correction."""
+    config = comparison.config
+    tested = sum(row.p is not None for tests in comparison.comparisons for row in tests.tasks.values())
+    floor = 2 / (1 + config.resamples)
+    if tested * floor < config.level:
+        return []
+    return [
+        Paragraph(
+            f"With {config.resamples:,} resamples no bootstrap p is below {floor:.2g}; corrected over {tested} tests "
+            f"it is {config.level} or more. With more --resamples more differences may be significant."
+        )
+    ]
+
+
+def _averages(comparison: PairwiseResult) -> list[Block]:
+    """One table per average, a row for each pair of sides."""
+    names = [side.name for side in comparison.sides]
+    tables: list[Block] = []
+    titles = {key: f"the average of {kind} tasks" for key, kind in AVERAGES.items()}
+    titles |= {name: f"the average of {name}" for name in comparison.comparisons[0].named_averages}
+    for key, title in titles.items():
+        found = [
+            (tests.pair, average) for tests in comparison.comparisons if (average := tests.average(key)) is not None
+        ]
+        rows = [
+            [f"{names[first]} against {names[second]}", *_test_cells(average)] for (first, second), average in found
+        ]
+        if rows:
+            reasons = dict.fromkeys(average.reason for _, average in found if average.reason is not None)
+            notes = [f"Undefined: {reason}." for reason in reasons]
+            header = [*_HEADER, "verdict"]
+            tables.append(Table(title=f"Each pair, on {title}", columns=header, rows=rows, notes=notes))
+    return tables
+
+
+def _test_cells(row: AverageTest) -> list[str]:
+    scores = [format_score(row.first), format_score(row.second)]
+    if row.difference is None:
+        return [*scores, *[DASH] * 5, verdict(row)]
+    over_seeds = row.seeds.p if row.seeds else None
+    return [
+        *scores,
+        f"{row.difference:+.2f}",
+        f"[{row.low:+.2f}, {row.high:+.2f}]",
+        f"{row.p:.4f}",
+        DASH if row.p_holm is None else f"{row.p_holm:.4f}",
+        DASH if over_seeds is None else f"{over_seeds:.4f}",
+        verdict(row),
+    ]
+
+
+def geometry_blocks(geometries: Sequence[tuple[str, GeometryResult]]) -> list[Block]:
+    """Each geometry file, under its own heading where there are several."""
+    if len(geometries) == 1:
+        return _geometry(geometries[0][1])
+    return [Section(f"From {source}", _geometry(result)) for source, result in geometries]
+
+
+def _geometry(result: GeometryResult) -> list[Block]:
+    blocks: list[Block] = [geometry_table(result), _spectra(result.models)]
+    maps = {name: model.layers for name, model in result.models.items() if model.layers}
+    known = [score for layers in maps.values() for score in chain(*layers.values()) if score is not None]
+    if known:
+        task = result.task.spec if result.task else "the task"
+        limits = min(known), max(known)
+        blocks += [_layers(name, layers, task, limits) for name, layers in maps.items()]
+    missing = [name for name, model in result.models.items() if not model.layers]
+    if missing:
+        blocks.append(Paragraph(f"There are no scores of layers for {', '.join(missing)}."))
+    return blocks
+
+
+def _spectra(models: Mapping[str, ModelGeometry]) -> Figure:
+    lines = []
+    for number, (name, model) in enumerate(models.items()):
+        kept = [(place, value) for place, value in enumerate(model.spectrum, start=1) if value > FLOAT32_RESOLUTION]
+        # All of the first 32 values, then fewer and fewer, because the axis is logarithmic.
+        shown = [point for place, point in enumerate(kept) if place < 32 or place % (1 + place // 32) == 0]
+        lines.append(Line(name, [float(x) for x, _ in shown], [y for _, y in shown], number))
+    chart = Chart("Size, relative to the largest", "singular value, from the largest", lines, logarithmic="both")
+    caption = "Singular values of the embeddings, on logarithmic axes; a flatter line is a more even space."
+    return Figure(caption, [chart], [(name, number) for number, name in enumerate(models)])
+
+
+def _layers(name: str, layers: Mapping[str, Sequence[float | None]], task: str, limits: tuple[float, float]) -> Table:
+    low, high = limits
+    depth = max(map(len, layers.values()))
+
+    def cell(score: float | None) -> Cell:
+        if score is None:
+            return Cell("undefined")
+        return Cell(f"{score:.1f}", shade=(score - low) / (high - low) if high > low else 0.5)
+
+    rows: list[list[Cell | str]] = []
+    for layer in reversed(range(depth)):
+        title = f"{layer} (embeddings)" if layer == 0 else str(layer)
+        columns = (scores[layer] if layer < len(scores) else None for scores in layers.values())
+        rows.append([title, *map(cell, columns)])
+    caption = (
+        f"{name}: Spearman × 100 on {task} by layer and pooling; a stronger colour is higher, the last layer on top"
+    )
+    return Table(title=caption, columns=["layer", *(pooling.replace("_", " ") for pooling in layers)], rows=rows)
+
+
+def settings(inputs: ReportInputs) -> list[Block]:
+    """Configs of training and evaluation, and the provenance of every result."""
+    trained: dict[str, list[Mapping[str, Any]]] = {}
+    for run in inputs.runs:
+        trained.setdefault(run.group_name, []).append(run.settings)
+    evaluated: dict[str, list[Mapping[str, Any]]] = {
+        side.name: [run.result.config for run in side.runs] for side in inputs.sides
+    }
+    blocks: list[Block] = [
+        *_differences("Differences between the training runs", "run", trained),
+        *_differences("Differences between the evaluations", "model", evaluated),
+    ]
+    origins = _provenance_by_source(inputs)
+    if origins:
+        blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
+        blocks.append(Section("Machines and versions", _environments(origins)))
+    configs = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
+    for side in inputs.sides:
+        files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
+        configs.append(Details(f"Evaluation of {side.name}", files))
+    return [*blocks, *([Section("All settings", configs)] if configs else [])]
+
+
+def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
+    """A row for each group, with the values of all its runs, and a column for each key that differs."""
+    keys = list(dict.fromkeys(key for members in configs.values() for config in members for key in config))
+    values = {
+        name: {key: ", ".join(dict.fromkeys(_value(config.get(key)) for config in members)) for key in keys}
+        for name, members in configs.items()
+    }
+    everywhere = {key: {_value(one.get(key)) for members in configs.values() for one in members} for key in keys}
+    differ = [key for key in keys if len(everywhere[key]) > 1 and key not in _IGNORED_KEYS]
+    if sum(map(len, configs.values())) < 2:
+        return []
+    if not differ:
+        return [BulletList([f"{caption}: none, except for the output folder."])]
+    rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
+    note = f"{DASH}: off, empty, or not a setting of this method."
+    return [words_table(caption, [title, *differ], rows, note)]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or DASH
+    return DASH if value is None or value is False or value in ("", 0) else str(value)
+
+
+def _run_config_blocks(run: TrainingRun) -> list[Block]:
+    blocks: list[Block] = [Code(f"# {name}\n{text.rstrip()}") for name, text in run.files.items()]
+    if not run.files:
+        blocks.append(Code(_lines(run.settings)))
+    facts = run.record.data if run.record else []
+    return [*blocks, *([BulletList(facts)] if facts else [])]
+
+
+def _lines(config: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key} = {_format_value(value)}" for key, value in config.items())
+
+
+def _format_value(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
+    """Source -> its provenance, where it is known."""
+    origins: dict[str, Provenance] = {run.source: run.record for run in inputs.runs if run.record}
+    origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
+    origins |= {source: result.provenance for source, result in inputs.comparisons}
+    origins |= {source: result.provenance for source, result in inputs.geometries}
+    return {source: origin for source, origin in origins.items() if _is_known(origin)}
+
+
+def _is_known(origin: Provenance) -> bool:
+    return any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
+
+
+def _commands(origins: Mapping[str, Provenance]) -> list[str]:
+    lines = []
+    for source, origin in origins.items():
+        lines += [f"# {source}, {origin.date or 'unknown date'}", origin.command or "# unknown command"]
+    return lines
+
+
+def _environments(origins: Mapping[str, Provenance]) -> list[Block]:
+    """A row for each combination of commit, versions and machine, with the files computed there."""
+    made: dict[tuple[str, str, str], list[str]] = {}
+    for source, origin in origins.items():
+        versions = ", ".join(f"{name} {value}" for name, value in (origin.versions or {}).items() if value)
+        hardware = ", ".join(f"{name} {value}" for name, value in (origin.hardware or {}).items() if value)
+        made.setdefault((origin.commit or DASH, versions or DASH, hardware or DASH), []).append(source)
+    rows = [[commit, versions, hardware, ", ".join(sources)] for (commit, versions, hardware), sources in made.items()]
+    return [words_table("Commits, versions and hardware", ["commit", "versions", "hardware", "files"], rows)]

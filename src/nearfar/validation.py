@@ -1,0 +1,334 @@
+"""Checks values from outside (flags, TOML, Python keywords, JSON) against types, by msgspec.
+
+Types are strict: a boolean or a text is not a number, and 3.0 is not an integer. An integer is a number, a list can
+stand for a tuple, and NaN and infinity are refused where a type has bounds. A type is anything that msgspec knows:
+scalars, ``Literal``, ``Annotated`` with ``msgspec.Meta``, lists, tuples, dicts, unions, dataclasses and
+``msgspec.Struct``.
+"""
+
+import math
+from abc import ABC
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import msgspec
+from msgspec import inspect as kinds
+
+from nearfar.types import NearfarError
+
+Converted = TypeVar("Converted")
+
+MAX_SHOWN_CHARS = 80
+MAX_DIGITS = 4300
+"""The maximum number of digits that Python converts between text and number."""
+
+
+class InvalidValueError(ValueError):
+    """Why a value does not fit its type."""
+
+    def __init__(self, problem: str, *path: str | int, value: Any = msgspec.UNSET) -> None:
+        super().__init__(problem)
+        self.problem, self.path, self.value = problem, path, value
+        """``path``: keys and positions from the outermost object to the value, such as ``tasks``, ``stsb``, 3."""
+
+    def inside(self, key: str | int) -> "InvalidValueError":
+        """The same error, seen from the object or list that holds the value under ``key``."""
+        return InvalidValueError(self.problem, key, *self.path, value=self.value)
+
+    def __str__(self) -> str:
+        """The sentence, as ``tasks.stsb.gold[3] = 'x': must be a number``."""
+        place = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.path).removeprefix(".")
+        if self.value is msgspec.UNSET:
+            return f"{place or 'it'} {self.problem}"
+        return f"{place} = {format_value(self.value)}: {self.problem}" if place else f"it {self.problem}"
+
+
+class Tagged(ABC):  # noqa: B024  # the classes that it stands for count as its subclasses
+    """A type that stands for one of several dataclasses, which the value of their field ``kind`` tells apart."""
+
+    kinds: ClassVar[Mapping[str, type]] = {}
+
+    @classmethod
+    def __subclasshook__(cls, other: type) -> bool:
+        """Count each of the classes as a subclass, as msgspec requires."""
+        return other in cls.kinds.values() or NotImplemented
+
+    @classmethod
+    def choose(cls, value: Any) -> type:
+        """The class of a JSON object.
+
+        Raises:
+            InvalidValueError: it is no object, or ``kind`` is missing or unknown.
+        """
+        if not isinstance(value, Mapping):
+            raise InvalidValueError("must be an object", value=value)
+        if "kind" not in value:
+            raise InvalidValueError("lacks 'kind'")
+        kind = value["kind"]
+        if not isinstance(kind, str) or kind not in cls.kinds:
+            raise InvalidValueError(f"must be {join_or(map(repr, cls.kinds))}", "kind", value=kind)
+        return cls.kinds[kind]
+
+
+def convert(value: Any, kind: type[Converted], *, source: object | None = None, null: str = "null") -> Converted:
+    """``value`` as a ``kind``.
+
+    Args:
+        value: what a parser of JSON or TOML returned, or a plain Python value.
+        kind: the type.
+        source: the file, which begins the sentence of a :class:`NearfarError`.
+        null: how None is written there, for messages.
+
+    Raises:
+        InvalidValueError: it does not fit, and there is no ``source``.
+        NearfarError: it does not fit; the sentence names source, key and problem.
+
+    >>> convert({"a": [1, 2]}, dict[str, tuple[int, ...]])
+    {'a': (1, 2)}
+    >>> convert({"a": [1, True]}, dict[str, tuple[int, ...]], source="f.json")
+    Traceback (most recent call last):
+    nearfar.types.NearfarError: f.json: a[1] = true: must be a whole number.
+    """
+    try:
+        return msgspec.convert(value, kind, dec_hook=_convert_tagged)
+    except (msgspec.ValidationError, OverflowError) as error:
+        problem = _problem(value, type_info(kind), null) or InvalidValueError(str(error))
+    if source is None:
+        raise problem
+    raise NearfarError(f"{source}: {problem}.")
+
+
+def _convert_tagged(kind: type, value: Any) -> Any:
+    if not issubclass(kind, Tagged):
+        raise TypeError(f"{kind.__name__} is no type of settings or records")
+    return convert(value, kind.choose(value))
+
+
+def type_info(kind: Any) -> kinds.Type:
+    """What msgspec knows of a type."""
+    return kinds.type_info(kind)
+
+
+def bare(info: kinds.Type) -> kinds.Type:
+    """A type without its metadata."""
+    return bare(info.type) if isinstance(info, kinds.Metadata) else info
+
+
+def options(info: kinds.Type) -> list[kinds.Type]:
+    """The types of a union; else the type alone. Without metadata."""
+    info = bare(info)
+    return [option for part in info.types for option in options(part)] if isinstance(info, kinds.UnionType) else [info]
+
+
+_NAMES: tuple[tuple[Any, str], ...] = (
+    (kinds.BoolType, "true or false"),
+    (kinds.IntType, "a whole number"),
+    (kinds.FloatType, "a number"),
+    (kinds.StrType, "text"),
+    ((kinds.ListType, kinds.VarTupleType, kinds.TupleType), "a list"),
+)
+
+
+def expected(info: kinds.Type, *, null: str = "null") -> str:
+    """The accepted values, in words.
+
+    >>> expected(type_info(int | None))
+    'a whole number or null'
+    """
+    words: list[str] = []
+    every = sorted(options(info), key=lambda option: isinstance(option, kinds.NoneType))
+    if any(isinstance(option, kinds.FloatType) for option in every):
+        every = [option for option in every if not isinstance(option, kinds.IntType)]
+    for option in every:
+        if isinstance(option, kinds.LiteralType):
+            words += [str(value) if null == "none" else repr(value) for value in option.values]
+        elif isinstance(option, kinds.NoneType):
+            words.append(null)
+        else:
+            words.append(next((name for kind, name in _NAMES if isinstance(option, kind)), _table(null)))
+    return join_or(words)
+
+
+def join_or(words: Iterable[str]) -> str:
+    """Alternatives in words.
+
+    >>> join_or(["a"]), join_or(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
+    *first, last = words
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _table(null: str) -> str:
+    return "an object" if null == "null" else "a table"
+
+
+def _problem(value: Any, info: kinds.Type, null: str) -> InvalidValueError | None:
+    """Why ``value`` is no ``info``; None if it is."""
+    every = [option for option in options(info) if not isinstance(option, kinds.NoneType)]
+    if value is None and len(every) < len(options(info)):
+        return None
+    if len(every) == 1 and not _is_scalar(every[0]):
+        return _problem_inside(value, every[0], null)
+    problem = None
+    for option in every:
+        one = scalar_problem(value, option) if _is_scalar(option) else _problem_inside(value, option, null) and ""
+        if one is None:
+            return None
+        problem = problem or one
+    return InvalidValueError(problem or f"must be {expected(info, null=null)}", value=value)
+
+
+_SCALARS = (kinds.AnyType, kinds.NoneType, kinds.BoolType, kinds.IntType, kinds.FloatType, kinds.StrType)
+
+
+def _is_scalar(info: kinds.Type) -> bool:
+    return isinstance(info, (*_SCALARS, kinds.LiteralType))
+
+
+def scalar_problem(value: Any, info: kinds.Type) -> str | None:
+    """Why a value is out of the bounds of a scalar type; empty for another type of value, None if nothing is wrong."""
+    match info:
+        case kinds.AnyType():
+            accepted = True
+        case kinds.LiteralType():
+            accepted = any(type(value) is type(choice) and value == choice for choice in info.values)
+        case kinds.BoolType():
+            accepted = isinstance(value, bool)
+        case kinds.StrType():
+            accepted = isinstance(value, str)
+        case kinds.IntType():
+            accepted = type(value) is int
+        case kinds.FloatType():
+            accepted = type(value) in (int, float)
+        case _:
+            accepted = value is None
+    if not accepted:
+        return ""
+    if isinstance(info, (kinds.IntType, kinds.FloatType)):
+        return _number_problem(value, info)
+    blank = isinstance(info, kinds.StrType) and info.pattern is not None and not value.strip()
+    return "must not be empty" if blank else None
+
+
+def _number_problem(value: float, info: kinds.IntType | kinds.FloatType) -> str | None:
+    """Why a number is out of bounds. Bounds that are close, such as those of a probability, are named together."""
+    if isinstance(info, kinds.FloatType) and not _is_finite(value):
+        return "must be a finite number"
+    low, high = info.ge if info.gt is None else info.gt, info.le if info.lt is None else info.lt
+    below = low is not None and (value <= low if info.gt is not None else value < low)
+    above = high is not None and (value >= high if info.lt is not None else value > high)
+    if not below and not above:
+        return None
+    if isinstance(info, kinds.FloatType) and low is not None and high is not None and high - low <= 2:
+        if info.gt is None and info.lt is None:
+            return f"must be between {low:g} and {high:g}"
+        return f"must be in {'[' if info.gt is None else '('}{low:g}, {high:g}{']' if info.lt is None else ')'}"
+    if below:
+        return f"must be {'at least' if info.gt is None else 'above'} {_bound(low)}"
+    return f"must be {'at most' if info.lt is None else 'below'} {_bound(high)}"
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(float(value))
+    except OverflowError:
+        return False
+
+
+def _bound(number: float | None) -> str:
+    return f"{number:,}" if number == int(number or 0) else f"{number:g}"
+
+
+def _problem_inside(value: Any, info: kinds.Type, null: str) -> InvalidValueError | None:
+    """Why ``value`` is not the list, the dict or the object that ``info`` describes."""
+    if isinstance(info, kinds.CustomType):
+        try:
+            assert issubclass(info.cls, Tagged), info.cls
+            return _problem(value, type_info(info.cls.choose(value)), null)
+        except InvalidValueError as error:
+            return error
+    if isinstance(info, (kinds.ListType, kinds.VarTupleType, kinds.TupleType)):
+        return _list_problem(value, info, null)
+    if not isinstance(value, Mapping):
+        return InvalidValueError(f"must be {_table(null)}", value=value)
+    if isinstance(info, kinds.DictType):
+        return _first(((key, item, info.value_type) for key, item in value.items()), null)
+    assert isinstance(info, (kinds.DataclassType, kinds.StructType)), info
+    return _object_problem(value, info, null)
+
+
+def _list_problem(
+    value: Any, info: kinds.ListType | kinds.VarTupleType | kinds.TupleType, null: str
+) -> InvalidValueError | None:
+    if not isinstance(value, (list, tuple)):
+        return InvalidValueError("must be a list", value=value)
+    every = info.item_types if isinstance(info, kinds.TupleType) else [info.item_type] * len(value)
+    if len(every) != len(value):
+        return InvalidValueError(f"must be a list of {len(every)}", value=value)
+    return _first(zip(range(len(value)), value, every, strict=True), null)
+
+
+def _object_problem(value: Mapping[str, Any], info: Any, null: str) -> InvalidValueError | None:
+    known = {field.encode_name: field for field in info.fields}
+    if getattr(info, "forbid_unknown_fields", False):
+        for key in value:
+            if key not in known and key != info.tag_field:
+                return InvalidValueError(unknown_name_message(key, known, what="key"), value=msgspec.UNSET)
+    for name, field in known.items():
+        if name in value:
+            problem = _first([(name, value[name], field.type)], null)
+            if problem:
+                return problem
+        elif field.required:
+            return InvalidValueError(f"lacks {name!r}")
+    try:  # each field is valid, so what is wrong is their combination
+        msgspec.convert(value, info.cls, dec_hook=_convert_tagged)
+    except msgspec.ValidationError as error:
+        cause = error.__cause__
+        return cause if isinstance(cause, InvalidValueError) else InvalidValueError(str(error))
+    return None
+
+
+def _first(items: Iterable[tuple[str | int, Any, kinds.Type]], null: str) -> InvalidValueError | None:
+    """The first problem of the items of a container: key, value, type."""
+    for key, item, info in items:
+        if problem := _problem(item, info, null):
+            return problem.inside(key)
+    return None
+
+
+def format_value(value: Any) -> str:
+    """A value for an error message, on one line and at most 80 characters long.
+
+    >>> format_value(True), format_value("a\\nb"), len(format_value("x" * 1000))
+    ('true', "'a\\\\nb'", 80)
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    try:
+        text = repr(value)
+    except ValueError:  # Python converts no integer with more digits
+        return f"a number of more than {MAX_DIGITS:,} digits"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."
+
+
+def format_text(text: str) -> str:
+    """A text for an error message: as typed if it is printable, else quoted."""
+    plain = text.isprintable() and text.strip() == text != ""
+    return text if plain and len(text) <= MAX_SHOWN_CHARS else format_value(text)
+
+
+def unknown_name_message(name: str, known: Iterable[str], *, what: str) -> str:
+    """A sentence that refuses ``name`` and offers the nearest known one, never ``name`` itself.
+
+    >>> unknown_name_message("SCL", ["scl", "sbert"], what="method")
+    "no method is called 'SCL'. Did you mean 'scl'?"
+    """
+    from difflib import get_close_matches
+
+    known = list(known)
+    folded = {other.casefold(): other for other in known if other != name}
+    near = get_close_matches(name.strip().casefold()[:100], list(folded), n=1, cutoff=0.5)
+    hint = f"Did you mean {folded[near[0]]!r}?" if near else f"There are: {', '.join(known)}."
+    return f"no {what} is called {format_value(name)}. {hint}"
