@@ -12,6 +12,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "null": (type(None),),
 }
 KNOWN = {"$ref", "anyOf", "not", "enum", "type", "properties", "required", "additionalProperties", "items"}
+KNOWN |= {"minimum", "maximum"}
 
 
 def problem(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str = "") -> str | None:
@@ -32,6 +33,8 @@ def problem(value: Any, schema: dict[str, Any], root: dict[str, Any], path: str 
         wrong_bool = isinstance(value, bool) and schema["type"] != "boolean"
         if wrong_bool or not isinstance(value, TYPES[schema["type"]]):
             return f"{path}: is no {schema['type']}"
+    if "minimum" in schema and not schema["minimum"] <= value <= schema["maximum"]:
+        return f"{path}: is out of bounds"
     if isinstance(value, dict):
         return _object_problem(value, schema, root, path)
     if isinstance(value, list) and "items" in schema:
