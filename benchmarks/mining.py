@@ -135,21 +135,16 @@ def _since(started: tuple[float, float]) -> dict[str, float]:
 def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
 ) -> tuple[dict[str, float], float, list[list[str]]]:
-    names = ("candidates", "search", "table", "command")
-    candidates, search, table, command = (importlib.import_module(f"nearfar.commands.mine.{name}") for name in names)
-    work_folder = importlib.import_module("nearfar.commands.encode.work_folder")
+    search, command = (importlib.import_module(f"nearfar.commands.mine.{name}") for name in ("search", "command"))
     config = importlib.import_module("nearfar.config").MineConfig(
         model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
     )
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "out.tsv"
         before, started = common.peak_mib(), _clocks()
-        with command.output_lock(output):
-            work = work_folder.WorkFolder(output, {}, {})
-            found = candidates.gather(pairs, corpus)
-            mined = search.search(work, model, found, config, progress=False)
-            rows = (row[:3] for row in command.list_triplets(found, mined))
-            table.write_table(output, ".tsv", command.COLUMNS, rows)
+        found = search.gather(pairs, corpus)
+        mined = search.search(Path(place), model, found, config, "fixed", progress=False)
+        command.write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
         seconds = _since(started)
         lines = output.read_text(encoding="utf-8").splitlines()[1:]
     return seconds, before, [line.split("\t") for line in lines]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from nearfar.commands.encode import parts
 from nearfar.commands.encode.command import encode
-from nearfar.commands.encode.output import PartialOutput
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(9, seed=1, longest=20), "", "dog 🐶", "a dog", "a dog", *sentences(9, seed=2), "a dog"]
@@ -35,14 +35,15 @@ def encoded(output: str = "x.npy", source: str = "x.txt", **settings: Any) -> by
 
 def stop_after(blocks: int, monkeypatch: pytest.MonkeyPatch, stop: BaseException | None = None) -> None:
     """Interrupt a run after a number of blocks."""
-    write = PartialOutput.write
+    store_part, written = parts.store_part, []
 
-    def stopping(self: PartialOutput, *args: Any, **counts: int) -> None:
-        if len(self.blocks) == blocks:
+    def stopping(*args: Any, **settings: Any) -> None:
+        if len(written) == blocks:
             raise stop or Killed
-        write(self, *args, **counts)
+        store_part(*args, **settings)
+        written.append(1)
 
-    monkeypatch.setattr(PartialOutput, "write", stopping)
+    monkeypatch.setattr(parts, "store_part", stopping)
 
 
 def stopped(blocks: int = 2, **settings: Any) -> None:

@@ -18,24 +18,17 @@ from tests.campaign.server import Server
 FOLDER = "unfinished"
 ENCODE = "encode tiny --input sentences.txt --output vectors.npy"
 SHARDS = "encode tiny --input parts/*.parquet --column text --shard-rows 23 --output shards"
-MINE = "mine --model tiny --data triplets.tsv --corpus sentences.txt --relative-margin none --output negatives.tsv"
-DEDUP = "dedup --model tiny --input sentences.txt --threshold 0.9 --output kept.txt --groups groups.tsv"
 TRANSLATE = (
     "back-translate --input sentences.txt --forward forward --backward backward --beams 2 --batch-size 4 "
     "--max-length 8 --output back.tsv"
 )
 CONVERT = "get-data mr cr trec --source download --output data"
 FILES = (
-    (ENCODE, "vectors.npy.partial/settings.json"),
-    (ENCODE, "vectors.npy.partial/blocks.jsonl"),
-    (ENCODE, "vectors.npy.partial/vectors.npy"),
+    (ENCODE, "vectors.npy.partial/_nearfar/plan.json"),
+    (ENCODE, "vectors.npy.partial/part-00000.parquet"),
     (SHARDS, "shards/_nearfar/plan.json"),
     (SHARDS, "shards/_nearfar/parts/part-00000.json"),
     (SHARDS, "shards/part-00000.parquet"),
-    (MINE, "negatives.tsv.partial/settings.json"),
-    (MINE, "negatives.tsv.partial/anchors.npy"),
-    (DEDUP, "kept.txt.partial/settings.json"),
-    (DEDUP, "kept.txt.partial/texts.npy"),
     (TRANSLATE, "back.tsv"),
     (TRANSLATE, "back.tsv.json"),
     (CONVERT, "data/sources.json"),

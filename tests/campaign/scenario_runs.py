@@ -26,11 +26,10 @@ from tests.campaign.server import Done, Server
 
 SMALL = {
     "nearfar.commands.back_translate.command:BLOCK": 2,
-    "nearfar.commands.dedup.search:SAVE_EVERY": 10,
-    "nearfar.commands.encode.work_folder:BLOCK": 12,
+    "nearfar.commands.encode.vectors:PART_TEXTS": 12,
     "nearfar.commands.mine.search:CHUNK": 10,
     "nearfar.commands.search.extend:MAX_BLOCK_CHARACTERS": 400,
-    "nearfar.commands.train.teacher:BLOCK": 20,
+    "nearfar.commands.train.teacher:PART_TEXTS": 12,
 }
 """``module:constant`` -> the value in :func:`run`, so that a command saves its work several times on a few rows."""
 ENCODE_BLOCK = 12
@@ -66,15 +65,13 @@ def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:
 
     from nearfar.cli import main
     from nearfar.commands.encode import command
-    from nearfar.commands.encode.shards import command as shards
 
     for place, value in SMALL.items():
         module, _, name = place.partition(":")
         found = importlib.import_module(module)
         assert isinstance(getattr(found, name), int), place
         setattr(found, name, value)
-    command.BLOCK = shards.BLOCK = ENCODE_BLOCK
-    command.encode = partial(command.encode, block=ENCODE_BLOCK)
+    command.encode_parts = partial(command.encode_parts, block=ENCODE_BLOCK)
     if descriptors is not None:
         limit = max(map(int, os.listdir("/proc/self/fd"))) + 1 + descriptors
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))

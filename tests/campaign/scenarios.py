@@ -111,7 +111,7 @@ ALL = [
     _resumed(
         "encode shards", "tiny parts", f"{ENCODE} --input parts/*.parquet --column text --shard-rows 23 --output out"
     ),
-    _resumed(
+    Scenario(
         "mine",
         "tiny triplets.tsv sentences.txt",
         "mine --model tiny --data triplets.tsv --corpus sentences.txt --relative-margin none --output out.tsv",
@@ -133,7 +133,7 @@ ALL = [
         growing="out.tsv out.tsv.json",
         written="out.tsv*",
     ),
-    _resumed(
+    Scenario(
         "dedup",
         "tiny sentences.txt",
         "dedup --model tiny --input sentences.txt --threshold 0.9 --output out.txt --groups groups.tsv",

@@ -4,13 +4,11 @@ import errno
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from nearfar import NearfarError
-from nearfar.commands.encode.output import PartialOutput, output_lock
-from nearfar.commands.encode.shards.folders import LocalFolder
 from nearfar.disk import read_bytes, read_errors
+from nearfar.disk.places import LocalFolder
 from nearfar.disk.reading import read_json
 from nearfar.quantization import read_ranges
 
@@ -34,18 +32,6 @@ def test_a_folder_of_parts_names_the_file_that_cannot_be_read(tmp_path: Path) ->
         folder.read("folder")
     with pytest.raises(NearfarError, match="folder"):
         folder.digest("folder")
-
-
-def test_vectors_that_are_shorter_than_recorded_are_damaged(tmp_path: Path) -> None:
-    vectors = np.arange(15, dtype=np.float32).reshape(5, 3)
-    with output_lock(tmp_path / "x.npy"):
-        partial = PartialOutput(tmp_path / "x.npy", (5, 3), "float32", {"texts": 5}, resume=False)
-    partial.write(0, vectors, distinct=5, cut=0)
-    assert np.array_equal(np.concatenate(list(partial.stored(2))), vectors)
-    file = tmp_path / "x.npy.partial" / "vectors.npy"
-    file.write_bytes(file.read_bytes()[:-4])
-    with pytest.raises(NearfarError, match=r"vectors\.npy: is damaged\. Remove .*x\.npy\.partial to start again"):
-        list(partial.stored(2))
 
 
 @pytest.mark.parametrize("text", ['{"a": "x\\ud800y"}', '["\\uDC00"]', '{"\\udbff": 1}'])

@@ -302,7 +302,6 @@ OTHER: dict[str, tuple[str, str]] = {
     "one column for both": (f"{MINE} --anchor-column a --positive-column a", "--positive-column a: is also"),
     "lowest above highest": (f"{MINE} --min-score 0.9 --max-score 0.1", "--min-score 0.9: must not be above"),
     "groups without a threshold": (f"{DEDUP} --groups g.tsv", "--groups: needs --threshold"),
-    "resume without an output": (f"{DEDUP} --resume", "--resume: needs --output"),
     "a prompt beside a query prompt": (f"{SEARCH} --prompt a: --query-prompt b:", "--prompt: is for queries and texts"),
     "page of another format": ("geometry m --texts t.txt --page p.pdf", "--page p.pdf: must end in .html"),
     "geometry of nothing": ("geometry --output x", "no model given: nearfar geometry"),

@@ -195,19 +195,26 @@ def test_another_precision_counts_as_another_setting(requested: str, runs: Path)
 # --- encode ---
 
 
+def record_precision(plan: Path, precision: str) -> None:
+    """Change the plan of an unfinished run as if it had started in another precision."""
+    content = read(str(plan))
+    content["settings"]["precision"] = precision
+    plan.write_text(json.dumps(content))
+
+
 @pytest.fixture
 def unfinished(workspace: Path, monkeypatch) -> Path:
     """The settings file of an interrupted run in fp32."""
-    from nearfar.commands.encode.output import PartialOutput
+    from nearfar.commands.encode import parts
 
-    def killed(self: PartialOutput, *args: Any, **counts: int) -> None:
+    def killed(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PartialOutput, "write", killed)
+        patch.setattr(parts, "store_part", killed)
         assert run_cli(ENCODE).status == 130
-    file = Path("v.npy.partial/settings.json")
-    assert read(str(file))["precision"] == "fp32"
+    file = Path("v.npy.partial/_nearfar/plan.json")
+    assert read(str(file))["settings"]["precision"] == "fp32"
     return file
 
 
@@ -226,7 +233,7 @@ def test_encode_resumes_in_its_recorded_precision(
     record: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
-    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": record}, indent=2))
+    record_precision(unfinished, record)
     found = set()
     original = Encoder.encode_tokens
 
@@ -252,7 +259,7 @@ def test_encode_does_not_resume_in_another_precision(
     record: str, flags: list[str], message: str, unfinished: Path, monkeypatch
 ):
     machine(monkeypatch, native=False)
-    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": record}))
+    record_precision(unfinished, record)
     assert_refused([*ENCODE, "--resume", *flags], message)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
-from nearfar.commands.mine.candidates import gather
+from nearfar.commands.mine.search import gather
 from nearfar.neighbours.exact import nearest
 from nearfar.neighbours.hard_negatives import NO_DOCUMENT, NegativeLimits, Negatives, mask_of, select_negatives
 

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import parse, report_interrupt
+from nearfar.cli.parsing import parse, report_kept_vectors
 from nearfar.config.mining import DedupConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.dedup.result import DedupResult
+    from nearfar.commands.dedup.command import DedupResult
 
 BAR = 30
 """Characters of the longest bar of the histogram."""
@@ -21,15 +21,11 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     console = make_console()
 
     from nearfar.commands.dedup.command import dedup
-    from nearfar.commands.encode.output import is_unfinished, partial_folder
 
-    output = config.output or config.groups
     try:
         result = dedup(config)
     except KeyboardInterrupt:
-        if config.output is None or not is_unfinished(config.output):
-            raise
-        return report_interrupt("; finished blocks are kept", console, "dedup", argv, resume=config.resume)
+        return report_kept_vectors(config.output, console, "dedup", argv)
     lines = [
         f"{config.input}: {result.rows:,} rows, {result.texts:,} distinct texts.",
         "",
@@ -37,12 +33,11 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         "",
         *_outcome(result, config),
     ]
-    if config.threshold is None and output is not None:
-        from pathlib import Path
+    if config.threshold is None and config.output is not None:
+        from nearfar.commands.encode.vectors import kept_vectors
 
         lines.append(
-            f"The embeddings are kept in {partial_folder(Path(output))}: run the same command with --threshold T and "
-            "--resume."
+            f"The embeddings are kept in {kept_vectors(config.output)}: run the same command with --threshold T."
         )
     console.print("\n".join(lines), highlight=False, markup=False)
     return 0

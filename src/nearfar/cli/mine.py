@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import parse, report_interrupt
+from nearfar.cli.parsing import parse, report_kept_vectors
 from nearfar.config.mining import MineConfig
 from nearfar.config.values import flag
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.mine.summary import MiningResult
+    from nearfar.commands.mine.command import MiningResult
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
@@ -18,15 +18,12 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     config, _ = parse(MineConfig, argv, prog="nearfar mine")
     console = make_console()
 
-    from nearfar.commands.encode.output import is_unfinished
     from nearfar.commands.mine.command import mine, summary_file
 
     try:
         result = mine(config)
     except KeyboardInterrupt:
-        if not is_unfinished(config.output):
-            raise
-        return report_interrupt("; finished blocks are kept", console, "mine", argv, resume=config.resume)
+        return report_kept_vectors(config.output, console, "mine", argv)
     lines = [*_counts(result, config), "", *_examples(result), "", f"Summary: {summary_file(config.output)}"]
     train = f"nearfar train info-nce --data {config.output} --negative-column negative --output RUN"
     console.print("\n".join([*lines, f"Train on the triplets: {train}"]), highlight=False, markup=False)

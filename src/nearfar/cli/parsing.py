@@ -203,6 +203,24 @@ def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
+def report_kept_vectors(output: str | None, console: "Console", verb: str, argv: Sequence[str]) -> int:
+    """Print what Ctrl-C left of a command that keeps the vectors of its texts; returns the exit status.
+
+    Raises:
+        KeyboardInterrupt: nothing is kept.
+    """
+    from nearfar.commands.encode.vectors import kept_vectors
+
+    if output is None or not kept_vectors(output).exists():
+        raise KeyboardInterrupt
+    console.print(
+        f"\nStopped; finished parts are kept in {kept_vectors(output)}. Continue with:\n  "
+        f"{shlex.join(['nearfar', verb, *argv])}",
+        markup=False,
+    )
+    return 130
+
+
 def report_interrupt(what: str, console: "Console", verb: str, argv: Sequence[str], *, resume: bool) -> int:
     """Print what Ctrl-C left (``what``) and the command that resumes the run; returns the exit status.
 

@@ -53,8 +53,8 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     processes: ProcessCount = 1
     """Number of processes. They share the processor cores of this machine, or use one GPU each."""
     resume: bool = False
-    """Resume an interrupted run from OUTPUT.partial; in a folder OUTPUT, write the parts that are missing or whose
-    checksum is wrong."""
+    """Resume an interrupted run: write the parts that are missing or whose checksum is wrong, in OUTPUT.partial or in a
+    folder OUTPUT."""
     overwrite: bool = False
     """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
     device: str | None = None

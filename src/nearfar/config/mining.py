@@ -73,8 +73,6 @@ class MineConfig(SearchOptions, ComputeOptions):
     """Add the columns positive_score and negative_score."""
     seed: NumpySeed = 0
     """Seed of random sampling."""
-    resume: bool = False
-    """Resume an interrupted run from OUTPUT.partial. Limits and sampling may differ from the interrupted run's."""
     overwrite: bool = False
     """Replace OUTPUT and its summary if they exist."""
 
@@ -109,7 +107,7 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     gzipped."""
     output: Output | None = None
     """File to write, in the format of INPUT, with all columns of the rows kept. Without --threshold nothing is written
-    to it, but the embeddings are kept in OUTPUT.partial for a second call with --threshold and --resume."""
+    to it, but the embeddings are kept in OUTPUT.vectors for a second call with --threshold."""
     threshold: Cosine | None = None
     """Two texts with at least this cosine are in the same group. Groups are connected components: a chain of similar
     texts is one group."""
@@ -119,8 +117,6 @@ class DedupConfig(EncoderOptions, ComputeOptions):
     """File that lists the rows of each group: .tsv, .csv or .jsonl."""
     column: str | None = None
     """Column with the texts."""
-    resume: bool = False
-    """Resume an interrupted run from OUTPUT.partial, or reuse the embeddings of a call without --threshold."""
     overwrite: bool = False
     """Replace OUTPUT and GROUPS if they exist."""
 
@@ -129,7 +125,5 @@ class DedupConfig(EncoderOptions, ComputeOptions):
         super().__post_init__()
         if self.groups is not None and self.threshold is None:
             raise NearfarError("--groups: needs --threshold. Run without both first, to see which threshold fits.")
-        if self.resume and self.output is None:
-            raise NearfarError("--resume: needs --output, since the embeddings are kept in OUTPUT.partial.")
         if self.groups is not None and self.groups == self.output:
             raise NearfarError(f"--groups {self.groups}: is also --output; name another file.")

@@ -15,10 +15,9 @@ from scipy.sparse.csgraph import connected_components
 
 from nearfar import DedupConfig, Encoder, NearfarError, dedup
 from nearfar.cli import main
-from nearfar.commands.dedup import search
-from nearfar.commands.dedup.result import histogram
-from nearfar.commands.encode import work_folder
-from nearfar.commands.encode.work_folder import WorkFolder
+from nearfar.commands.dedup import command
+from nearfar.commands.dedup.command import histogram
+from nearfar.commands.encode import vectors
 from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.tiny import save_tiny, sentences
 
@@ -33,7 +32,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_tiny(tmp_path / "tiny")
     (tmp_path / "x.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(work_folder, "BLOCK", 7)
+    monkeypatch.setattr(vectors, "PART_TEXTS", 7)
     return tmp_path
 
 
@@ -193,12 +192,11 @@ def test_a_threshold_is_chosen_in_a_second_call(
     printed = capsys.readouterr().out
     assert f"x.txt: {len(LINES) - 1} rows, {len(DISTINCT)} distinct texts." in printed
     assert "at or above 0.90" in printed
-    assert "The embeddings are kept in y.txt.partial: run the same command with --threshold T and --resume" in printed
+    assert "The embeddings are kept in y.txt.vectors: run the same command with --threshold T." in printed
     assert not Path("y.txt").exists()
     limit = threshold(0.3)
-    monkeypatch.setattr(Encoder, "encode", None)  # nothing is encoded again
-    monkeypatch.setattr(search, "find_nearest_others", lambda *_, **__: None)
-    assert main(["dedup", *FLAGS, "--threshold", str(limit), "--resume"]) == 0
+    monkeypatch.setattr(Encoder, "encode_tokens", None)  # nothing is encoded again
+    assert main(["dedup", *FLAGS, "--threshold", str(limit)]) == 0
     monkeypatch.undo()
     monkeypatch.chdir(workspace)
     printed = capsys.readouterr().out
@@ -207,7 +205,7 @@ def test_a_threshold_is_chosen_in_a_second_call(
     assert f"{len(LINES) - 1 - kept} of {len(LINES) - 1} rows" in printed
     deduped(output="z.txt", threshold=limit)
     assert Path("z.txt").read_bytes() == Path("y.txt").read_bytes()
-    assert not Path("y.txt.partial").exists()
+    assert not Path("y.txt.vectors").exists()
 
 
 class Killed(BaseException):
@@ -217,14 +215,14 @@ class Killed(BaseException):
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
-        (Encoder, "encode", 0),
-        (Encoder, "encode", 3),
-        (search, "connect", 0),
-        (WorkFolder, "finish", 0),
+        (Encoder, "encode_tokens", 0),
+        (Encoder, "encode_tokens", 3),
+        (command, "connect", 0),
+        (command, "copy_rows", 0),
     ],
 )
 @pytest.mark.parametrize("stop", [Killed, KeyboardInterrupt])
-def test_a_resumed_run_ends_with_the_same_file(
+def test_another_call_ends_with_the_same_file(
     workspace: Path, owner: Any, name: str, after: int, stop: type[BaseException], capsys: pytest.CaptureFixture[str]
 ) -> None:
     limit = threshold(0.4)
@@ -246,11 +244,9 @@ def test_a_resumed_run_ends_with_the_same_file(
                 main(argv)
         else:
             assert main(argv) == 130
-            assert capsys.readouterr().out.rstrip().endswith("--resume")
+            assert "Continue with:" in capsys.readouterr().out
     assert not Path("y.txt").exists()
-    with pytest.raises(NearfarError, match=r"y\.txt\.partial: holds an interrupted run"):
-        deduped(threshold=limit)
-    assert main([*argv, "--resume"]) == 0
+    assert main(argv) == 0
     assert Path("y.txt").read_bytes() == Path("z.txt").read_bytes()
 
 
@@ -289,33 +285,20 @@ def test_existing_outputs_are_kept(workspace: Path) -> None:
     assert Path("y.txt").read_text() == Path("g.tsv").read_text() == "mine"
     deduped(groups="g.tsv", threshold=0.9, overwrite=True)
     assert Path("y.txt").read_text() != "mine"
-    with pytest.raises(NearfarError, match=r"y\.txt: is finished, there is nothing to resume"):
-        deduped(threshold=0.9, resume=True)
 
 
 def test_an_input_that_changes_while_it_is_read_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Encoder.encode
+    whole = Encoder.encode_tokens
 
     def changing(*args: Any, **settings: Any) -> Any:
         lines = Path("x.txt").read_text().splitlines(keepends=True)
         Path("x.txt").write_text("".join(["a new line\n", *lines]))
         return whole(*args, **settings)
 
-    monkeypatch.setattr(Encoder, "encode", changing)
-    with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read\. Remove y\.txt\.partial"):
+    monkeypatch.setattr(Encoder, "encode_tokens", changing)
+    with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read\. Start again"):
         deduped(threshold=0.9)
     assert not Path("y.txt").exists()
-
-
-def test_changed_inputs_are_refused(workspace: Path) -> None:
-    deduped()
-    save_tiny(workspace / "other", seed=1)
-    with pytest.raises(NearfarError, match="the model's weights or settings changed"):
-        deduped(model="other", threshold=0.9, resume=True)
-    with Path("x.txt").open("a") as stream:
-        stream.write("one more dog\n")
-    with pytest.raises(NearfarError, match="the texts of --input changed"):
-        deduped(threshold=0.9, resume=True)
 
 
 def test_one_text_has_no_neighbour(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -330,7 +313,6 @@ def test_one_text_has_no_neighbour(workspace: Path, capsys: pytest.CaptureFixtur
     [
         ({"threshold": 1.1}, r"--threshold 1\.1: must be between -1 and 1"),
         ({"groups": "g.tsv"}, r"--groups: needs --threshold"),
-        ({"resume": True}, r"--resume: needs --output"),
         ({"groups": "g.tsv", "output": "g.tsv", "threshold": 0.9}, r"--groups g\.tsv: is also --output"),
         ({"keep": "last"}, r"--keep 'last': must be first or longest"),
     ],
@@ -340,49 +322,20 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
         DedupConfig(model="m", input="x.txt", **settings)
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [{"other": np.zeros(3)}, {"scores": np.zeros(3), "ids": np.zeros(3, np.int64), "done": np.array(2)}],
-    ids=["other arrays", "other shapes"],
-)
-def test_neighbours_of_other_texts_are_computed_again(workspace: Path, arrays: dict[str, Any]) -> None:
+def test_vectors_that_are_damaged_or_not_finite_are_computed_again(workspace: Path) -> None:
     deduped(output="z.txt", threshold=0.9)
     deduped()
-    np.savez("y.txt.partial/nearest.npz", **arrays)
-    deduped(threshold=0.9, resume=True)
-    assert Path("y.txt").read_bytes() == Path("z.txt").read_bytes()
-
-
-def test_vectors_of_another_type_are_refused(workspace: Path) -> None:
-    deduped()
-    np.save("y.txt.partial/texts.npy", np.load("y.txt.partial/texts.npy").astype(np.float64))
-    with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
-        deduped(threshold=0.9, resume=True)
-
-
-def test_vectors_with_a_damaged_header_are_refused(workspace: Path) -> None:
-    deduped()
-    file = Path("y.txt.partial/texts.npy")
+    (file,) = Path("y.txt.vectors").glob("*.npy")
     content = file.read_bytes()
-    for damage in DAMAGED_HEADERS.values():
-        file.write_bytes(damage(content))
-        with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
-            deduped(threshold=0.9, resume=True)
-
-
-def test_vectors_that_are_not_finite_are_refused(workspace: Path) -> None:
-    deduped()
-    vectors = np.load("y.txt.partial/texts.npy")
-    vectors[3, 2] = np.nan
-    np.save("y.txt.partial/texts.npy", vectors)
-    with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
-        deduped(threshold=0.9, resume=True)
-
-
-def test_the_mark_of_a_finished_run_goes(workspace: Path) -> None:
+    array = np.load(file)
+    array[3, 2] = np.nan
+    changes = [damage(content) for damage in DAMAGED_HEADERS.values()]
+    for changed in (*changes, array, array.astype(np.float64)):
+        if isinstance(changed, bytes):
+            file.write_bytes(changed)
+        else:
+            np.save(file, changed)
+        deduped()
+        assert file.read_bytes() == content
     deduped(threshold=0.9)
-    Path("y.txt.partial").mkdir()
-    Path("y.txt.partial/finishing").touch()  # killed before it was deleted
-    with pytest.raises(NearfarError, match=r"y\.txt: is finished"):
-        deduped(threshold=0.9, resume=True)
-    assert not Path("y.txt.partial").exists()
+    assert Path("y.txt").read_bytes() == Path("z.txt").read_bytes()

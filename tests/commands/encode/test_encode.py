@@ -16,8 +16,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import command
-from nearfar.commands.encode import output as output_module
+from nearfar.commands.encode import one_file
 from nearfar.commands.encode.command import encode
 from tests.encode_helpers import TEXTS, encoded, make_workspace, stop_after, stopped
 
@@ -52,8 +51,7 @@ def test_one_block_equals_encode_and_save_in_bytes(workspace: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("with_texts", [False, True])
-def test_parquet(workspace: Path, dtype: str, with_texts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output_module, "ROW_GROUP", 7)
+def test_parquet(workspace: Path, dtype: str, with_texts: bool) -> None:
     encoded("x.parquet", dtype=dtype, with_texts=with_texts)
     encoded("x.npy", dtype=dtype)
     table = pyarrow.parquet.read_table("x.parquet")
@@ -65,7 +63,7 @@ def test_parquet(workspace: Path, dtype: str, with_texts: bool, monkeypatch: pyt
     np.testing.assert_array_equal(vectors, np.load("x.npy"))
     if with_texts:
         assert table["text"].to_pylist() == TEXTS
-    assert pyarrow.parquet.ParquetFile("x.parquet").metadata.num_row_groups == 4
+    assert pyarrow.parquet.ParquetFile("x.parquet").metadata.num_row_groups == 5
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.parquet", "x.txt"]
 
 
@@ -103,7 +101,7 @@ def test_truncated_texts_are_counted_over_all_runs(workspace: Path) -> None:
 
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(one_file, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)

@@ -3,7 +3,6 @@
 import csv
 import json
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ import pytest
 
 from nearfar import Encoder, MineConfig, NearfarError, mine
 from nearfar.cli import main
-from nearfar.commands.encode import work_folder
-from nearfar.commands.encode.output import output_lock
-from nearfar.commands.encode.work_folder import WorkFolder
+from nearfar.commands.encode import vectors
 from nearfar.commands.mine import search
-from nearfar.commands.mine.summary import MiningResult
+from nearfar.commands.mine.command import MiningResult
+from nearfar.disk import folder_lock
 from tests.tiny import save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(90, seed=3, longest=9)))
@@ -32,7 +30,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "pairs.tsv", ["anchor", "positive"], PAIRS)
     (tmp_path / "corpus.txt").write_text("\n".join(TEXTS[61:]) + "\n")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(work_folder, "BLOCK", 7)
+    monkeypatch.setattr(vectors, "PART_TEXTS", 7)
     monkeypatch.setattr(search, "CHUNK", 10)
     return tmp_path
 
@@ -201,120 +199,70 @@ def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: 
     patch.setattr(owner, name, stopping)
 
 
-STOPS = [("encode_query", 0), ("encode_query", 2), ("encode_document", 3), ("nearest", 1), ("finish", 0)]
-
-
-@pytest.mark.parametrize(("where", "after"), STOPS)
-def test_a_resumed_run_repeats_no_finished_work(
-    workspace: Path, where: str, after: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("after", [0, 2, 7])
+def test_another_call_encodes_no_finished_part_again(
+    workspace: Path, after: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, _ = mined("whole.tsv", corpus="corpus.txt")
-    owner: Any = {"nearest": search, "finish": WorkFolder}.get(where, Encoder)
     with monkeypatch.context() as patch:
-        stop_in(patch, owner, where, after, Killed())
+        stop_in(patch, Encoder, "encode_tokens", after, Killed())
         with pytest.raises(Killed):
             mined(corpus="corpus.txt")
     assert not Path("triplets.tsv").exists()
-    with pytest.raises(NearfarError, match=r"triplets\.tsv\.partial: holds an interrupted run\. Continue it with"):
-        mined(corpus="corpus.txt")
-    done: dict[str, int] = {}
-    for name, of in (("encode_query", Encoder), ("encode_document", Encoder), ("nearest", search)):
-        whole = getattr(of, name)
-
-        def counted(*args: Any, name: str = name, whole: Any = whole, **settings: Any) -> Any:
-            done[name] = done.get(name, 0) + 1
-            return whole(*args, **settings)
-
-        monkeypatch.setattr(of, name, counted)
-    result, _ = mined(corpus="corpus.txt", resume=True)
+    encode_tokens, blocks = Encoder.encode_tokens, []
+    monkeypatch.setattr(
+        Encoder, "encode_tokens", lambda self, *args, **how: blocks.append(1) or encode_tokens(self, *args, **how)
+    )
+    result, _ = mined(corpus="corpus.txt")
     assert result == expected
     assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
-    assert not Path("triplets.tsv.partial").exists()
-    every = {"encode_query": 5, "encode_document": -(-expected.documents // 7), "nearest": 3}
-    order = [*every, "finish"]
-    remaining = {
-        name: every[name] - after if name == where else every[name]
-        for name in order[order.index(where) :][:3]
-        if name in every
-    }
-    assert done == {name: count for name, count in remaining.items() if count}
+    assert not Path("triplets.tsv.vectors").exists()
+    assert len(blocks) == 5 + -(-expected.documents // 7) - after
 
 
-def test_ctrl_c_prints_how_to_resume(
+def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with monkeypatch.context() as patch:
         stop_in(patch, search, "nearest", 1, KeyboardInterrupt())
         assert main(["mine", *FLAGS]) == 130
     printed = capsys.readouterr().out
-    assert "Stopped; finished blocks are kept. Resume with:" in printed
-    argv = printed.splitlines()[-1].split()[1:]
-    assert argv == ["mine", *FLAGS, "--resume"]
-    assert main(argv) == 0
+    assert "Stopped; finished parts are kept in triplets.tsv.vectors. Continue with:" in printed
+    assert printed.splitlines()[-1].split()[1:] == ["mine", *FLAGS]
+    monkeypatch.setattr(Encoder, "encode_tokens", None)  # nothing is encoded again
+    assert main(["mine", *FLAGS]) == 0
 
 
-def test_limits_may_change_when_a_run_is_resumed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mined("whole.tsv", relative_margin=None, negatives=2, range_max=30)
-    with monkeypatch.context() as patch:
-        stop_in(patch, search, "nearest", 1, Killed())
-        with pytest.raises(Killed):
-            mined()
-    monkeypatch.setattr(Encoder, "encode_query", None)  # nothing is encoded again
-    mined(resume=True, relative_margin=None, negatives=2, range_max=30)
-    assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
-
-
-def test_an_interrupted_run_with_other_inputs_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         stop_in(patch, search, "nearest", 1, Killed())
         with pytest.raises(Killed):
             mined()
     save_tiny(workspace / "other", seed=1)
     write(workspace / "fewer.tsv", ["anchor", "positive"], PAIRS[:-1])
-    message = r"triplets\.tsv\.partial: was started with different inputs or settings: {}.* remove the folder"
-    for changed, words in (
-        ({"model": "other"}, "the model's weights or settings changed"),
-        ({"data": "fewer.tsv"}, "the pairs of --data changed"),
-        ({"corpus": "corpus.txt"}, "the documents of --data and --corpus changed"),
-        ({"pooling": "cls"}, "--pooling was mean, is cls"),
-        ({"max_length": 9}, "--max-length was 62, is 9"),
-        ({"query_prompt": "the "}, "--query-prompt was , is the "),
-    ):
-        with pytest.raises(NearfarError, match=message.format(words)):
-            mined(resume=True, **changed)
-    shutil.copytree("tiny", "copy")  # the same model in another folder
-    mined(resume=True, model="copy")
-    with pytest.raises(NearfarError, match=r"triplets\.tsv: is finished, there is nothing to resume"):
-        mined(resume=True)
+    settings: list[dict[str, Any]] = [{"model": "other"}, {"data": "fewer.tsv"}, {"pooling": "cls"}, {"max_length": 9}]
+    for number, changed in enumerate([*settings, {"query_prompt": "the "}]):
+        expected, _ = mined(f"{number}.tsv", **changed)
+        assert mined(overwrite=True, **changed)[0] == expected
+        assert Path("triplets.tsv").read_bytes() == Path(f"{number}.tsv").read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("anchors.npy", b"short", r"anchors\.npy: is damaged\. Remove triplets\.tsv\.partial to start again"),
-        ("settings.json", b"{", r"settings\.json: is not a complete JSON file.*Remove triplets\.tsv\.partial"),
-        ("settings.json", b"[1]", r"settings\.json: cannot be read.*Remove triplets\.tsv\.partial"),
-    ],
-)
-def test_a_damaged_folder_is_refused(
-    workspace: Path, name: str, content: bytes, message: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("content", [b"short", b""])
+def test_damaged_vectors_are_computed_again(workspace: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    mined("whole.tsv")
     with monkeypatch.context() as patch:
         stop_in(patch, search, "nearest", 1, Killed())
         with pytest.raises(Killed):
             mined()
-    original = Path("triplets.tsv.partial", name).read_bytes()
-    Path("triplets.tsv.partial", name).write_bytes(content)
-    with pytest.raises(NearfarError, match=message):
-        mined(resume=True)
-    Path("triplets.tsv.partial", name).write_bytes(original)
-    for damaged in Path("triplets.tsv.partial").glob("nearest-*.npz"):
-        damaged.write_bytes(damaged.read_bytes()[:50])  # search results are made again
-    mined(resume=True)
+    for file in Path("triplets.tsv.vectors").glob("*.npy"):
+        file.write_bytes(content)
+    mined()
+    assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
 
 
 def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
-    with output_lock(Path("triplets.tsv")), pytest.raises(NearfarError, match="another process is using it now"):
+    busy = pytest.raises(NearfarError, match=r"triplets\.tsv: another process is using it now")
+    with folder_lock(Path("triplets.tsv.vectors"), remove_if_empty=True), busy:
         mined()
     mined()
     before = Path("triplets.tsv").read_bytes()

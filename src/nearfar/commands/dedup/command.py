@@ -1,31 +1,72 @@
 """``nearfar dedup``: groups of similar texts in a file, by exact search; one row of each group is kept."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.dedup.result import DedupResult, histogram
 from nearfar.commands.dedup.rows import InputRows, copy_rows, extension, read_rows
-from nearfar.commands.dedup.search import encode_texts, group_texts, nearest_others
-from nearfar.commands.encode.output import output_lock
-from nearfar.commands.encode.work_folder import WorkFolder, check_new
-from nearfar.commands.mine.table import check_table_suffix, write_table
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
+from nearfar.commands.mine.command import check_table_suffix, write_table
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import DedupConfig
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
-from nearfar.disk import check_output_path, path_errors, refuse_overwriting_inputs
+from nearfar.disk import check_output_path, new_file, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.encoder.precision import check_computing, resolve
-from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import NearfarError
 
+if TYPE_CHECKING:
+    import torch
+
 GROUP_COLUMNS = ("group", "kept", "line", "similarity", "text")
-_WORDS = {"model_files": "the model's weights or settings", "texts": "the texts of --input"}
+WIDTH = 0.05
+"""Width of a bin of the histogram."""
+
+
+class Bin(NamedTuple):
+    """The texts whose nearest other text has a cosine from ``low`` up to ``low + WIDTH``."""
+
+    low: float
+    texts: int
+    """Number of texts in the bin."""
+    at_least: int
+    """Number of texts in this and all higher bins."""
+    first: str
+    """A text of the bin whose cosine is the lowest: with a threshold of ``low``, it is merged with ``second``."""
+    second: str
+    """The nearest other text of ``first``."""
+    similarity: float
+    """Their cosine."""
+
+
+@dataclass(frozen=True)
+class DedupResult:
+    """What ``nearfar dedup`` found."""
+
+    rows: int
+    """Number of rows in the input."""
+    texts: int
+    """Number of distinct texts."""
+    histogram: tuple[Bin, ...]
+    """Bins of the similarity to the nearest other text, from the highest; empty bins at both ends are left out."""
+    threshold: float | None
+    """The threshold, None if there was none."""
+    kept: int | None
+    """Number of rows kept; None without a threshold."""
+    groups: int | None
+    """Number of groups of at least two rows; None without a threshold."""
+    largest: int | None
+    """Number of rows in the largest group; None without a threshold."""
 
 
 @accepts_settings(DedupConfig)
@@ -40,9 +81,8 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     each group is kept, unchanged and in the order of the file, with all its columns.
 
     All pairs are compared, in blocks: pairs above the threshold are merged into the groups at once, and memory does
-    not grow with their number. Vectors and the nearest neighbours are kept in ``OUTPUT.partial`` until the output is
-    complete. Without ``threshold`` nothing else is written, and a second call with ``threshold`` and ``resume`` does
-    not encode again.
+    not grow with their number. Vectors are kept in ``OUTPUT.vectors`` until the output is complete. Without
+    ``threshold`` nothing else is written, and a second call with ``threshold`` does not encode again.
 
     Args:
         config: the settings.
@@ -50,8 +90,7 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
 
     Raises:
         NearfarError: the input, its column or the model is missing or unusable; an output has another format, exists,
-            is the input or cannot be written; an interrupted run exists and ``resume`` is not set, or it had other
-            inputs; the input changes while it is read.
+            is the input or cannot be written; the input changes while it is read.
     """
     source = as_path(config.input)
     _check_outputs(config, source)
@@ -64,35 +103,35 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
 
     folder = locate(config.model)
     encoder = Encoder.from_pretrained(folder, **config.opening)
-    settings = {
-        "model_files": fingerprint_model(folder),
-        "texts": fingerprint_rows(rows.texts),
-        "pooling": encoder.pooling,
-        "max_length": encoder.max_length,
-        "prompt": encoder.resolve_prompt(),
-        "precision": resolve(config.precision, config.device),
-    }
-    with _work_folder(config, settings) as work:
-        vectors = encode_texts(work, encoder, rows.texts, config, progress=progress)
-        near = nearest_others(work, vectors, encoder.device, progress=progress)
+    bf16 = resolve(config.precision, config.device) == "bf16"
+    with vectors_folder(config.output) as kept_there:
+        with progress_bar("encoding", len(rows.texts), shown=progress) as advance:
+            vectors = encode_texts(
+                kept_there,
+                rows.texts,
+                encoder,
+                model=fingerprint_model(folder),
+                prompt=encoder.resolve_prompt(),
+                bf16=bf16,
+                on_texts=advance,
+            )
+        near = _nearest_others(vectors, encoder.device, progress=progress)
         bins = histogram(rows.texts, near.scores, near.ids)
         if config.threshold is None:
             return DedupResult(len(rows.lines), len(rows.texts), bins, None, None, None, None)
-        groups = group_texts(work, vectors, near, config.threshold, encoder.device, progress=progress)
+        groups = _group_texts(vectors, near, config.threshold, encoder.device, progress=progress)
         group_of = groups[rows.text_of]
         kept = _choose(rows, group_of, config.keep)
-        if config.output is not None:
-            copy_rows(source, work.path / "rows", rows.lines[kept], rows.lines)
-            if file_version(source) != before:
-                raise SourceChangedError(
-                    f"{source}: changed while it was read. Remove {work.path}, and start again when it no longer "
-                    "changes."
-                )
         if config.groups is not None:
-            listed = _list_groups(rows, group_of, kept, vectors)
-            write_table(work.path / "groups", Path(config.groups).suffix, GROUP_COLUMNS, listed)
-        made = {"groups": config.groups, "rows": config.output}
-        work.finish({work.path / name: Path(file) for name, file in made.items() if file is not None})
+            write_table(Path(config.groups), GROUP_COLUMNS, _list_groups(rows, group_of, kept, vectors))
+        if config.output is not None:
+            with new_file(Path(config.output)) as copy:
+                copy_rows(source, copy, rows.lines[kept], rows.lines)
+                if file_version(source) != before:
+                    raise SourceChangedError(
+                        f"{source}: changed while it was read. Start again when it no longer changes."
+                    )
+            remove_vectors(kept_there)
     sizes = np.bincount(group_of)
     counts = (len(kept), int((sizes > 1).sum()), int(sizes.max()))
     return DedupResult(len(rows.lines), len(rows.texts), bins, config.threshold, *counts)
@@ -114,20 +153,44 @@ def _check_outputs(config: DedupConfig, source: Path) -> None:
     for flag, output in outputs.items():
         check_output_path(output, flag=flag)
         refuse_overwriting_inputs(output, [source], flag=flag)
-    if outputs:
-        check_new(outputs, resume=config.resume, overwrite=config.overwrite)
+        refuse_existing([output], overwrite=config.overwrite, flag=flag)
+
+
+def _nearest_others(vectors: NDArray[np.float32], device: "torch.device", *, progress: bool) -> NearestOthers:
+    """The nearest other text of each text."""
+    found = NearestOthers.empty(len(vectors))
+    with _rows_bar("comparing", len(vectors), shown=progress) as on_rows:
+        find_nearest_others(vectors, found, device=device, on_rows=on_rows)
+    return found
+
+
+def _group_texts(
+    vectors: NDArray[np.float32], near: NearestOthers, threshold: float, device: "torch.device", *, progress: bool
+) -> Int64[np.ndarray, " texts"]:
+    """The group of each text, numbered in the order of their first texts.
+
+    Only texts whose nearest other text reaches the threshold are compared again.
+    """
+    close = np.flatnonzero(near.scores >= threshold)
+    groups = Groups.single(len(vectors))
+    groups.unite(close, near.ids[close])
+    with _rows_bar("grouping", len(close), shown=progress) as on_rows:
+        connect(vectors, threshold, groups, among=close, device=device, on_rows=on_rows)
+    return np.unique(groups.roots(), return_inverse=True)[1].astype(np.int64)
 
 
 @contextmanager
-def _work_folder(config: DedupConfig, settings: dict[str, object]) -> Iterator[WorkFolder]:
-    """The folder ``OUTPUT.partial``, locked; without a file to write, a temporary folder."""
-    output = config.output or config.groups
-    if output is None:
-        with TemporaryDirectory(prefix="nearfar-") as folder, output_lock(Path(folder) / "dedup"):
-            yield WorkFolder(Path(folder) / "dedup", settings, _WORDS)
-        return
-    with output_lock(Path(output)):
-        yield WorkFolder(Path(output), settings, _WORDS, resume=config.resume)
+def _rows_bar(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar; yields a function that takes the number of rows done."""
+    with progress_bar(what, total, shown=shown) as advance:
+        done = 0
+
+        def on_rows(rows: int) -> None:
+            nonlocal done
+            advance(rows - done)
+            done = rows
+
+        yield on_rows
 
 
 def _choose(rows: InputRows, group_of: NDArray[np.int64], keep: str) -> Int64[np.ndarray, " kept"]:
@@ -156,3 +219,31 @@ def _list_groups(
             text = rows.text_of[row]
             similarity = 1.0 if text == rows.text_of[best] else float(vectors[text] @ vectors[rows.text_of[best]])
             yield number, "yes" if row == best else "no", int(rows.lines[row]), round(similarity, 6), rows.texts[text]
+
+
+def histogram(
+    texts: Sequence[str], scores: Float32[np.ndarray, " texts"], others: Int64[np.ndarray, " texts"]
+) -> tuple[Bin, ...]:
+    """The histogram of the cosines ``scores`` of each text with its nearest other text ``others``."""
+    if len(texts) < 2:
+        return ()
+    bins = round(1 / WIDTH)
+    numbers = np.clip(np.floor(np.round(scores.astype(np.float64) / WIDTH, 4)), -bins, bins - 1).astype(int)
+    found = []
+    for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
+        inside = np.flatnonzero(numbers == number)
+        if not len(inside):
+            found.append(Bin(number * WIDTH, 0, int((numbers >= number).sum()), "", "", math.nan))
+            continue
+        lowest = inside[scores[inside].argmin()]
+        found.append(
+            Bin(
+                number * WIDTH,
+                len(inside),
+                int((numbers >= number).sum()),
+                texts[lowest],
+                texts[others[lowest]],
+                float(scores[lowest]),
+            )
+        )
+    return tuple(found)

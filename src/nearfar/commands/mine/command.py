@@ -1,37 +1,96 @@
 """``nearfar mine``: hard negatives for pairs of texts, by exact search among the positives and a corpus."""
 
+import csv
 import json
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearfar.commands.encode.output import output_lock
-from nearfar.commands.encode.work_folder import WorkFolder, check_new
-from nearfar.commands.mine.candidates import Candidates, gather
-from nearfar.commands.mine.search import Mined, search
-from nearfar.commands.mine.summary import MiningResult, Triplet, quantile_rows
-from nearfar.commands.mine.table import check_table_suffix, write_table
+from nearfar.commands.encode.vectors import kept_vectors, remove_vectors, vectors_folder
+from nearfar.commands.mine.search import Candidates, Mined, gather, search
 from nearfar.config import flag
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
 from nearfar.data.rows import load_documents
 from nearfar.data.triplets import load_tuples
-from nearfar.disk import check_output_path, path_errors, refuse_overwriting_inputs, write_text
-from nearfar.encoder.precision import check_computing, resolve
-from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.disk import (
+    check_output_path,
+    new_file,
+    path_errors,
+    refuse_existing,
+    refuse_overwriting_inputs,
+    write_text,
+)
+from nearfar.encoder.precision import check_computing
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.versions import __version__
 from nearfar.types import NearfarError
 
 COLUMNS, SCORE_COLUMNS = ("anchor", "positive", "negative"), ("positive_score", "negative_score")
 _ROWS = 2**14
 """Number of pairs whose triplets are in memory at once."""
-_WORDS = {
-    "model_files": "the model's weights or settings",
-    "pairs": "the pairs of --data",
-    "documents": "the documents of --data and --corpus",
-}
+QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Examples are the triplets at these quantiles of the negative's score."""
+SUFFIXES = (".tsv", ".csv", ".jsonl")
+
+
+class Triplet(NamedTuple):
+    """A mined row with its scores."""
+
+    anchor: str
+    positive: str
+    negative: str
+    positive_score: float
+    negative_score: float
+
+
+@dataclass(frozen=True)
+class MiningResult:
+    """What ``nearfar mine`` found; ``OUTPUT.summary.json`` holds the same fields."""
+
+    pairs: int
+    """Number of pairs in the data."""
+    anchors: int
+    """Number of distinct anchors."""
+    documents: int
+    """Number of distinct documents: the positives and the corpus."""
+    triplets: int
+    """Number of rows written."""
+    without_negative: int
+    """Number of pairs without a row."""
+    filled: int
+    """Number of rows whose negative is a random document (``fill_random``)."""
+    searched: int
+    """Number of nearest documents that were searched for each anchor."""
+    candidates: int
+    """Number of candidates of all anchors: the nearest documents that are neither positives nor equal texts."""
+    dropped: dict[str, int]
+    """Limit -> number of candidates that it dropped. Limits apply in this order, and each candidate counts once."""
+    positive_score: float
+    """Mean score of the rows' positives."""
+    negative_score: float
+    """Mean score of the rows' negatives."""
+    examples: tuple[Triplet, ...]
+    """The triplets at the quantiles 0, 0.25, 0.5, 0.75 and 1 of the negative's score."""
+
+    @property
+    def dropped_shares(self) -> dict[str, float]:
+        """Limit -> the share of all candidates that it dropped."""
+        return {name: count / max(1, self.candidates) for name, count in self.dropped.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        """The fields as JSON values."""
+        return {
+            **asdict(self),
+            "dropped_shares": self.dropped_shares,
+            "examples": [
+                {"quantile": quantile, **example._asdict()}
+                for quantile, example in zip(QUANTILES, self.examples, strict=False)
+            ],
+        }
 
 
 @accepts_settings(MineConfig)
@@ -48,8 +107,8 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
 
     The output has one row for each pair and negative, in the order of the pairs, with the columns anchor, positive and
     negative; ``info-nce`` trains on it with ``negative_column="negative"``. The summary is written to
-    ``OUTPUT.summary.json``. Vectors and search results are kept in ``OUTPUT.partial`` until the output is complete, and
-    ``resume`` continues there. Search is exact and blocked: in memory are the texts and a few blocks.
+    ``OUTPUT.summary.json``. Vectors are kept in ``OUTPUT.vectors`` until the output is complete, so that another call
+    does not compute them again. Search is exact and blocked: in memory are the texts and a few blocks.
 
     Args:
         config: the settings.
@@ -57,15 +116,15 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
 
     Raises:
         NearfarError: an input, a column or the model is missing or unusable; the output has another suffix, exists, is
-            an input or cannot be written; an interrupted run exists and ``resume`` is not set, or it had other inputs;
-            no pair has a negative within the limits.
+            an input or cannot be written; no pair has a negative within the limits.
     """
     output, summary = Path(config.output), summary_file(config.output)
     check_table_suffix(output, "--output")
     check_output_path(output)
     check_computing(config.device, config.precision)
     refuse_overwriting_inputs(output, [*config.data, *config.corpus])
-    check_new({"--output": output, "--output (its summary)": summary}, resume=config.resume, overwrite=config.overwrite)
+    refuse_existing([output], overwrite=config.overwrite)
+    refuse_existing([summary], overwrite=config.overwrite, flag="--output (its summary)")
     columns = (config.anchor_column, config.positive_column)
     pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
     candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
@@ -75,26 +134,14 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
 
     folder = locate(config.model)
     encoder = Encoder.from_pretrained(folder, **config.opening)
-    settings = {
-        "model_files": fingerprint_model(folder),
-        "pairs": fingerprint_rows(pairs),
-        "documents": fingerprint_rows(candidates.documents),
-        "pooling": encoder.pooling,
-        "max_length": encoder.max_length,
-        "query_prompt": encoder.query_prompt,
-        "document_prompt": encoder.document_prompt,
-        "precision": resolve(config.precision, config.device),
-    }
-    with output_lock(output):
-        work = WorkFolder(output, settings, _WORDS, resume=config.resume)
-        mined = search(work, encoder, candidates, config, progress=progress)
+    with vectors_folder(output) as vectors:
+        mined = search(vectors, encoder, candidates, config, fingerprint_model(folder), progress=progress)
         result = _summarise(candidates, mined, config)
         names = (*COLUMNS, *(SCORE_COLUMNS if config.with_scores else ()))
-        rows = (row[: len(names)] for row in list_triplets(candidates, mined))
-        write_table(work.path / "triplets", output.suffix, names, rows)
+        write_table(output, names, (row[: len(names)] for row in list_triplets(candidates, mined)))
         content = {"nearfar": __version__, "settings": asdict(config), **result.to_dict()}
-        write_text(work.path / "summary", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-        work.finish({work.path / "summary": summary, work.path / "triplets": output})
+        write_text(summary, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        remove_vectors(vectors)
     return result
 
 
@@ -137,8 +184,8 @@ def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> Mini
         causes = ", ".join(f"{flag(name)} dropped {count:,}" for name, count in dropped.items())
         raise NearfarError(
             f"No pair has a negative: of {mined.candidates:,} candidates {causes or 'none is in the range of ranks'}. "
-            f"Relax the limits, {start}increase --range-max or add a --corpus; {config.output}.partial keeps the "
-            "embeddings for --resume."
+            f"Relax the limits, {start}increase --range-max or add a --corpus; {kept_vectors(config.output)} keeps the "
+            "embeddings for the next call."
         )
     scores = mined.scores[candidates.anchor_of]
     chosen = quantile_rows(scores[np.isfinite(scores)])
@@ -158,3 +205,41 @@ def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> Mini
         negative_score=float(scores[np.isfinite(scores)].mean(dtype=np.float64)),
         examples=tuple(shown[number] for number in chosen),
     )
+
+
+def quantile_rows(scores: Sequence[float] | np.ndarray) -> list[int]:
+    """The position of the score at each of :data:`QUANTILES`, by rank; of equal scores the first ones come first.
+
+    >>> quantile_rows([0.5, 0.1, 0.3])
+    [1, 1, 2, 2, 0]
+    """
+    order = np.argsort(scores, kind="stable")
+    return [int(order[int(quantile * (len(order) - 1))]) for quantile in QUANTILES]
+
+
+def check_table_suffix(file: Path, flag: str) -> None:
+    """Raise a NearfarError unless the file has one of :data:`SUFFIXES`."""
+    if file.suffix not in SUFFIXES:
+        raise NearfarError(f"{flag} {file}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
+
+
+def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | float | int | bool]]) -> None:
+    """Write rows in the format of the file's suffix, one at a time; the file appears when it is complete.
+
+    TSV has no quoting, so texts must contain no tabs or line breaks.
+
+    Raises:
+        NearfarError: the file cannot be written.
+    """
+    with new_file(file) as new, new.open("w", encoding="utf-8", newline="") as stream:
+        if file.suffix == ".jsonl":
+            stream.writelines(
+                json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
+            )
+        elif file.suffix == ".tsv":
+            stream.write("\t".join(columns) + "\n")
+            stream.writelines("\t".join(map(str, row)) + "\n" for row in rows)
+        else:
+            writer = csv.writer(stream, lineterminator="\n")
+            writer.writerow(columns)
+            writer.writerows(rows)

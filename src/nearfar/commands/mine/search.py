@@ -1,6 +1,7 @@
-"""The search for hard negatives: encode anchors and documents, find the nearest documents, choose among them."""
+"""The search for hard negatives: the candidates of each anchor, the nearest of them, and the choice among these."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -8,9 +9,10 @@ from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.encode.work_folder import WorkFolder
-from nearfar.commands.mine.candidates import Candidates
+from nearfar.commands.encode.vectors import encode_texts
 from nearfar.config.mining import MineConfig
+from nearfar.data.fingerprints import normalize_for_hash
+from nearfar.encoder.precision import resolve
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.hard_negatives import NO_DOCUMENT, NegativeLimits, Negatives, mask_of, select_negatives
 
@@ -21,6 +23,63 @@ CHUNK = 2**11
 """Number of anchors whose nearest documents are searched and saved together."""
 _SAMPLE = 64
 """Number of random documents that are tried for each missing negative before all documents are scored."""
+
+
+class Candidates(NamedTuple):
+    """Distinct anchors and documents, and how the pairs refer to them."""
+
+    anchors: list[str]
+    documents: list[str]
+    """The distinct positives in the order of the pairs, then the texts of the corpus that are not among them."""
+    anchor_of: Int64[np.ndarray, " pairs"]
+    """Position of each pair's anchor."""
+    positive_of: Int64[np.ndarray, " pairs"]
+    """Position of each pair's positive among the documents."""
+    starts: NDArray[np.int64]
+    """Anchor i never has the documents ``excluded[starts[i] : starts[i + 1]]`` as negatives."""
+    excluded: Int64[np.ndarray, " entries"]
+
+    @property
+    def most_positives(self) -> int:
+        """The largest number of positives of an anchor."""
+        pairs = np.unique(np.stack([self.anchor_of, self.positive_of], axis=1), axis=0)
+        return int(np.bincount(pairs[:, 0]).max())
+
+    def excluded_of(self, first: int, last: int) -> tuple[Int64[np.ndarray, " entries"], Int64[np.ndarray, " entries"]]:
+        """The excluded documents of the anchors ``first`` to ``last - 1``: positions from ``first``, and documents."""
+        counts = np.diff(self.starts[first : last + 1])
+        return np.repeat(np.arange(last - first), counts), self.excluded[self.starts[first] : self.starts[last]]
+
+
+def gather(pairs: Sequence[Sequence[str]], corpus: Sequence[str]) -> Candidates:
+    """Collect the candidates of pairs (anchor, positive) and further documents.
+
+    Excluded for an anchor are its positives, the positives of equal anchors, and all documents that equal one of these
+    or the anchor. Texts are equal here if they have the same letters and digits in any case
+    (:func:`nearfar.data.fingerprints.normalize_for_hash`).
+    """
+    anchors = {text: number for number, text in enumerate(dict.fromkeys(pair[0] for pair in pairs))}
+    texts = dict.fromkeys(pair[1] for pair in pairs)
+    texts.update(dict.fromkeys(corpus))
+    documents = {text: number for number, text in enumerate(texts)}
+    equal: dict[str, list[int]] = {}
+    for text, number in documents.items():
+        equal.setdefault(normalize_for_hash(text), []).append(number)
+    never: dict[str, set[int]] = {}
+    for anchor, positive in pairs:
+        key = normalize_for_hash(anchor)
+        if key not in never:
+            never[key] = set(equal.get(key, ()))
+        never[key].update(equal[normalize_for_hash(positive)])
+    lists = [sorted(never[normalize_for_hash(anchor)]) for anchor in anchors]
+    return Candidates(
+        list(anchors),
+        list(documents),
+        np.array([anchors[pair[0]] for pair in pairs], dtype=np.int64),
+        np.array([documents[pair[1]] for pair in pairs], dtype=np.int64),
+        np.concatenate([[0], np.cumsum([len(one) for one in lists])]).astype(np.int64),
+        np.array([number for one in lists for number in one], dtype=np.int64),
+    )
 
 
 class Mined(NamedTuple):
@@ -56,17 +115,18 @@ class _Problem(NamedTuple):
 
 
 def search(
-    work: WorkFolder, encoder: "Encoder", candidates: Candidates, config: MineConfig, *, progress: bool
+    folder: Path, encoder: "Encoder", candidates: Candidates, config: MineConfig, model: str, *, progress: bool
 ) -> Mined:
-    """Encode what is not yet encoded, search what is not yet searched, and choose the negatives."""
+    """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
     anchors, texts = candidates.anchors, candidates.documents
+    bf16 = resolve(config.precision, config.device) == "bf16"
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
 
-        def unit(encode: Callable[..., NDArray[np.float32]]) -> Callable[[Sequence[str]], NDArray[np.float32]]:
-            return lambda some: encode(some, normalize=True, precision=config.precision)
+        def vectors_of(some: list[str], prompt: str) -> NDArray[np.float32]:
+            return encode_texts(folder, some, encoder, model=model, prompt=prompt, bf16=bf16, on_texts=advance)
 
-        queries = work.encode("anchors", anchors, encoder.dim, unit(encoder.encode_query), advance)
-        documents = work.encode("documents", texts, encoder.dim, unit(encoder.encode_document), advance)
+        queries = vectors_of(anchors, encoder.query_prompt)
+        documents = vectors_of(texts, encoder.document_prompt)
     positive_scores = _pair_scores(queries, documents, candidates)
     lowest = np.full(len(anchors), np.inf, dtype=np.float32)
     np.minimum.at(lowest, candidates.anchor_of, positive_scores)
@@ -79,12 +139,7 @@ def search(
     with progress_bar("searching", len(anchors), unit="anchors", shown=progress) as advance:
         for start in range(0, len(anchors), CHUNK):
             stop = min(start + CHUNK, len(anchors))
-
-            def compute(start: int = start, stop: int = stop) -> dict[str, NDArray[np.generic]]:
-                return nearest(queries[start:stop], documents, depth, device=encoder.device)._asdict()
-
-            shapes = dict.fromkeys(Neighbours._fields, (stop - start, depth))
-            near = Neighbours(**work.arrays(f"nearest-{depth}-{start}", compute, shapes=shapes))
+            near = nearest(queries[start:stop], documents, depth, device=encoder.device)
             found.append(_choose(problem, near, start, stop))
             filled.append(_fill(problem, found[-1], start) if config.fill_random else np.zeros(stop - start, np.int64))
             advance(stop - start)

@@ -1,13 +1,12 @@
 """The vectors of a run's teachers: computed before the first step, and kept in the run folder while it is unfinished.
 
 ``teacher-KEY.npy`` holds the vectors of all texts. KEY is a hash of teacher, texts and precision, so that vectors of
-other texts are never read. While it is computed, finished blocks are in ``teacher-KEY.npy.partial``, and a run that is
-stopped there continues after them. The file takes 4 * dim bytes for each text.
+other texts are never read. While it is computed, finished parts are in ``teacher-KEY``, and a run that is stopped there
+continues after them. The file takes 4 * dim bytes for each text.
 """
 
 import warnings
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,19 +14,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.output import PartialOutput, output_lock
+from nearfar.commands.encode.join import join_parts
+from nearfar.commands.encode.parts import Piece, store_part
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.disk import check_regular, remove
+from nearfar.commands.encode.vectors import PART_TEXTS, finished_parts, plan_of_texts, read_vectors_file
+from nearfar.disk import remove
+from nearfar.disk.places import LocalFolder
 from nearfar.encoder.token_batches import truncation_message
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.types import ARRAY_ERRORS, NearfarError
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.encoder.teacher import TeacherVectors
     from nearfar.training.processes import Processes
-
-BLOCK = 2**11
-"""Number of texts that are encoded and saved together."""
 
 
 def attach_teacher_vectors(
@@ -45,9 +44,9 @@ def attach_teacher_vectors(
         file = processes.broadcast_from_first(partial(_file, teacher, folder))
         if processes.broadcast_from_first(partial(_is_missing, file, teacher)):
             _compute(teacher, file, processes, progress=progress)
-        vectors = _read(file, teacher)
+        vectors = read_vectors_file(file, (len(teacher.texts), teacher.dim))
         if vectors is None:
-            vectors = np.concatenate([_encode(teacher, start) for start in range(0, len(teacher.texts), BLOCK)])
+            vectors = np.concatenate([_encode(teacher, start) for start in range(0, len(teacher.texts), PART_TEXTS)])
         teacher.attach(vectors)
 
 
@@ -57,7 +56,7 @@ def discard_teacher_vectors(folder: Path) -> None:
     Raises:
         NearfarError: one cannot be deleted.
     """
-    for file in sorted(folder.glob("teacher-*.npy*")):
+    for file in sorted(folder.glob("teacher-*")):
         remove(file)
 
 
@@ -66,54 +65,42 @@ def _file(teacher: "TeacherVectors", folder: Path) -> Path:
 
 
 def _compute(teacher: "TeacherVectors", file: Path, processes: "Processes", *, progress: bool) -> None:
-    """Compute the blocks that are not yet in the partial file, and then rename it."""
-    with ExitStack() as stack:
-        found: list[PartialOutput] = []
+    """Compute the parts that are not there yet, and then join them."""
+    plan = plan_of_texts(teacher.texts, teacher.dim, {"teacher": file.name})
+    place = LocalFolder(str(file.with_suffix("")))
+    folder = place.shared
 
-        def begin() -> set[int]:
-            stack.enter_context(output_lock(file))
-            shape, settings = (len(teacher.texts), teacher.dim), {"texts": len(teacher.texts)}
-            found.append(PartialOutput(file, shape, "float32", settings, resume=True, overwrite=True))
-            return set(found[0].blocks)
+    def compute(part: int) -> None:
+        start, _ = plan.row_range(part)
+        vectors = _encode(teacher, start)
+        store_part(place, plan, part, [Piece(start, vectors, len(vectors), 0)], folder)
 
-        def compute(start: int) -> None:
-            vectors = _encode(teacher, start)
-            found[0].write(start, vectors, distinct=len(vectors), cut=0)
+    def finish() -> None:
+        join_parts(place, plan, file)
+        remove(folder)
 
-        finished = processes.broadcast_from_first(begin)
-        total, done = len(teacher.texts), sum(min(BLOCK, len(teacher.texts) - start) for start in finished)
-        with progress_bar("teacher", total, done=done, shown=progress and processes.is_main) as advance:
-            for start in range(0, total, BLOCK):
-                if start not in finished:
-                    processes.broadcast_from_first(partial(compute, start))
-                    advance(min(BLOCK, total - start))
-
-        def finish() -> None:
-            found[0].finish()
-
-        processes.broadcast_from_first(finish)
+    finished = processes.broadcast_from_first(lambda: set(finished_parts(place, plan)))
+    done = sum(stop - start for start, stop in map(plan.row_range, finished))
+    with progress_bar("teacher", plan.rows, done=done, shown=progress and processes.is_main) as advance:
+        for part in range(plan.parts):
+            if part not in finished:
+                processes.broadcast_from_first(partial(compute, part))
+                start, stop = plan.row_range(part)
+                advance(stop - start)
+    processes.broadcast_from_first(finish)
     if teacher.truncated:
         warnings.warn(
-            f"teacher {teacher.name}: {truncation_message(teacher.truncated, total, teacher.max_length)}", stacklevel=2
+            f"teacher {teacher.name}: {truncation_message(teacher.truncated, plan.rows, teacher.max_length)}",
+            stacklevel=2,
         )
 
 
 def _encode(teacher: "TeacherVectors", start: int) -> NDArray[np.float32]:
     try:
-        return teacher.encode(start, start + BLOCK)
+        return teacher.encode(start, start + PART_TEXTS)
     except NearfarError as error:
         raise NearfarError(f"--teacher {teacher.name}: {error}") from error
 
 
 def _is_missing(file: Path, teacher: "TeacherVectors") -> bool:
-    return _read(file, teacher) is None
-
-
-def _read(file: Path, teacher: "TeacherVectors") -> NDArray[np.float32] | None:
-    """The vectors in a file, memory-mapped; None if there is no such file or it is damaged."""
-    with suppress(*ARRAY_ERRORS):
-        check_regular(file)
-        vectors: NDArray[np.float32] = np.load(file, mmap_mode="r", allow_pickle=False)
-        if vectors.shape == (len(teacher.texts), teacher.dim) and vectors.dtype == np.dtype("float32"):
-            return vectors
-    return None
+    return read_vectors_file(file, (len(teacher.texts), teacher.dim)) is None

@@ -1,20 +1,23 @@
 """The rows of a corpus of Parquet files, numbered from 0 over all files in order; a range reads only its row groups."""
 
+import glob
 import hashlib
+import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar.commands.encode.shards.addresses import expand, opened
 from nearfar.data.files import Location, column_indices, column_values, parquet_error
 from nearfar.data.paths import as_path
 from nearfar.data.sources import text_field
+from nearfar.disk.places import file_system, is_remote, local_path, opened, protocol, remote_errors
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     import pyarrow
+    from fsspec import AbstractFileSystem
 
 BATCH = 1024
 """Number of rows that are decoded at a time."""
@@ -102,6 +105,38 @@ def list_files(source: str) -> list[tuple[str, int]]:
                 "--shard-rows, and name a single file."
             )
     return listed
+
+
+def expand(source: str) -> list[tuple[str, int]]:
+    """The files that ``--input`` names, sorted by name, each with its size in bytes.
+
+    Raises:
+        NearfarError: there are none, or the file system cannot be reached.
+    """
+    if is_remote(source):
+        system, path = file_system(source, flag="--input")
+        with remote_errors(source, what="cannot be listed"):
+            if glob.has_magic(path):
+                listed = system.glob(path, detail=True)
+                found = [(name, info) for name, info in listed.items() if info.get("type") != "directory"]
+            else:
+                found = [(path, system.info(path))]
+            kind = protocol(source)
+            files = sorted((_address(system, kind, name), int(info["size"] or 0)) for name, info in found)
+    else:
+        pattern = str(local_path(source))
+        names = [pattern] if os.path.exists(pattern) else glob.glob(pattern, recursive=True)
+        files = sorted((name, os.stat(name).st_size) for name in names if os.path.isfile(name))
+        if not files and os.path.isdir(pattern):
+            raise NearfarError(f"--input {source}: is a folder; name its files, as in --input '{source}/*.parquet'.")
+    if not files:
+        raise NearfarError(f"--input {source}: no file matches.")
+    return files
+
+
+def _address(system: "AbstractFileSystem", kind: str, path: str) -> str:
+    found = str(system.unstrip_protocol(path))
+    return found if found.startswith(f"{kind}:") else f"{kind}://{path.lstrip('/')}"
 
 
 def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> _Footer:

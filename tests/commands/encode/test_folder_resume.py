@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +13,13 @@ import pyarrow.parquet
 import pytest
 
 from nearfar import NearfarError
-from nearfar.commands.encode.shards import command, job
-from nearfar.commands.encode.shards.folders import LocalFolder
+from nearfar.commands.encode import parts
+from nearfar.commands.encode.command import can_be_continued
+from nearfar.config.encode import EncodeConfig
+from nearfar.disk.places import LocalFolder
 from nearfar.encoder.encoder import Encoder
 from tests.corpora import TEXTS, contents, encoded, make_corpus, part_files
 from tests.damaged_arrays import DAMAGED_HEADERS
-from tests.flushes import record_flushes
 from tests.tiny import save_tiny
 
 RECORD = "out/_nearfar/parts/part-00003.json"
@@ -32,15 +32,15 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that gets the number of each part that is encoded from now on."""
-    parts: list[int] = []
-    original = job._encode
+    done: list[int] = []
+    original = parts._encode_part
 
     def counting(plan: Any, part: int, *rest: Any) -> Any:
-        parts.append(part)
+        done.append(part)
         return original(plan, part, *rest)
 
-    monkeypatch.setattr(job, "_encode", counting)
-    return parts
+    monkeypatch.setattr(parts, "_encode_part", counting)
+    return done
 
 
 def flip_a_byte(file: str) -> None:
@@ -71,11 +71,11 @@ DAMAGE: dict[str, tuple[Callable[[], object], list[int]]] = {
 def test_what_is_missing_or_wrong_is_written_again(corpus: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded()
     expected = contents()
-    change, parts = DAMAGE[damage]
+    change, missing = DAMAGE[damage]
     change()
     written = count_encoded(monkeypatch)
     encoded(resume=True)
-    assert written == parts
+    assert written == missing
     assert contents() == expected
 
 
@@ -294,7 +294,7 @@ def test_too_little_space_is_an_error_before_the_work(corpus: Path, monkeypatch:
 
 def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded("expected")
-    original = job._encode
+    original = parts._encode_part
 
     def stopping(plan: Any, part: int, *rest: Any) -> Any:
         if part == 3:
@@ -302,29 +302,15 @@ def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.Mo
         return original(plan, part, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(job, "_encode", stopping)
+        patch.setattr(parts, "_encode_part", stopping)
         with pytest.raises(KeyboardInterrupt):
             encoded()
     assert [file.name for file in part_files()] == [f"part-0000{number}.parquet" for number in range(3)]
-    assert command.is_unfinished_folder("out")
+    config = EncodeConfig(input="in/*.parquet", column="text", output="out", shard_rows=23)
+    assert can_be_continued(config)
     encoded(resume=True)
     assert contents() == contents("expected")
-    assert not command.is_unfinished_folder("out")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")
-def test_a_part_is_flushed_before_its_name_and_both_folders_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    events = record_flushes(monkeypatch)
-    folder = LocalFolder("out")
-    written = folder.writing("part", tmp_path)
-    written.write_bytes(b"content")
-    folder.publish(written, "part")
-    at = next(number for number, event in enumerate(events) if event[0] == "rename")
-    assert ("flush", events[at][1]) in events[:at]
-    assert {("flush", "out"), ("flush", os.path.relpath(written.parent))} <= set(events[at:])
+    assert not can_be_continued(config)
 
 
 PLANS: dict[str, tuple[str, str]] = {

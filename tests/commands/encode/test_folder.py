@@ -15,7 +15,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode.shards import command, job
+from nearfar.commands.encode import folder, parts
 from nearfar.quantization import int8_ranges, quantize
 from tests.corpora import (
     ENDS,
@@ -151,8 +151,8 @@ def test_a_worker_opens_its_encoder_once(corpus: Path, monkeypatch: pytest.Monke
     original = Encoder.from_pretrained
     monkeypatch.setattr(Encoder, "from_pretrained", lambda *args, **kw: opened.append(1) or original(*args, **kw))
     encoded()
-    assert len(opened) == 2  # the second one checks the settings before the first part
-    assert job._open_encoder.cache_info().currsize == 0  # and it is freed at the end
+    assert len(opened) == 1  # also for the check of the settings before the first part
+    assert parts.load_encoder.cache_info().currsize == 0  # and it is freed at the end
 
 
 def test_shares_make_the_whole(corpus: Path) -> None:
@@ -169,17 +169,17 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
     corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded("expected")
-    original, calls = command.read_plan, []
+    original, calls = folder.read_plan, []
 
-    def late(folder: Any) -> Any:
-        calls.append(folder.address)
+    def late(place: Any) -> Any:
+        calls.append(place.address)
         if len(calls) == 1:  # nothing is there yet; then another process starts and writes its parts
-            found = original(folder)
+            found = original(place)
             encoded(shard="1/2")
             return found
-        return original(folder)
+        return original(place)
 
-    monkeypatch.setattr(command, "read_plan", late)
+    monkeypatch.setattr(folder, "read_plan", late)
     encoded(shard="2/2")
     assert contents() == contents("expected")
 

@@ -1,4 +1,4 @@
-"""The output folder, on this machine's file system or at a remote address: files appear in it complete, or not at all.
+"""A folder on this machine or at an fsspec address (``s3://``, ``memory://``), in which files appear complete, or not.
 
 On a file system with a rename, a file is written aside, in ``_nearfar/writing``, and renamed. In an object store an
 upload appears when it is complete, so it has its final name at once.
@@ -8,42 +8,34 @@ import hashlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from nearfar.commands.encode.shards.addresses import (
-    OBJECT_STORES,
-    file_system,
-    is_remote,
-    join,
-    local_path,
-    protocol,
-    remote_errors,
-)
-from nearfar.disk import (
-    FolderBusyError,
-    check_regular,
-    check_writable_folder,
-    create_folder,
-    disk_errors,
-    flush,
-    flush_entries,
-    folder_lock,
-    path_errors,
-    read_errors,
-)
+from nearfar.disk.checks import path_errors
+from nearfar.disk.reading import check_regular, read_errors
+from nearfar.disk.writing import create_folder, disk_errors, publish
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 OWN = "_nearfar"
 """The subfolder of nearfar's own files. Readers of Parquet folders skip names that begin with an underscore."""
 WRITING = f"{OWN}/writing"
+PACKAGES = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "az": "adlfs"}
+"""Protocol -> the package that implements it."""
+OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "abfs", "az", "adl", "oci", "oss", "r2", "hf"}
+"""Protocols where an upload appears when it is complete, and a rename is a copy."""
+FILE = "file://"
 _CHUNK = 2**20
+_BLOCK_BYTES = 2**23
+"""Number of bytes that are read ahead from a remote file."""
 
 
-class OutputFolder(Protocol):
-    """Files by their names relative to the folder."""
+class Place(Protocol):
+    """Files by their names relative to a folder."""
 
     @property
     def address(self) -> str:
@@ -85,24 +77,28 @@ class OutputFolder(Protocol):
 
 
 class LocalFolder:
-    """A folder of this machine's file system, which other machines may mount too."""
+    """A folder of this machine's file system, which other machines may mount too; see :class:`Place`."""
 
     def __init__(self, address: str) -> None:
         self._path = local_path(address)
-        self.address, self.shared = str(self._path), self._path
+        self.address = str(self._path)
+
+    @property
+    def shared(self) -> Path:
+        """See :class:`Place`."""
+        return self._path
 
     @path_errors()
     def names(self, inside: str = "") -> list[str]:
-        """See :class:`OutputFolder`."""
-        folder = self._path / inside
+        """See :class:`Place`."""
         try:
-            return sorted(entry.name for entry in os.scandir(folder))
+            return sorted(entry.name for entry in os.scandir(self._path / inside))
         except FileNotFoundError:
             return []
 
     @path_errors()
     def read(self, name: str) -> bytes | None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         file = self._path / name
         with suppress(FileNotFoundError):
             check_regular(file)
@@ -111,7 +107,7 @@ class LocalFolder:
         return None
 
     def size(self, name: str) -> int | None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         try:
             return (self._path / name).stat().st_size
         except OSError:
@@ -119,37 +115,34 @@ class LocalFolder:
 
     @path_errors()
     def digest(self, name: str) -> str:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         file = self._path / name
         check_regular(file)
         with file.open("rb") as stream, read_errors(file):
             return hashlib.file_digest(stream, "sha256").hexdigest()
 
     def writing(self, name: str, scratch: Path) -> Path:  # noqa: ARG002
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         folder = self._path / WRITING
         with disk_errors(self._path / name):
             create_folder(folder)
         return folder / f"{Path(name).name}.{secrets.token_hex(4)}"
 
     def publish(self, written: Path, name: str) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         target = self._path / name
         with disk_errors(target):
             create_folder(target.parent)
-            flush(written)
-            written.replace(target)
-            flush(target)
-            flush_entries(written.parent)
+            publish(written, target)
 
     def clean(self, name: str) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         for left in (self._path / WRITING).glob(f"{Path(name).name}.*"):
             with suppress(OSError):
                 left.unlink()
 
     def write(self, name: str, content: bytes) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         aside = self.writing(name, self._path)
         try:
             with disk_errors(self._path / name):
@@ -161,18 +154,18 @@ class LocalFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         with disk_errors(self._path / name):
             (self._path / name).unlink(missing_ok=True)
 
     def free_bytes(self) -> int | None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         existing = next(folder for folder in (self._path, *self._path.parents) if folder.exists())
         return shutil.disk_usage(existing).free
 
 
 class RemoteFolder:
-    """A folder at an fsspec address."""
+    """A folder at an fsspec address; see :class:`Place`."""
 
     def __init__(self, address: str) -> None:
         self.address, self.shared = address.rstrip("/"), None
@@ -184,7 +177,7 @@ class RemoteFolder:
         return f"{self._path}/{name}"
 
     def names(self, inside: str = "") -> list[str]:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         folder = self._at(inside).rstrip("/")
         with remote_errors(join(self.address, inside), what="cannot be listed"):
             self._system.invalidate_cache()
@@ -195,7 +188,7 @@ class RemoteFolder:
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != folder)
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         with remote_errors(join(self.address, name)):
             try:
                 return bytes(self._system.cat_file(self._at(name)))
@@ -203,7 +196,7 @@ class RemoteFolder:
                 return None
 
     def size(self, name: str) -> int | None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         with remote_errors(join(self.address, name)):
             self._system.invalidate_cache()
             try:
@@ -212,7 +205,7 @@ class RemoteFolder:
                 return None
 
     def digest(self, name: str) -> str:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         found = hashlib.sha256()
         with remote_errors(join(self.address, name)), self._system.open(self._at(name), "rb") as file:
             while piece := file.read(_CHUNK):
@@ -220,18 +213,18 @@ class RemoteFolder:
         return found.hexdigest()
 
     def writing(self, name: str, scratch: Path) -> Path:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         return scratch / Path(name).name
 
     def publish(self, written: Path, name: str) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         self._upload(lambda path: self._system.put_file(str(written), path), name)
 
     def write(self, name: str, content: bytes) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         self._upload(lambda path: self._system.pipe_file(path, content), name)
 
-    def _upload(self, upload: "Upload", name: str) -> None:
+    def _upload(self, upload: Callable[[str], object], name: str) -> None:
         target = self._at(name)
         with remote_errors(join(self.address, name), what="cannot be written"):
             if self._uploads_appear_complete:
@@ -246,58 +239,101 @@ class RemoteFolder:
             self._system.mv(aside, target)
 
     def clean(self, name: str) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         left = [] if self._uploads_appear_complete else self.names(WRITING)
         for other in left:
             if other.startswith(f"{Path(name).name}."):
                 self.remove(f"{WRITING}/{other}")
 
     def remove(self, name: str) -> None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         with remote_errors(join(self.address, name), what="cannot be removed"), suppress(FileNotFoundError):
             self._system.rm_file(self._at(name))
 
     def free_bytes(self) -> int | None:
-        """See :class:`OutputFolder`."""
+        """See :class:`Place`."""
         return None
 
 
-class Upload(Protocol):
-    """Uploads a file to a path of the file system."""
-
-    def __call__(self, path: str, /) -> object:
-        """Upload it."""
-
-
-def open_folder(address: str) -> OutputFolder:
-    """The output folder at a path or address; it need not exist."""
+def open_place(address: str) -> Place:
+    """The folder at a path or address; it need not exist."""
     return RemoteFolder(address) if is_remote(address) else LocalFolder(address)
 
 
-@contextmanager
-def lock(folder: OutputFolder) -> Iterator[bool]:
-    """Lock the folder, if it can be locked; yields False if another process holds the lock."""
-    if folder.shared is None:
-        yield True
-        return
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(folder_lock(folder.shared / OWN))
-        except FolderBusyError:
-            yield False
-        else:
-            yield True
+def is_remote(address: str) -> bool:
+    """Whether it is an address of a file system other than this machine's."""
+    return "://" in address and not address.startswith(FILE)
 
 
-def check_folder(folder: OutputFolder, given: str) -> None:
-    """Refuse an output that is a file, or that could not be written.
+def local_path(address: str) -> Path:
+    """The absolute path of an address on this machine's file system.
 
     Raises:
-        NearfarError: it says why.
+        NearfarError: it is in the home of an unknown user.
     """
-    if folder.shared is None:
+    try:
+        return Path(address.removeprefix(FILE)).expanduser().absolute()
+    except RuntimeError as error:
+        raise NearfarError(f"{address}: {error} Write the full path.") from None
+
+
+def join(folder: str, name: str) -> str:
+    """The address of a file in a folder."""
+    return f"{folder.rstrip('/')}/{name}"
+
+
+def protocol(address: str) -> str:
+    """The protocol of a remote address."""
+    return address.partition("://")[0]
+
+
+def file_system(address: str, *, flag: str) -> "tuple[AbstractFileSystem, str]":
+    """The file system of an address, and the path in it.
+
+    Raises:
+        NearfarError: the protocol is unknown, or its package is not installed.
+    """
+    from fsspec.core import url_to_fs
+
+    kind = protocol(address)
+    try:
+        system, path = url_to_fs(address)
+    except ImportError:
+        package = PACKAGES.get(kind.partition("::")[0])
+        how = f"the package {package}; install it with: pip install {package}" if package else "a further package"
+        raise NearfarError(f"{flag} {address}: {kind}:// needs {how}.") from None
+    except Exception as error:  # fsspec and the libraries below it raise their own
+        raise NearfarError(f"{flag} {address}: cannot be opened ({_reason(error)}).") from error
+    return system, path
+
+
+@contextmanager
+def remote_errors(address: str, *, what: str = "cannot be read") -> Iterator[None]:
+    """Turn the exceptions of a remote file system, of whatever library, into a :class:`NearfarError`."""
+    try:
+        yield
+    except NearfarError:
+        raise
+    except FileNotFoundError:
+        raise NearfarError(f"{address}: no such file.") from None
+    except Exception as error:
+        raise NearfarError(f"{address}: {what} ({_reason(error)}).") from error
+
+
+@contextmanager
+def opened(address: str) -> Iterator[Any]:
+    """The binary file at an address, for reading."""
+    if is_remote(address):
+        system, path = file_system(address, flag="--input")
+        with remote_errors(address), system.open(path, "rb", block_size=_BLOCK_BYTES) as file:
+            yield file
         return
-    path = folder.shared
-    if path.exists() and not path.is_dir():
-        raise NearfarError(f"--output {given}: is a file; name a folder for the parts.")
-    check_writable_folder(path, given)
+    try:
+        with Path(address).open("rb") as file:
+            yield file
+    except OSError as error:
+        raise NearfarError(f"{address}: cannot be read ({error.strerror or error}).") from error
+
+
+def _reason(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__

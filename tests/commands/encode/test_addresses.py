@@ -16,8 +16,8 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from nearfar import NearfarError
-from nearfar.commands.encode.shards.addresses import expand
-from nearfar.commands.encode.shards.folders import RemoteFolder
+from nearfar.commands.encode.corpus import expand
+from nearfar.disk.places import RemoteFolder
 from tests.corpora import contents, encoded, make_corpus
 
 POLLS = 600
