@@ -105,7 +105,7 @@ def test_names_are_given_nowhere_else() -> None:
     found = {
         file.relative_to(source).as_posix() for file in source.rglob("*.py") if renames.search(file.read_text("utf-8"))
     }
-    assert found == {"disk/writing.py", "neighbours/index.py"}
+    assert found == {"disk/writing.py"}
 
 
 def test_a_new_folder_replaces_what_a_killed_process_left(tmp_path: Path) -> None:

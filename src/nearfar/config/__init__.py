@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig
-    from nearfar.config.values import Settings, flag, join_changes
+    from nearfar.config.values import Settings, flag
     from nearfar.config.verbs import (
         BackTranslateConfig,
         CompareConfig,
@@ -62,7 +62,7 @@ _EXPORTS_BY_MODULE = {
     "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig",
-    "config.values": "Settings flag join_changes",
+    "config.values": "Settings flag",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE METHODS",
     "validation": "format_value unknown_name_message",
@@ -120,7 +120,6 @@ __all__ = [
     "dump_toml",
     "flag",
     "format_value",
-    "join_changes",
     "load_toml",
     "method_of",
     "unknown_name_message",

@@ -26,7 +26,8 @@ class MineConfig(SearchOptions, ComputeOptions):
     """Mine hard negatives: turn pairs (anchor, positive) into triplets (anchor, positive, negative).
 
     The negatives of an anchor are the documents that the encoder finds nearest to it, without its positives and
-    without documents that are nearly as similar as a positive. An interrupted run can be resumed.
+    without documents that are nearly as similar as a positive. Vectors are kept until OUTPUT is complete, so that
+    another call does not compute them again.
     """
 
     model: File
@@ -96,8 +97,8 @@ class MineConfig(SearchOptions, ComputeOptions):
 class DedupConfig(EncoderOptions, ComputeOptions):
     """Remove near-duplicates from a file: of each group of similar texts, one row is kept.
 
-    Without --threshold, only a histogram of the similarities is shown, to choose one. An interrupted run can be
-    resumed.
+    Without --threshold, only a histogram of the similarities is shown, to choose one. Vectors are kept until OUTPUT is
+    complete, so that another call does not compute them again.
     """
 
     model: File

@@ -4,7 +4,7 @@ Types are strict (see :mod:`nearfar.validation`). Accepted are also a path for a
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
@@ -24,7 +24,6 @@ from nearfar.validation import (
     type_info,
 )
 
-MAX_CHANGES, MAX_CHANGE_CHARS = 5, 200
 _SCALARS: dict[type, tuple[type, str, str]] = {
     bool: (kinds.BoolType, "true or false", "BOOL"),
     int: (kinds.IntType, "a whole number", "INT"),
@@ -199,24 +198,6 @@ def convert_values(kind: "type[Settings]", values: Mapping[str, Any], *, source:
 def flag(name: str) -> str:
     """The command-line flag of a field."""
     return "--" + name.replace("_", "-")
-
-
-def join_changes(changes: Sequence[str]) -> str:
-    """What changed, for an error message: at most five changes, with at most 200 printable characters each.
-
-    >>> join_changes(["--seed was 1, is 2", "the input\\nchanged"])
-    '--seed was 1, is 2; the input\\\\nchanged'
-    >>> join_changes(["x" * 1000] * 7) == "; ".join(["x" * 196 + " ..."] * 5) + "; and 2 more"
-    True
-    """
-    lines = (
-        "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in change)
-        for change in changes[:MAX_CHANGES]
-    )
-    shown = [line if len(line) <= MAX_CHANGE_CHARS else f"{line[: MAX_CHANGE_CHARS - 4]} ..." for line in lines]
-    if (more := len(changes) - MAX_CHANGES) > 0:
-        shown.append(f"and {more:,} more")
-    return "; ".join(shown)
 
 
 @dataclass(frozen=True, kw_only=True)

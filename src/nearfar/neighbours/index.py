@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt64
 from numpy.typing import NDArray
 
-from nearfar.disk import disk_errors, flush, read_errors, write_text
+from nearfar.disk import disk_errors, flush_entries, publish, read_errors, write_text
 from nearfar.neighbours.growing import GrowingArray
 from nearfar.neighbours.manifest import FORMAT, KIND, MANIFEST, Manifest, damaged, read_manifest
 from nearfar.types import NearfarError
@@ -255,12 +255,11 @@ def promote_rebuild(folder: Path) -> None:
         (folder / MANIFEST).unlink(missing_ok=True)  # from here to the end, only rebuild/ says what the files are
         for name in DATA:
             if (part / name).exists():
-                (part / name).replace(folder / name)
-        flush(folder / DATA[0])
-        (part / MANIFEST).replace(folder / MANIFEST)
+                publish(part / name, folder / name)
+        publish(part / MANIFEST, folder / MANIFEST)
         (part / f"{MANIFEST}.new").unlink(missing_ok=True)
         part.rmdir()
-        flush(folder / MANIFEST)
+        flush_entries(folder)
 
 
 def is_promotable(folder: Path) -> bool:

@@ -239,15 +239,15 @@ def test_progress_is_shown(fake, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("texts", "settings", "message"),
     [
-        (TEXTS, {"forward": "other/model"}, "--forward was Helsinki-NLP/opus-mt-en-de, now other/model. Give"),
-        (TEXTS, {"batch_size": 2, "max_length": 9}, "--batch-size was 1, now 2; --max-length was 128, now 9"),
+        (TEXTS, {"forward": "other/model"}, "--forward was Helsinki-NLP/opus-mt-en-de, is other/model. Give"),
+        (TEXTS, {"batch_size": 2, "max_length": 9}, "--batch-size was 1, is 2; --max-length was 128, is 9"),
         (
             TEXTS,
             {"temperature": 0.5},
-            "--beams was 5, now None; --temperature was None, now 0.5; --seed was None, now 1",
+            "--beams was 5, is not given; --temperature was not given, is 0.5; --seed was not given, is 1",
         ),
-        (TEXTS[:-1], {}, "sentences was 40, now 39; digest was"),
-        (TEXTS[::-1], {}, "different settings: digest was"),
+        (TEXTS[:-1], {}, "the number of texts changed; the texts of --input changed"),
+        (TEXTS[::-1], {}, "different inputs or settings: the texts of --input changed"),
     ],
 )
 def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):

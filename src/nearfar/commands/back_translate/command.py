@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.values import flag, join_changes
 from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path
@@ -38,6 +37,7 @@ from nearfar.disk import (
     refuse_overwriting_inputs,
     write_text,
 )
+from nearfar.disk.work import list_changes, refuse_changes
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
@@ -184,17 +184,8 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
         raise NearfarError(
             f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
         )
-    before = metadata["settings"]
-    other = [
-        f"{key if key in ('sentences', 'digest') else flag(key)} was {before.get(key)}, now {value}"
-        for key, value in settings.items()
-        if before.get(key) != value
-    ]
-    if other:
-        raise NearfarError(
-            f"{file}: was written with different settings: {join_changes(other)}. Give the same ones, or choose "
-            "another --output."
-        )
+    words = {"sentences": "the number of texts", "digest": "the texts of --input"}
+    refuse_changes(file, list_changes(metadata["settings"], settings, words))
     return metadata
 
 

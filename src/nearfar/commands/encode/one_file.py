@@ -120,7 +120,7 @@ def _plan_of_file(model: str, config: EncodeConfig, place: Place, summary: Sourc
     if before is not None and not config.resume:
         done = sum(record.rows[1] - record.rows[0] for record in read_records(place, before).values())
         raise NearfarError(
-            f"{place.address}: holds {done:,} of {before.rows:,} texts of an interrupted run. Continue it with "
+            f"{config.output}.partial: holds {done:,} of {before.rows:,} texts of an interrupted run. Continue it with "
             "--resume, or remove the folder."
         )
     if before is None:

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.commands.search.corpus import Corpus
-from nearfar.config.values import join_changes
 from nearfar.disk import LOCK
+from nearfar.disk.work import join_changes
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.neighbours.index import FILES, REBUILD, SearchIndex, remove_index
 from nearfar.neighbours.manifest import IndexDamagedError, read_manifest
