@@ -240,7 +240,7 @@ def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeyp
             mined()
     save_tiny(workspace / "other", seed=1)
     write(workspace / "fewer.tsv", ["anchor", "positive"], PAIRS[:-1])
-    settings: list[dict[str, Any]] = [{"model": "other"}, {"data": "fewer.tsv"}, {"pooling": "cls"}, {"max_length": 9}]
+    settings: list[dict[str, Any]] = [{"model": "other"}, {"data": "fewer.tsv"}, {"pooling": "cls"}, {"max_length": 40}]
     for number, changed in enumerate([*settings, {"query_prompt": "the "}]):
         expected, _ = mined(f"{number}.tsv", **changed)
         assert mined(overwrite=True, **changed)[0] == expected
