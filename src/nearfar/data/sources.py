@@ -4,7 +4,9 @@ import math
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from numbers import Number
+from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -178,9 +180,8 @@ class Table:
             if target and checked is None:
                 continue
             raw = values[: len(columns)]
-            texts = tuple(text_field(value, column, where) for value, column in zip(raw, columns, strict=True))
-            repaired = sum(text != value for text, value in zip(texts, raw, strict=True))
-            yield Entry(texts, checked, repaired)
+            texts = tuple(map(text_field, raw, columns, repeat(where)))
+            yield Entry(texts, checked, 0 if texts == raw else sum(map(ne, texts, raw)))
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:
