@@ -23,9 +23,9 @@ from common import HERE, load, results_of, table
 
 from nearfar.commands.demo.command import HOLD_OUT, PAIRS, RUN
 from nearfar.disk import write_text
-from nearfar.evaluation.study_table.text import p_value
 from nearfar.runs.held_out import COMPARISON, TASK
 from nearfar.runs.records import HELD_OUT
+from nearfar.studies.layout import p_value
 
 RESULTS = results_of("demo")
 WORDS_RESULTS = results_of("demo-words")

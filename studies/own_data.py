@@ -26,7 +26,7 @@ from common import HERE, load, results_of, table
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, provenance
-from nearfar.evaluation.study_table.text import p_value
+from nearfar.studies.layout import p_value
 from nearfar.types import metric_title
 
 RESULTS = results_of("own-data")

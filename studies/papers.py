@@ -1,30 +1,27 @@
 """The papers' tables at the scale here of nearfar reproduce; writes docs/papers/{liao,simcse,gunel,kim}.md.
 
     python studies/papers.py run --start FOLDER    runs the tables that are missing from studies/results/papers
-    python studies/papers.py estimate              writes how long each table takes to studies/papers
     python studies/papers.py report                writes the pages from the result files only
 
-Needs NEARFAR_DATA to run and to estimate. FOLDER is the initial encoder, a transformers masked language model. Two
+Needs NEARFAR_DATA to run. FOLDER is the initial encoder, a transformers masked language model. Two
 workers run cells in parallel; a study that was stopped goes on.
 """
 
 import argparse
-import json
 import shutil
 import sys
 from pathlib import Path
 
 from common import HERE, nearfar, results_of
 
-from nearfar.commands.reproduce.catalog import PAPERS, table_names
-from nearfar.commands.reproduce.listing import list_tables
 from nearfar.config import ReproduceConfig
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
-from nearfar.evaluation.study_table import paper_page
+from nearfar.studies.cells import plan_cells
+from nearfar.studies.page import paper_page
+from nearfar.studies.papers import PAPERS, load_table, table_names
 
 RESULTS = results_of("papers")
-ESTIMATES = HERE / "papers" / "estimates.json"
 DOCS = HERE.parent / "docs" / "papers"
 PAGES = {"liao": "liao", "simcse-review": "simcse", "gunel": "gunel", "kim": "kim"}
 """Paper -> the name of its page."""
@@ -32,17 +29,15 @@ OUTPUT = Path("runs/papers")
 
 
 def main() -> None:
-    """Run, estimate or report."""
+    """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "estimate", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--start", help="folder of the initial encoder")
     parser.add_argument("--workers", type=int, default=2, help="parallel cells")
     parser.add_argument("--only", nargs="*", help="names of tables to run, by default all")
     options = parser.parse_args()
     if options.command == "report":
         report()
-    elif options.command == "estimate":
-        estimate()
     else:
         if options.start is None:
             parser.error("run needs --start FOLDER")
@@ -67,16 +62,6 @@ def run(name: str, start: str, workers: int) -> bool:
     return True
 
 
-def estimate() -> None:
-    """Write the number of cells and the estimated time of each table at the scale here."""
-    tables = [one for tables in list_tables(ReproduceConfig()).values() for one in tables]
-    found = {
-        one.name: {"title": one.title, "cells": one.cells["here"], "seconds": one.seconds and round(one.seconds)}
-        for one in tables
-    }
-    write_text(ESTIMATES, json.dumps(found, indent=1) + "\n")
-
-
 def report() -> None:
     """Write the page of each paper."""
     DOCS.mkdir(parents=True, exist_ok=True)
@@ -91,11 +76,10 @@ def page_of(paper: str) -> str:
     tables: list[StudyTable] = []
     plots: dict[str, list[str]] = {}
     missing: list[str] = []
-    estimates = json.loads(ESTIMATES.read_text(encoding="utf-8"))
     for name in table_names(paper):
         file = RESULTS / name / "study.json"
         if not file.exists():
-            missing.append(_not_run(name, estimates[name]))
+            missing.append(_not_run(name))
             continue
         table = StudyTable.load(file)
         tables.append(table)
@@ -110,21 +94,16 @@ def page_of(paper: str) -> str:
         notes.append(findings.read_text(encoding="utf-8").strip())
     text = paper_page(PAPERS[paper], tables, "\n\n".join(notes), plots=plots)
     if missing:
-        start = (
-            "FOLDER is the initial encoder, here a masked language model of six layers. The times are rough: on a busy "
-            "machine a table can take more than twice as long."
-        )
-        head = "| table | shows | cells | one worker, about | command |\n| --- | --- | --- | --- | --- |\n"
+        start = "FOLDER is the initial encoder, here a masked language model of six layers."
+        head = "| table | shows | cells | command |\n| --- | --- | --- | --- |\n"
         text = f"{text.rstrip()}\n\n## Not run\n\n{start}\n\n{head}" + "\n".join(missing) + "\n"
     return text
 
 
-def _not_run(name: str, found: dict[str, int | str | None]) -> str:
-    seconds = found["seconds"]
-    time = "data are missing" if seconds is None else f"{max(1, round(int(seconds) / 60))} min"
-    title = str(found["title"]).partition(": ")[2]
+def _not_run(name: str) -> str:
+    study = load_table(name, ReproduceConfig(), inputs=OUTPUT)
     command = f"`nearfar reproduce {name} --scale here --start FOLDER`"
-    return f"| {name} | {title} | {found['cells']} | {time} | {command} |"
+    return f"| {name} | {study.title.partition(': ')[2]} | {len(plan_cells(study))} | {command} |"
 
 
 if __name__ == "__main__":

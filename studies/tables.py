@@ -15,7 +15,7 @@ from common import HERE, nearfar, results_of
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
-from nearfar.evaluation.study_table import paper_page
+from nearfar.studies.page import paper_page
 
 FILES = HERE / "tables"
 RESULTS = results_of("tables")

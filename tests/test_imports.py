@@ -47,6 +47,8 @@ MAY_IMPORT = {
         "neighbours",
         "jobs",
     },
+    "studies": SHARED
+    | {"config", "registry", "data", "encoder", "training", "evaluation", "baselines", "runs", "jobs", "commands"},
     "sentence_transformers": SHARED | {"data", "encoder", "objectives", "methods"},
     "sklearn": SHARED | {"encoder"},
     "mteb": SHARED | {"encoder", "runs"},

@@ -10,9 +10,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
 from nearfar.data.fingerprints import row_hashes
 from nearfar.disk import read_seen
+from nearfar.studies.inputs import ENCODER, write_inputs
 from tests.scripts import load_script
 
 FILE = Path(__file__).parents[1] / "studies" / "peers" / "losses.py"

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import nearfar
-from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
 from nearfar.encoder.ragged import transformer_layers
+from nearfar.studies.inputs import ENCODER, write_inputs
 from tests.scripts import run_here
 
 FILE = Path(__file__).parents[1] / "studies" / "student.py"

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 import nearfar
-from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
-from nearfar.commands.study.dry_run import dry_run
-from nearfar.config.study import load_study
+from nearfar.studies.dry_run import dry_run
+from nearfar.studies.inputs import ENCODER, write_inputs
+from nearfar.studies.read import load_study
 from tests.scripts import call_here
 
 ROOT = Path(__file__).parents[1]

@@ -28,11 +28,9 @@ if TYPE_CHECKING:
     from nearfar.commands.predict import predict
     from nearfar.commands.push import push
     from nearfar.commands.report.command import report
-    from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
     from nearfar.commands.soup.command import soup
     from nearfar.commands.static import static
-    from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
     from nearfar.config import (
         AugmentConfig,
@@ -77,6 +75,8 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
     from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, load_result
     from nearfar.registry import register_method
+    from nearfar.studies.papers import reproduce
+    from nearfar.studies.run import study
 
 _MODULES = {
     "Classifier": "encoder.classifier",
@@ -101,11 +101,11 @@ _MODULES = {
     "push": "commands.push",
     "register_method": "registry",
     "report": "commands.report.command",
-    "reproduce": "commands.reproduce.command",
+    "reproduce": "studies.papers",
     "search": "commands.search.command",
     "soup": "commands.soup.command",
     "static": "commands.static",
-    "study": "commands.study.command",
+    "study": "studies.run",
     "train": "commands.train.command",
 }
 """Name -> its module in nearfar; all other names are in nearfar.config."""

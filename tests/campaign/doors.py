@@ -157,7 +157,7 @@ def _plain_setting(value: Any) -> Any:
 
 def read_study(file: str) -> dict[str, Any]:
     """The cells of a study file."""
-    from nearfar.config.study import load_study
+    from nearfar.studies.read import load_study
 
     def reader() -> str:
         return load_study(file, placeholders={"start": "tiny"}).title

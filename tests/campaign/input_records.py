@@ -61,7 +61,7 @@ RUNS: Sequence[tuple[str, str, str, Mapping[str, Change], int]] = (
 def cases(seed: int) -> Iterator[Case]:
     """Cases of TOML files, results, run folders, indexes and shards."""
     configs = sorted((ROOT / "configs").glob("*.toml"))
-    tables = sorted((ROOT / "src/nearfar/commands/reproduce/tables").glob("*.toml"))
+    tables = sorted((ROOT / "src/nearfar/studies/tables").glob("*.toml"))
     tables += sorted((ROOT / "studies/tables").glob("*.toml"))
     for number in range(350):
         yield _of_repository(

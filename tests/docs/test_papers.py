@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from nearfar.commands.reproduce.catalog import table_names
 from nearfar.evaluation.results import StudyTable
+from nearfar.studies.papers import table_names
 from tests.docs.pages import ROOT, study_script, text_of
 
 PAPERS = ROOT / "docs" / "papers"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.cli.study import DRY_RUN, print_written, stopped
-from nearfar.config.reproduce import ReproduceConfig
+from nearfar.config.study import SCALES, ReproduceConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,15 +23,12 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     if not extra_values["names"]:
         _list(config, console)
         return 0
+    from nearfar.studies.papers import plan, reproduce
+
     if extra_values["dry_run"]:
-        from nearfar.commands.reproduce.command import plan
-
         for name, planned in plan(extra_values["names"], config).items():
-            lines = [f"{name}", *planned.lines(workers=config.workers), ""]
-            console.print("\n".join(lines), markup=False, highlight=False)
+            console.print("\n".join([name, *planned.lines(), ""]), markup=False, highlight=False)
         return 0
-    from nearfar.commands.reproduce.command import reproduce
-
     try:
         tables = reproduce(extra_values["names"], config, console=console)
     except KeyboardInterrupt:
@@ -42,16 +39,17 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
 
 def _list(config: ReproduceConfig, console: "Console") -> None:
-    from nearfar.commands.reproduce.catalog import PAPERS
-    from nearfar.commands.reproduce.listing import describe, list_tables
+    from nearfar.studies.papers import PAPERS, list_tables
 
     papers = list_tables(config)
     width = max(len(one.name) for tables in papers.values() for one in tables)
-    lines = [f"  {'name':<{width}}  {'cells':<15}  {'time here':>9}", f"  {'':<{width}}  paper/here/tiny"]
+    lines = [f"  {'name':<{width}}  cells", f"  {'':<{width}}  {'/'.join(SCALES)}"]
     for paper, tables in papers.items():
-        lines += ["", PAPERS[paper], *describe(tables, width=width)]
-    lines += [
-        "",
-        "time here: about, for the scale here with one worker. nearfar reproduce NAME --dry-run lists the cells.",
-    ]
+        lines += ["", PAPERS[paper]]
+        for one in tables:
+            cells = " / ".join(f"{one.cells[scale]:>3}" for scale in SCALES)
+            lines.append(f"  {one.name:<{width}}  {cells:<15}  {one.title.partition(': ')[2]}")
+            lines.append(f"  {'':<{width}}  {'':<15}  reads {', '.join(one.data)}")
+            lines += [f"  {'':<{width}}  {'':<15}  missing: {missing}" for missing in one.missing]
+    lines += ["", "nearfar reproduce NAME --dry-run lists the cells."]
     console.print("\n".join(lines), markup=False, highlight=False)

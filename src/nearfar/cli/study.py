@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.config.bounds import File
-from nearfar.config.study.run import StudyConfig
+from nearfar.config.study import StudyConfig
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ PROG = "nearfar study FILE.toml"
 DRY_RUN = ExtraOption(
     "dry_run",
     bool,
-    "Do not run anything. List the cells, what is finished, data that are missing and how to get them, time and disk.",
+    "Do not run anything. List the cells, what is finished, and data that are missing and how to get them.",
     False,
 )
 
@@ -49,12 +49,12 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 def run(file: str, config: StudyConfig, console: "Console", *, dry: bool, argv: list[str]) -> int:
     """Plan or run a study file; ``argv`` is the command, which is printed after Ctrl-C."""
     if dry:
-        from nearfar.commands.study.dry_run import dry_run
+        from nearfar.studies.dry_run import dry_run
 
         planned = dry_run(file, config)
-        console.print("\n".join(planned.lines(workers=config.workers)), markup=False, highlight=False)
+        console.print("\n".join(planned.lines()), markup=False, highlight=False)
         return 0
-    from nearfar.commands.study.command import study
+    from nearfar.studies.run import study
 
     try:
         table = study(file, config, console=console)
@@ -73,7 +73,7 @@ def stopped(console: "Console", argv: list[str]) -> int:
 
 def print_written(console: "Console", table: "StudyTable", folder: Path) -> None:
     """Print where the models and the page of a table are, and how many of its cells have no result."""
-    from nearfar.commands.study.models import model_lines
+    from nearfar.studies.collect import model_lines
 
     for line in model_lines(folder):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -85,7 +85,7 @@ def _report(argv: list[str], console: "Console") -> int:
     if len(argv) != 1 or argv[0].startswith("-"):
         raise NearfarError("nearfar study --report FOLDER takes one folder, and no other flags.")
     from nearfar.evaluation.results import StudyTable
-    from nearfar.evaluation.study_table import write_outputs
+    from nearfar.studies.page import write_outputs
 
     folder = Path(argv[0])
     table = StudyTable.load(folder / "study.json")

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.push import PushConfig
-    from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
     from nearfar.config.soup import SoupConfig
     from nearfar.config.static import StaticConfig
-    from nearfar.config.study.run import StudyConfig
+    from nearfar.config.study import ReproduceConfig, StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig
     from nearfar.config.values import Settings, flag
     from nearfar.config.verbs import (
@@ -57,10 +56,9 @@ _EXPORTS_BY_MODULE = {
     "config.geometry": "GeometryConfig",
     "config.push": "PushConfig",
     "config.search": "SearchConfig",
-    "config.reproduce": "ReproduceConfig",
     "config.soup": "SoupConfig",
     "config.static": "StaticConfig",
-    "config.study.run": "StudyConfig",
+    "config.study": "ReproduceConfig StudyConfig",
     "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",

@@ -16,18 +16,18 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands.finetune.command import finetune
-from nearfar.commands.study import work
-from nearfar.commands.study.expand import expand
 from nearfar.commands.train.command import train
 from nearfar.config import FinetuneConfig, TrainConfig, dump_toml
-from nearfar.config.study import load_study
+from nearfar.studies import steps
+from nearfar.studies.plan import plan_jobs
+from nearfar.studies.read import load_study
 from nearfar.training import tracking
 from nearfar.training.tracking import OpenTracker
 from nearfar.types import NearfarError
-from tests.commands.study.helpers import STUDY, write_study
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config, write_data
+from tests.studies.helpers import STUDY, write_study
 from tests.wandb_files import wandb_records
 
 pytestmark = [
@@ -255,7 +255,7 @@ def test_study(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPat
         (tmp_path / "other.toml").write_text(text)
         return [
             job
-            for cell in expand(load_study(tmp_path / "other.toml", None, placeholders={"start": "start"}))
+            for cell in plan_jobs(load_study(tmp_path / "other.toml", None, placeholders={"start": "start"}))
             if (job := cell.last_training) is not None
         ]
 
@@ -263,7 +263,7 @@ def test_study(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPat
     assert [job.key for job in before] == [job.key for job in after]
     assert before != [] != after
     assert "track" not in before[0].local
-    work.train({**after[0].settings, **after[0].local}, {}, tmp_path / "cell")
+    steps.train({**after[0].settings, **after[0].local}, {}, tmp_path / "cell")
     assert sorted(recorder.entries) == [0, 1, 2]
     assert (tmp_path / "cell" / "run" / "tracking" / "state.json").is_file()
 

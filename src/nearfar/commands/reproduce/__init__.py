@@ -1,1 +1,0 @@
-"""``nearfar reproduce``: the tables and figures of the papers, each a study file in ``tables``."""

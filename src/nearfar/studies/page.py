@@ -1,0 +1,442 @@
+"""The page of a study, from its record alone: the table beside the paper's numbers, intervals, tests and orderings."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from nearfar.disk import write_text
+from nearfar.evaluation.render import (
+    Cell,
+    Table,
+    code_block,
+    code_span,
+    csv_lines,
+    markdown_text,
+    safe_markdown,
+    to_latex,
+    to_markdown,
+)
+from nearfar.evaluation.results import StudyComparison, StudyTable, StudyTest
+from nearfar.evaluation.results.files import make_folder
+from nearfar.studies.columns import NOT_MEASURED
+from nearfar.studies.layout import (
+    Layout,
+    number,
+    our_number,
+    p_value,
+    paper_number,
+    significant,
+    their_number,
+)
+from nearfar.studies.plots import save, study_plots
+from nearfar.studies.read import read_recorded
+from nearfar.studies.spec import AVERAGE
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+RECORD = "study.json"
+Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
+VERDICTS: tuple[Verdict, ...] = (
+    "same sign, significant",
+    "same sign, not significant",
+    "opposite sign",
+    "no difference",
+)
+_SCORES = ("mean", "sd", "low", "high", "interval", "paper", "paper_sd", "difference", "reason")
+_OF_PAPER = ("paper", "ours − paper")
+"""Columns of numbers that a paper printed, and their difference to ours."""
+_MAX_INTERVALS = 60
+"""Lines of the table of intervals on a page; a longer one is only in table.csv."""
+_RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def study_frame(table: StudyTable) -> "DataFrame":
+    """All numbers of a table: row, name, each axis, column, n, missing, mean, sd, interval, the paper's, difference."""
+    from pandas import DataFrame
+
+    study = read_recorded(table.study)
+    axes = [axis.name for axis in study.axes]
+    rows = [
+        [
+            *(group.row, study.row(group.row).name, *(group.coordinates.get(axis, "") for axis in axes), column),
+            *(score.n, group.missing, *(getattr(score, name) for name in _SCORES)),
+        ]
+        for group in table.groups
+        for column, score in group.scores.items()
+    ]
+    return DataFrame(rows, columns=["row", "name", *axes, "column", "n", "missing", *_SCORES], dtype=object)
+
+
+def scores_table(layout: Layout) -> Table:
+    """The table of a study, the paper's numbers after a slash."""
+    table, best = layout.table, layout.best()
+    marks: dict[str, str] = {}
+    rows: list[list[Cell | str]] = []
+    for place, line in enumerate(layout.lines):
+        row = layout.study.row(line.row)
+        mark = marks.setdefault(row.note, str(len(marks) + 1).translate(_RAISED)) if row.note else ""
+        runs = sorted({group.runs for group in line.groups})
+        cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line.labels.values())]
+        cells.append(f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}")
+        for position, head in enumerate(layout.heads):
+            group = head.group(line)
+            if group is None:
+                cells.append("")
+                continue
+            score = group.scores[head.column]
+            not_run = score.n == 0 and any(one.runs == 0 and not one.missing for one in line.groups)
+            theirs = their_number(score, head.column)
+            ours = "–" if not_run else our_number(score, head.column)
+            cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if (place, position) in best else ""))
+        rows.append(cells)
+    headings = [
+        ", ".join([*map(_label, head.labels.values()), *([layout.heading(head.column)] * (several or not head.labels))])
+        for several in [len(table.columns) > 1]
+        for head in layout.heads
+    ]
+    return Table(
+        columns=["", *layout.axes, "runs", *headings],
+        rows=rows,
+        title=table.caption or table.title,
+        notes=[*(f"{mark} {note}" for note, mark in marks.items()), *_legend(layout, bold=bool(best))],
+        left=1 + len(layout.axes),
+    )
+
+
+def _label(label: str) -> str:
+    return AVERAGE.capitalize() if label == AVERAGE else label
+
+
+def _legend(layout: Layout, *, bold: bool) -> list[str]:
+    table, study = layout.table, layout.study
+    scores = [score for group in table.groups for score in group.scores.values()]
+    words = []
+    if any(score.sd is not None for score in scores):
+        over = f"the best {study.best} runs by validation score" if study.best else "runs"
+        words.append(f"mean (standard deviation) over {over}")
+    if any(score.paper is not None for score in scores):
+        words.append("after the slash, the paper's number")
+    text = "; ".join(words)
+    sentences = [f"{text[:1].upper()}{text[1:]}."] if text else []
+    if table.study.get("aggregate"):
+        sentences.append(f"Tasks with subsets: {study.aggregate}.")
+    if table.unseen_pairs:
+        counts = [f"{task} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
+        sentences.append(f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}.")
+    if any(group.runs == 0 and not group.missing for group in table.groups):
+        sentences.append("–: not run here.")
+    elif any(score.reason == NOT_MEASURED and score.n for score in scores):
+        sentences.append("–: not measured.")
+    if bold:
+        sentences.append(
+            "Bold: the best of its column, and significantly better than every line that it is compared with, on the "
+            f"test data and over runs, where there are both tests (Holm, {table.level:g})."
+        )
+    return [" ".join(sentences)] if sentences else []
+
+
+def study_markdown(
+    table: StudyTable, plots: Sequence[str] = (), *, level: int = 1, csv: str | None = "table.csv"
+) -> str:
+    """The page of a table.
+
+    Args:
+        table: the table.
+        plots: paths of image files, relative to the page.
+        level: the level of its heading.
+        csv: path of the CSV file, relative to the page; None for no link.
+    """
+    layout = Layout(table)
+    scores = replace(scores_table(layout), title="")
+    parts = [f"{'#' * level} {markdown_text(table.title)}"]
+    parts += [f"Source: {markdown_text(table.source)}."] if table.source else []
+    parts += [*_warning(layout), *([safe_markdown(table.notes.strip())] if table.notes.strip() else []), *_scale(table)]
+    parts.append(to_markdown(scores))
+    if csv is not None:
+        parts.append(f"All numbers with 95% intervals: [{csv.rsplit('/', 1)[-1]}]({csv}).")
+    for plot in plots:
+        name = plot.rsplit("/", 1)[-1].rsplit(".", 1)[0].replace("-", " ")
+        parts.append(f"![{markdown_text(table.title)}: {name}]({plot})")
+    parts += [
+        part
+        for section in (_intervals, _comparisons, _orderings, _missing, _again)
+        for part in section(layout, "#" * (level + 1))
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _warning(layout: Layout) -> list[str]:
+    table = layout.table
+    if not table.missing:
+        return []
+    rows = ", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing))
+    return [
+        f"**Incomplete: {len(table.missing)} of {len(table.missing) + len(table.cells)} runs have no result** (rows "
+        f"{markdown_text(rows)}); they are listed below. Means are over the other runs."
+    ]
+
+
+def _scale(table: StudyTable) -> list[str]:
+    if table.scale is None and not table.changes:
+        return []
+    different = " Different from the paper's scale:" if table.changes else ""
+    listed = "\n".join(f"- {markdown_text(change)}" for change in table.changes)
+    return [f"Scale: {code_span(table.scale or 'paper')}.{different}", *([listed] if listed else [])]
+
+
+def _intervals(layout: Layout, head: str) -> list[str]:
+    rows = []
+    for group in layout.table.groups:
+        for column, score in group.scores.items():
+            if score.mean is None:
+                continue
+            bounds = [number(bound, column) for bound in (score.low, score.high) if bound is not None]
+            rows.append(
+                [
+                    layout.name(group.row, group.coordinates),
+                    layout.heading(column),
+                    str(score.n),
+                    number(score.mean, column),
+                    "" if score.sd is None else number(score.sd, column),
+                    f"[{', '.join(bounds)}]" if len(bounds) == 2 else "",
+                    {"t over replicates": "t", "bootstrap over pairs": "bootstrap"}.get(score.interval or "", ""),
+                    their_number(score, column),
+                    "" if score.difference is None else number(score.difference, column, sign=True),
+                ]
+            )
+    if not rows or len(rows) > _MAX_INTERVALS:
+        return []
+    note = (
+        "Intervals: t over runs (other training runs), or for a single run the bootstrap over the test data (other "
+        "test data)."
+    )
+    columns = ["", "column", "runs", "mean", "sd", "95% interval", "by", *_OF_PAPER]
+    return [f"{head} Intervals", to_markdown(_without_paper(columns, rows)), note]
+
+
+def _without_paper(columns: list[str], rows: list[list[str]]) -> Table:
+    """A table without its columns of printed numbers if it has no printed number."""
+    kept = [place for place, name in enumerate(columns) if name not in _OF_PAPER or any(row[place] for row in rows)]
+    rows = [[row[place] for place in kept] for row in rows]
+    return Table(columns=[columns[place] for place in kept], rows=rows, left=2)
+
+
+def _comparisons(layout: Layout, head: str) -> list[str]:
+    comparisons = layout.table.comparisons
+    if not comparisons:
+        return []
+    rows = [
+        [
+            layout.pair(row),
+            layout.heading(row.column),
+            _difference(row),
+            "" if row.paper is None else _signed(row.paper, row.column),
+            *_p(row.pairs),
+            *_p(row.seeds),
+        ]
+        for row in comparisons
+    ]
+    columns = ["", "column", "difference [95%]", _OF_PAPER[0], "p, test data", "Holm", "p, runs", "Holm"]
+    parts = [f"{head} Comparisons", to_markdown(_without_paper(columns, rows))]
+    counts = (
+        (sum(row.pairs is not None for row in comparisons), "on test data"),
+        (sum(row.seeds is not None for row in comparisons), "over runs"),
+    )
+    if families := [f"over all {count} tests {of}" for count, of in counts if count]:
+        names = dict.fromkeys(test.test for row in comparisons for test in (row.pairs, row.seeds) if test)
+        parts.append(
+            f"Tests: {markdown_text(', '.join(names))}. Holm's correction is {', and '.join(families)}. The interval "
+            "is over the test data; without a test there, over runs."
+        )
+    return parts + [f"- {markdown_text(why)}" for why in dict.fromkeys(row.reason for row in comparisons) if why]
+
+
+def _difference(row: StudyComparison) -> str:
+    if row.difference is None:
+        return "missing"
+    test = row.pairs or row.seeds
+    text = number(row.difference, row.column, sign=True)
+    if test is None or test.low is None or test.high is None:
+        return text
+    return f"{text} [{number(test.low, row.column)}, {number(test.high, row.column)}]"
+
+
+def _signed(value: float, column: str) -> str:
+    return ("+" if value > 0 else "") + paper_number(value, column)
+
+
+def _p(test: StudyTest | None) -> list[str]:
+    return ["", ""] if test is None else [p_value(test.p), p_value(test.p_holm)]
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """One difference that the paper has too."""
+
+    comparison: StudyComparison
+    verdict: Verdict
+    text: str
+    """In words, with the numbers."""
+
+
+def orderings(layout: Layout) -> list[Ordering]:
+    """For each compared pair with numbers in the paper, whether the difference here has the same sign.
+
+    Pairs that are equal in the paper, or have no result here, are left out. Significant means p < 0.05 after Holm's
+    correction, on the test data and over runs, where there are both tests.
+    """
+    listed = []
+    for row in layout.table.comparisons:
+        if row.paper is None or row.difference is None or round(row.paper, 6) == 0:
+            continue
+        sure, product = significant(row, layout.table.level), row.paper * row.difference
+        verdict: Verdict = "no difference" if product == 0 else "opposite sign"
+        if product > 0:
+            verdict = "same sign, significant" if sure else "same sign, not significant"
+        tests = ((row.pairs, "on test data"), (row.seeds, "over runs"))
+        ps = ", ".join(f"p = {p_value(test.p_holm)} {of}" for test, of in tests if test)
+        shown = f"{'' if sure else 'not '}significant: {ps}" if ps else "not tested"
+        text = (
+            f"{layout.pair(row)}, {layout.heading(row.column)}: {_signed(row.paper, row.column)} in the paper, "
+            f"{number(row.difference, row.column, sign=True)} here ({shown})"
+        )
+        listed.append(Ordering(row, verdict, text))
+    return listed
+
+
+def agreement(layout: Layout, column: str) -> tuple[int, int]:
+    """How many pairs of groups have the paper's order, and how many have different numbers in the paper.
+
+    Groups that are tested on different tasks, and averages over an axis beside its labels, are not paired.
+    """
+    known = []
+    for group in layout.table.groups:
+        score = group.scores[column]
+        if score.paper is not None and score.mean is not None:
+            labels = [(axis, group.coordinates.get(axis.name)) for axis in layout.study.axes]
+            tested = [label if axis.says_what_is_tested or label == AVERAGE else None for axis, label in labels]
+            known.append((tested, score.paper, score.mean))
+    pairs = [(one[1] - other[1], one[2] - other[2]) for one, other in combinations(known, 2) if one[0] == other[0]]
+    differing = [(paper, here) for paper, here in pairs if round(paper, 6) != 0]
+    return sum(paper * here > 0 for paper, here in differing), len(differing)
+
+
+def _orderings(layout: Layout, head: str) -> list[str]:
+    listed = orderings(layout)
+    ranked = [(column, *agreement(layout, column)) for column in layout.table.columns]
+    ranked = [one for one in ranked if one[2] > 0]
+    if not listed and not ranked:
+        return []
+    parts = [f"{head} Orderings of the paper"]
+    if listed:
+        counts = [(sum(one.verdict == verdict for one in listed), verdict) for verdict in VERDICTS]
+        words = "; ".join(f"{count} {verdict}" for count, verdict in counts if count or verdict != "no difference")
+        parts.append(
+            f"Of {len(listed)} compared differences that the paper has too: {words}. Significant: p < "
+            f"{layout.table.level:g} after Holm's correction, on the test data and over runs, where there are both "
+            "tests."
+        )
+    for verdict in VERDICTS:
+        texts = [f"- {markdown_text(one.text)}" for one in listed if one.verdict == verdict]
+        parts += [f"{verdict[0].upper()}{verdict[1:]}:", "\n".join(texts)] if texts else []
+    if ranked:
+        words = ", ".join(f"{markdown_text(layout.heading(column))} {same} of {of}" for column, same, of in ranked)
+        parts.append(f"Pairs of lines in the paper's order, tested or not: {words}.")
+    return parts
+
+
+def _missing(layout: Layout, head: str) -> list[str]:
+    reasons: dict[str, list[str]] = {}
+    for cell in layout.table.missing:
+        places = {**cell.coordinates, **cell.replicate}
+        reasons.setdefault(cell.reason, []).append(layout.name(cell.row, places))
+    listed = [f"- {markdown_text(reason)}: {markdown_text('; '.join(names))}" for reason, names in reasons.items()]
+    return [f"{head} Missing runs", "\n".join(listed)] if listed else []
+
+
+def _again(layout: Layout, head: str) -> list[str]:
+    runs, command = layout.table.runs, layout.table.command
+    facts = []
+    if runs.commits:
+        shown = []
+        for commit, count in runs.commits.items():
+            digits, dash, changed = commit.partition("-")
+            shown.append(f"{digits[:12]}{dash}{changed} ({count} results)")
+        facts.append(f"commits {', '.join(shown)}")
+    if runs.versions:
+        facts.append(", ".join(f"{package} {' and '.join(counts)}" for package, counts in runs.versions.items()))
+    for machine in runs.hardware:
+        units = {name: f" {name}" for name in ("cores", "threads")}
+        values = {name: value for name, value in machine.items() if name != "results" and value not in (None, "")}
+        words = ", ".join(f"{value}{units.get(name, '')}" for name, value in values.items())
+        facts.append(f"{words} ({machine.get('results', 0)} results)")
+    if runs.first_date:
+        days = dict.fromkeys(date[:10] for date in (runs.first_date, runs.last_date or runs.first_date))
+        facts.append(f"run {' to '.join(days)}")
+    parts = [f"{head} Run it again", *(["\n".join(code_block(command))] if command else [])]
+    return [*parts, *([f"Results: {markdown_text('; '.join(facts))}."] if facts else [])]
+
+
+def study_csv(table: StudyTable) -> str:
+    """The table in long form, as :func:`study_frame`; a text that a spreadsheet would compute has an apostrophe."""
+    frame = study_frame(table)
+    return csv_lines([list(frame.columns), *frame.to_numpy().tolist()])
+
+
+def study_latex(table: StudyTable) -> str:
+    """The table in LaTeX; needs the package booktabs."""
+    scores = scores_table(Layout(table))
+    incomplete = [f"Incomplete: {len(table.missing)} runs have no result."] * bool(table.missing)
+    return to_latex(replace(scores, notes=[*scores.notes, *incomplete]))
+
+
+def write_outputs(table: StudyTable, folder: str | Path) -> list[Path]:
+    """Write study.json, page.md, table.csv, table.tex, and each plot as PNG and SVG; return their paths.
+
+    All files but study.json are made from it alone: ``write_outputs(StudyTable.load(FILE), FOLDER)`` writes the same
+    bytes. Each file is written completely or not at all.
+
+    Raises:
+        NearfarError: an unknown kind, axis, column or curve of a plot; the disk is full or cannot be written.
+    """
+    folder = Path(folder)
+    make_folder(folder / RECORD)
+    plots = study_plots(Layout(table))
+    table.save(folder / RECORD)
+    for name, figure in plots.items():
+        save(figure, folder / name)
+    texts = {
+        "page.md": study_markdown(table, [f"{name}.svg" for name in plots]),
+        "table.csv": study_csv(table),
+        "table.tex": study_latex(table),
+    }
+    for name, text in texts.items():
+        write_text(folder / name, text)
+    return [folder / name for name in (RECORD, *texts, *(f"{plot}.{end}" for plot in plots for end in ("png", "svg")))]
+
+
+def paper_page(
+    title: str,
+    tables: Sequence[StudyTable],
+    notes: str = "",
+    *,
+    plots: Mapping[str, Sequence[str]] | None = None,
+    csv: Mapping[str, str] | None = None,
+) -> str:
+    """Several tables on one page in Markdown, a section for each.
+
+    Args:
+        title: the heading of the page.
+        tables: the tables in order.
+        notes: Markdown between heading and tables.
+        plots: title of a table -> paths of its plots, relative to the page.
+        csv: title of a table -> path of its CSV file, relative to the page.
+    """
+    parts = [f"# {markdown_text(title)}\n", *([f"{notes.strip()}\n"] if notes.strip() else [])]
+    for table in tables:
+        shown = (plots or {}).get(table.title, ())
+        parts.append(study_markdown(table, shown, level=2, csv=(csv or {}).get(table.title)))
+    return "\n".join(parts)

@@ -1,0 +1,238 @@
+"""``nearfar reproduce``: the tables and figures of the papers, each a study whose file is part of the package."""
+
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.study import SCALES, START, ReproduceConfig, StudyConfig
+from nearfar.disk import path_errors
+from nearfar.studies.cells import plan_cells
+from nearfar.studies.inputs import ENCODER, write_inputs
+from nearfar.studies.read import load_study
+from nearfar.studies.run import study, without_folders
+from nearfar.studies.spec import Study
+from nearfar.validation import unknown_name_message
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.evaluation.results import StudyTable
+    from nearfar.studies.dry_run import DryRun
+
+FOLDER = Path(__file__).parent / "tables"
+PAPERS = {
+    "liao": "Liao 2021, Sentence Embeddings using Supervised Contrastive Learning",
+    "simcse-review": "A review of Gao et al. 2021, SimCSE",
+    "gunel": "Gunel et al. 2021, Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning",
+    "kim": "Kim et al. 2021, Self-Guided Contrastive Learning for BERT Sentence Representations",
+}
+"""First words of a table's name -> the paper."""
+CELLS = "cells"
+INPUTS = "inputs"
+"""Folder in OUTPUT with the generated inputs of the scale ``tiny``."""
+NO_DATA = "NEARFAR_DATA"
+"""Stands for the data folder in paths if there is none; the message about the missing file then names it."""
+_STS = {f"sts{year}" for year in range(12, 17)}
+
+
+def table_names(paper: str | None = None) -> list[str]:
+    """The names of all tables and figures, or of those of one paper, by paper and then by number.
+
+    >>> table_names("liao")[:2]
+    ['liao-table-2', 'liao-table-3']
+    """
+
+    def order(name: str) -> tuple[int, bool, list[tuple[int, str]]]:
+        parts = [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", name)]
+        return list(PAPERS).index(paper_of(name)), "-table-" not in name, parts
+
+    names = sorted((file.stem for file in FOLDER.glob("*.toml")), key=order)
+    return [name for name in names if paper is None or paper_of(name) == paper]
+
+
+def paper_of(name: str) -> str:
+    """The key in :data:`PAPERS` of a table's paper."""
+    return next(paper for paper in PAPERS if name.startswith(f"{paper}-"))
+
+
+def table_file(name: str) -> Path:
+    """The study file of a table.
+
+    Raises:
+        NearfarError: no table of this name, with the nearest one, or with all names of the paper.
+    """
+    names = table_names()
+    if name in names:
+        return FOLDER / f"{name}.toml"
+    paper = next((paper for paper in PAPERS if name == paper or name.startswith(f"{paper}-")), None)
+    message = unknown_name_message(name, names if paper is None else table_names(paper), what="table")
+    raise NearfarError(f"{message} nearfar reproduce lists all.")
+
+
+@accepts_settings(ReproduceConfig)
+@path_errors()
+def reproduce(
+    names: str | Sequence[str], config: ReproduceConfig, *, console: "Console | None" = None
+) -> "dict[str, StudyTable]":
+    """Run tables or figures of the papers, and write each to ``OUTPUT/NAME``.
+
+    ::
+
+        reproduce("liao-table-2", output="tables", scale="here", workers=2)
+        reproduce(["kim-table-1", "kim-table-5"], output="tables", start="models/mine")
+
+    The cells that tables share are run once. A call after an interruption, on the same folder, goes on.
+
+    Args:
+        names: names of tables, as ``nearfar reproduce`` lists them.
+        config: the settings; see :class:`nearfar.ReproduceConfig`.
+        console: shows progress; by default nothing is shown.
+
+    Returns:
+        Name -> the table, in the order of ``names``.
+
+    Raises:
+        NearfarError: an unknown name, and as :func:`nearfar.study`. Of several tables, all are run before the error of
+            the first one that failed is raised.
+        KeyboardInterrupt: after Ctrl-C; what is finished is kept.
+    """
+    chosen = _check(names, config)
+    tables: dict[str, StudyTable] = {}
+    failed: NearfarError | None = None
+    for name in chosen:
+        if config.scale == "tiny":
+            write_inputs(Path(config.output) / INPUTS)
+        loaded = load_table(name, config, inputs=Path(config.output) / INPUTS)
+        if console is not None and len(chosen) > 1:
+            console.print(f"{name}: {loaded.title}", markup=False, highlight=False)
+        command = command_line(name, config)
+        try:
+            tables[name] = study(loaded, study_config(name, config), console=console, command=command)
+        except NearfarError as error:
+            failed = failed or NearfarError(f"{name}: {error}")
+    if failed is not None:
+        raise failed
+    return tables
+
+
+@accepts_settings(ReproduceConfig)
+@path_errors()
+def plan(names: str | Sequence[str], config: ReproduceConfig) -> "dict[str, DryRun]":
+    """What :func:`reproduce` would do: cells, missing data and how to get them. Nothing is written.
+
+    Raises:
+        NearfarError: an unknown name, and as :func:`nearfar.study` before its first job.
+    """
+    from nearfar.studies.dry_run import dry_run
+
+    chosen = _check(names, config)
+    with _inputs_for_plan(config) as inputs:
+        return {name: dry_run(load_table(name, config, inputs=inputs), study_config(name, config)) for name in chosen}
+
+
+def load_table(name: str, config: ReproduceConfig, *, inputs: Path) -> Study:
+    """The study of a table at the scale of ``config``; ``inputs`` is the folder of the generated inputs.
+
+    Raises:
+        NearfarError: an unknown name.
+    """
+    start = config.start or (str(inputs / ENCODER) if config.scale == "tiny" else START)
+    data = os.environ.get("NEARFAR_DATA") or NO_DATA
+    return load_study(table_file(name), config.scale, placeholders={"start": start, "tiny": str(inputs), "data": data})
+
+
+def study_config(name: str, config: ReproduceConfig) -> StudyConfig:
+    """The settings of the study of one table: its own folder, and the folder of cells that all tables share."""
+    values = {field.name: getattr(config, field.name) for field in fields(StudyConfig)}
+    values["output"] = str(Path(config.output) / name)
+    values["cells"] = config.cells or str(Path(config.output) / CELLS)
+    return StudyConfig(**values)
+
+
+def command_line(name: str, config: ReproduceConfig) -> str:
+    """The command that makes a table again, without the settings that do not change it.
+
+    Paths are shown by :func:`nearfar.studies.run.without_folders`.
+    """
+    start = [] if config.start is None else ["--start", without_folders(config.start)]
+    output = without_folders(config.output)
+    return shlex.join(["nearfar", "reproduce", name, "--scale", config.scale, *start, "--output", output])
+
+
+def _check(names: str | Sequence[str], config: ReproduceConfig) -> list[str]:
+    chosen = [names] if isinstance(names, str) else list(names)
+    if not chosen:
+        raise NearfarError("no table given; nearfar reproduce lists all.")
+    for place, name in enumerate(chosen):
+        table_file(name)
+        if name in chosen[:place]:
+            raise NearfarError(f"{name}: is named twice; name it once.")
+    if config.only and len(chosen) > 1:
+        raise NearfarError("--only names rows of one table; give one table.")
+    if config.start is not None and config.scale == "paper":
+        raise NearfarError("--start is for the scales here and tiny; the scale paper has the paper's models.")
+    return chosen
+
+
+@contextmanager
+def _inputs_for_plan(config: ReproduceConfig) -> Iterator[Path]:
+    """The generated inputs, in a temporary folder unless they are there."""
+    folder = Path(config.output) / INPUTS
+    if config.scale != "tiny" or folder.is_dir():
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as temporary:
+        yield write_inputs(Path(temporary) / INPUTS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedTable:
+    """A table or figure of a paper."""
+
+    name: str
+    title: str
+    cells: dict[str, int]
+    """Scale -> number of cells."""
+    data: tuple[str, ...]
+    """Data sets that the scale ``here`` reads."""
+    missing: tuple[str, ...]
+    """Data and models of the scale ``here`` that are missing, with how to get them."""
+
+
+def list_tables(config: ReproduceConfig) -> dict[str, list[ListedTable]]:
+    """Paper -> its tables and figures. Nothing is run or written."""
+    return {paper: [_list_table(name, config) for name in table_names(paper)] for paper in PAPERS}
+
+
+def _list_table(name: str, config: ReproduceConfig) -> ListedTable:
+    from nearfar.studies.dry_run import dry_run
+
+    inputs = Path(config.output) / INPUTS
+    studies = {scale: load_table(name, replace(config, scale=scale), inputs=inputs) for scale in SCALES}
+    here = studies["here"]
+    planned = dry_run(here, study_config(name, replace(config, scale="here")))
+    return ListedTable(
+        name=name,
+        title=here.title,
+        cells={scale: len(plan_cells(study)) for scale, study in studies.items()},
+        data=data_sets(here),
+        missing=tuple(dict.fromkeys(one for row in planned.rows for one in row.missing)),
+    )
+
+
+def data_sets(study: Study) -> tuple[str, ...]:
+    """The data sets that a study reads, by their names without splits; STS12 to STS16 together as ``sts12-16``."""
+    names = set()
+    for step in (step for cell in plan_cells(study) for step in cell.steps):
+        for setting in ("data", "evaluate_on", "task", "tasks", "pairs", "labelled", "texts"):
+            value = getattr(step.config, setting, None)
+            names |= {str(spec).partition(":")[0] for spec in ([value] if isinstance(value, str) else value or ())}
+    return tuple(sorted((names - _STS) | {"sts12-16"} if names >= _STS else names))

@@ -1,0 +1,310 @@
+"""``nearfar study``: study file -> cells -> jobs -> table."""
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.study import StudyConfig
+from nearfar.disk import create_folder, path_errors
+from nearfar.studies.read import load_study
+from nearfar.studies.spec import Study
+from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.evaluation.results import StudyTable
+    from nearfar.jobs import Job, JobEvent, JobStore
+    from nearfar.studies.plan import CellJobs
+
+TABLE = "study.json"
+MAX_NAMES = 2
+"""Number of cells that the line of a shared job names."""
+
+
+@accepts_settings(StudyConfig)
+@path_errors()
+def study(
+    file: "str | os.PathLike[str] | Study",
+    config: StudyConfig,
+    *,
+    command: str | None = None,
+    console: "Console | None" = None,
+) -> "StudyTable":
+    """Run the cells of a study that are not finished, and write its table.
+
+    ::
+
+        study("table.toml", output="tables/mine")
+        study("table.toml", output="tables/mine", scale="here", workers=2, only=["scl"])
+
+    Each cell is a chain of jobs (train, finetune, evaluate, geometry, speed) that are identified by their settings and
+    by the content of their data and start model. The folder of a finished job is in ``CELLS/KEY``. A call after an
+    interruption, on the same folder, goes on. Rows whose data are missing are not run; the table says so.
+
+    Args:
+        file: a study file, or a study from :func:`nearfar.studies.read.load_study`.
+        config: the settings.
+        command: the command that makes the table again, for its page; by default ``nearfar study`` with the settings.
+        console: shows progress; by default nothing is shown.
+
+    Returns:
+        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots. ``models.csv``
+        lists the run folder of each trained cell.
+
+    Raises:
+        NearfarError: an invalid study; rows that cannot be trained on; jobs that failed, after all others are finished
+            and the table is written; an output that holds something else.
+        KeyboardInterrupt: after Ctrl-C. Finished jobs are kept, and unfinished ones continue from their checkpoints.
+    """
+    from rich.console import Console
+
+    from nearfar.jobs import JobStore
+    from nearfar.studies.collect import collect, write_models
+    from nearfar.studies.page import write_outputs
+    from nearfar.studies.plan import check_rows, plan_jobs
+    from nearfar.studies.table import build_table
+
+    console = console or Console(quiet=True)
+    loaded = resolve_study(file, config)
+    check_folder(config, loaded)
+    cells = plan_jobs(loaded)
+    chosen = [cell for cell in cells if not config.only or cell.cell.row.id in config.only]
+    runnable = [cell for cell in chosen if not cell.missing]
+    advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
+    if chosen and not runnable:
+        raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
+    for line in advice:
+        console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
+    store = JobStore(cells_folder(config))
+    check_rows(loaded, runnable, store)
+    failed = _run_cells(cells, runnable, store, config, console)
+    runs = collect(cells, store)
+    if failed is not None and all(run.missing is not None for run in runs):
+        raise failed
+    table = build_table(
+        loaded,
+        runs,
+        command=command or command_line(loaded, config),
+        resamples=config.resamples,
+        seed=config.seed,
+        progress=console.is_terminal,
+    )
+    create_folder(Path(config.output))
+    write_outputs(table, Path(config.output))
+    write_models(Path(config.output), cells, store)
+    if failed is not None:
+        raise failed
+    return table
+
+
+def _run_cells(
+    cells: "Sequence[CellJobs]",
+    runnable: "Sequence[CellJobs]",
+    store: "JobStore",
+    config: StudyConfig,
+    console: "Console",
+) -> NearfarError | None:
+    """Run the jobs that are not finished; returns the error that names those that failed."""
+    from nearfar.jobs import JobsFailedError, run_jobs
+    from nearfar.runtime.threads import available_cores, cpu_quota
+    from nearfar.studies.plan import all_jobs
+
+    jobs = all_jobs(runnable)
+    for job in remove_without_model(jobs, store):
+        console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
+    cores = min(available_cores(), cpu_quota() or available_cores())
+    names, models = job_names(cells), ModelsToDiscard(cells, store)
+    failed = None
+    with shown(console, names) as show:
+
+        def on_event(event: "JobEvent") -> None:
+            show(event)
+            if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
+                for needed in event.job.inputs.values():
+                    models.discard(needed)
+
+        try:
+            run_jobs(
+                jobs,
+                store,
+                engine=config.engine,
+                workers=config.workers,
+                threads=config.threads or max(1, cores // config.workers),
+                shard=config.shard_numbers,
+                ray_address=config.ray_address,
+                on_event=on_event,
+            )
+        except JobsFailedError as error:
+            named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
+            failed = JobsFailedError(named, error.skipped)
+    if config.discard_models:
+        models.discard_all()
+    return failed
+
+
+def resolve_study(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> Study:
+    """The study of a call. Its placeholders are ``start``, and ``data``, the folder NEARFAR_DATA.
+
+    Raises:
+        NearfarError: as :func:`nearfar.studies.read.load_study`; ``only`` names an unknown row.
+    """
+    known = {"start": config.start, "data": os.environ.get("NEARFAR_DATA")}
+    values = {name: value for name, value in known.items() if value}
+    loaded = file if isinstance(file, Study) else load_study(Path(file), config.scale, placeholders=values)
+    rows = [row.id for row in loaded.rows]
+    for name in config.only:
+        if name not in rows:
+            raise NearfarError(f"--only: {unknown_name_message(name, rows, what='row')}")
+    return loaded
+
+
+def cells_folder(config: StudyConfig) -> Path:
+    """The folder of the finished jobs."""
+    return Path(config.cells) if config.cells is not None else Path(config.output) / "cells"
+
+
+def check_folder(config: StudyConfig, loaded: Study) -> None:
+    """Refuse an output folder that is a file, or that holds the table of another study.
+
+    Raises:
+        NearfarError: it says what is there.
+    """
+    from nearfar.evaluation.results import StudyTable
+
+    folder = Path(config.output)
+    if folder.exists() and not folder.is_dir():
+        raise NearfarError(f"--output {folder}: is a file; name a folder.")
+    if (folder / TABLE).exists():
+        before = StudyTable.load(folder / TABLE)
+        if before.title != loaded.title:
+            raise NearfarError(
+                f"--output {folder}: holds the table of another study, {before.title!r}; choose another folder."
+            )
+
+
+def command_line(loaded: Study, config: StudyConfig) -> str:
+    """The command that runs the study again, without the settings that do not change the table.
+
+    Paths are shown by :func:`without_folders`: the table is the same on every machine.
+    """
+    words = ["nearfar", "study", without_folders(loaded.file), "--output", without_folders(config.output)]
+    for name in ("scale", "start"):
+        if (value := getattr(config, name)) is not None:
+            words += [f"--{name}", without_folders(value)]
+    return shlex.join(words)
+
+
+def without_folders(path: str) -> str:
+    """The name alone of an absolute path; anything else as it is."""
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]":
+    """Remove finished trainings whose model was discarded and is needed now; returns them."""
+    from nearfar.studies.plan import MODEL
+
+    removed: dict[str, Job] = {}
+    for job in jobs:
+        if store.is_finished(job):
+            continue
+        for name, needed in job.inputs.items():
+            if name == MODEL and store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
+                shutil.rmtree(store.folder(needed))
+                removed[needed.key] = needed
+            removed |= {one.key: one for one in remove_without_model([needed], store)}
+    return list(removed.values())
+
+
+class ModelsToDiscard:
+    """Removes the models of finished trainings that no unfinished job of the study needs."""
+
+    def __init__(self, cells: "Sequence[CellJobs]", store: "JobStore") -> None:
+        from nearfar.jobs import with_inputs
+
+        self._store = store
+        self._jobs = with_inputs(job for cell in cells for job in cell.jobs)
+        self._users: dict[str, list[Job]] = {}
+        for job in self._jobs:
+            for needed in job.inputs.values():
+                self._users.setdefault(needed.key, []).append(job)
+
+    def discard(self, job: "Job") -> None:
+        """Remove the model of a job if it and all jobs that need it are finished."""
+        if self._store.is_finished(job) and all(map(self._store.is_finished, self._users.get(job.key, ()))):
+            shutil.rmtree(self._store.folder(job) / "run" / "model", ignore_errors=True)
+
+    def discard_all(self) -> None:
+        """Do so for all jobs of the study."""
+        for job in self._jobs:
+            self.discard(job)
+
+
+def job_names(cells: "Sequence[CellJobs]") -> dict[str, str]:
+    """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
+    from nearfar.studies.plan import MODEL
+
+    used: dict[str, dict[str, None]] = {}
+    steps: dict[str, str] = {}
+    for cell in cells:
+        waiting = list(cell.jobs)
+        while waiting:
+            job = waiting.pop()
+            waiting += [job.inputs[MODEL]] if MODEL in job.inputs else []
+            steps[job.key] = job.function.rpartition(":")[2]
+            used.setdefault(job.key, {})[cell.cell.name] = None
+    names = {}
+    for key, step in steps.items():
+        listed, more = list(used[key])[:MAX_NAMES], len(used[key]) - MAX_NAMES
+        names[key] = f"{step}: {'; '.join(listed)}" + (f"; and {more} more" if more > 0 else "")
+    return names
+
+
+@contextmanager
+def shown(console: "Console", names: Mapping[str, str]) -> "Iterator[Callable[[JobEvent], None]]":
+    """Yields a function that shows an event of a job: a line for each job that ends; in a terminal, a bar too."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    whole = bar.add_task("jobs", total=None)
+    running: dict[str, Any] = {}
+
+    def show(event: "JobEvent") -> None:
+        key = event.job.key
+        name = names.get(key, key)
+        if event.kind == "started":
+            running[key] = bar.add_task(name, total=None)
+        elif key in running:
+            bar.remove_task(running.pop(key))
+        text = {
+            "finished": f"{name}, {'finished' if event.seconds is None else duration(event.seconds)}",
+            "failed": f"failed: {name}: {event.message}",
+            "retried": f"its worker died, run again: {name}: {event.message}",
+            "skipped": f"skipped: {name}: {event.message}",
+            "waiting": f"another process runs it: {name}",
+        }.get(event.kind)
+        bar.update(whole, total=event.total, completed=event.done)
+        if text is not None:
+            console.print(f"[{event.done}/{event.total}] {text}", markup=False, highlight=False)
+
+    with bar:
+        yield show
+
+
+def duration(seconds: float) -> str:
+    """A duration in words.
+
+    >>> duration(0.4), duration(75), duration(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min {seconds % 60:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

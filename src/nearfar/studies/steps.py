@@ -1,0 +1,297 @@
+"""What the jobs of a study do: train, run a script, finetune, evaluate, measure geometry and speed.
+
+The folder of a job has ``numbers.json`` (name -> number), ``result.json`` if the step has a result file, and ``run/``
+if it trains. A job that was stopped continues from what it left in its folder.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+from nearfar.config.files import build
+from nearfar.config.finetune import FinetuneConfig
+from nearfar.config.geometry import GeometryConfig
+from nearfar.config.training import RunConfig
+from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.paths import is_file
+from nearfar.disk import read_json, write_text
+from nearfar.registry import METHODS
+from nearfar.runs.folder import differing_settings
+from nearfar.runs.records import CONFIG
+from nearfar.studies.sources import digest_of_file
+from nearfar.studies.spec import ScriptConfig, SpeedConfig
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.commands.evaluate.recent import RecentVectors
+
+NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
+LAST_LINES = 5
+"""Number of lines of a script's output in the message of a failure."""
+STOP_SECONDS = 10
+"""How long a script may take to end after Ctrl-C."""
+_Settings = dict[str, Any]
+_Inputs = dict[str, Path]
+
+
+def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
+    """Train an encoder in ``run/``."""
+    from nearfar.commands.train.command import train_run
+
+    run = folder / RUN
+    config = _config(METHODS[settings["method"]], settings, output=str(run), model=_start(settings, inputs))
+    with _interruptible():
+        train_run(config, resume=_can_resume(run, config), console=None)
+    _write_numbers(folder, _training_numbers(run))
+
+
+def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
+    """Fine-tune a classifier in ``run/``; the model is removed at the end unless a later step needs it."""
+    from nearfar.commands.finetune.command import finetune as run_finetune
+
+    run = folder / RUN
+    config = _config(FinetuneConfig, settings, output=str(run), model=_start(settings, inputs))
+    with _interruptible():
+        done = run_finetune(config, resume=_can_resume(run, config), console=None)
+    result = replace(done.result, model=_name(settings, inputs))
+    result = replace(result, config={**result.config, "output": None, "model": _name(settings, inputs)})
+    result.save(folder / RESULT)
+    _write_numbers(folder, _training_numbers(run))
+    if not settings["keep_model"]:
+        shutil.rmtree(run / "model", ignore_errors=True)
+
+
+def evaluate(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
+    """Evaluate a model on tasks; a worker encodes the same texts once for several evaluations of one model."""
+    from nearfar.commands.evaluate.command import evaluate as run_evaluate
+
+    held_out_of = {"held_out_of": str(inputs["held_out"] / RUN)} if "held_out" in inputs else {}
+    config = _config(EvaluateConfig, settings, name=_name(settings, inputs), **held_out_of)
+    run_evaluate(_start(settings, inputs), config, progress=False, recent=_recent_vectors()).save(folder / RESULT)
+
+
+@cache
+def _recent_vectors() -> "RecentVectors":
+    """The vectors that evaluations in this process share."""
+    from nearfar.commands.evaluate.recent import RecentVectors
+
+    return RecentVectors()
+
+
+def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
+    """Measure an embedding space: alignment, uniformity, spectrum, and the scores of each layer."""
+    from nearfar.baselines.named import is_baseline, open_baseline
+    from nearfar.commands.geometry.command import geometry as run_geometry
+    from nearfar.evaluation.results import GeometryResult
+
+    config = _config(GeometryConfig, settings, output=str(folder / "geometry"), overwrite=True)
+    model: Any = _start(settings, inputs)
+    if is_baseline(model):
+        own = {name: getattr(config, name) for name in ("pooling", "max_length", "prompt", "device", "seed")}
+        model = open_baseline(model, per_call=True, **own)
+        config = replace(config, **dict.fromkeys(("pooling", "max_length", "prompt")))
+    name = _name(settings, inputs)
+    result = run_geometry({name: model}, config, progress=False)
+    assert isinstance(result, GeometryResult)
+    named = {name: replace(one, model=name) for name, one in result.models.items()}
+    replace(result, models=named).save(folder / RESULT)
+
+
+def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
+    """Time a model on texts: ``inference_seconds`` is the mean over the repeats, after a pass that is not timed."""
+    from nearfar.commands.evaluate.model import open_model
+    from nearfar.data.rows import load_sentences
+
+    config = _config(SpeedConfig, settings)
+    texts = list(dict.fromkeys(row[0] for row in load_sentences(config.texts).rows))[: config.limit]
+    same = {name: getattr(config, name) for name in ("pooling", "prompt", "max_length", "device", "seed")}
+    model = _start(settings, inputs)
+    started = time.perf_counter()
+    opened = open_model(model, EvaluateConfig(**same), bf16=False, progress=False)
+    opening = time.perf_counter() - started
+    if opened.transductive:
+        raise NearfarError(
+            f"speed: {model} is fitted on the texts that it encodes; name others, as in {model}@snli:dev."
+        )
+    size = config.batch_size or len(texts)
+    batches = [texts[start : start + size] for start in range(0, len(texts), size)]
+    seconds = []
+    for _ in range(config.repeats + 1):
+        started = time.perf_counter()
+        for batch in batches:
+            opened.encode(batch)
+        seconds.append(time.perf_counter() - started)
+    inference = mean(seconds[1:])
+    numbers = {"inference_seconds": inference, "texts_per_second": len(texts) / inference, "texts": len(texts)}
+    encoder = getattr(getattr(opened.encode, "func", None), "__self__", None)
+    if (parameters := getattr(encoder, "parameters", None)) is not None:
+        numbers["parameters"] = sum(one.numel() for one in parameters())
+    if "model" in inputs:
+        trained = read_json(inputs["model"] / NUMBERS)
+        numbers |= {name: trained[name] for name in ("updates_per_second",) if name in trained}
+        numbers["training_seconds"] = trained["seconds"]
+    elif str(model).startswith("flow:"):
+        numbers["training_seconds"] = opening
+    _write_numbers(folder, numbers)
+
+
+def script(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
+    """Run the script of ``settings`` into ``run/``; its output is printed, which in a worker goes to log.txt.
+
+    Raises:
+        NearfarError: the script has changed since the study was started, fails, or does not write its model or one of
+            its numbers; the message has the last lines of its output.
+    """
+    file, run = Path(settings["files"][settings["script"]]), folder / RUN
+    if not is_file(file) or digest_of_file(file)[:16] != settings["script"].removeprefix("script-"):
+        raise NearfarError(f"{file}: was changed while the study ran; run the study again.")
+    values = {name: _on_this_machine(value, settings) for name, value in settings["values"].items()}
+    arguments = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    model = str(inputs["model"] / RUN / "model") if "model" in inputs else _start(settings, inputs)
+    run.mkdir(exist_ok=True)
+    shutil.rmtree(run / "model", ignore_errors=True)  # of an attempt that was stopped
+    (run / NUMBERS).unlink(missing_ok=True)
+    words = ["--model", model, "--output", str(run), "--seed", str(settings["seed"])]
+    words += ScriptConfig(file=str(file), arguments=arguments).command()
+    started = time.perf_counter()
+    _call([sys.executable, str(file), *words], name=file.name)
+    seconds = time.perf_counter() - started
+    if not any((run / "model" / name).is_file() for name in ("modules.json", "config.json")):
+        raise NearfarError(f"{file.name}: wrote no model. It must write a sentence-transformers model to OUTPUT/model.")
+    _write_numbers(folder, {"seconds": seconds, **_script_numbers(run / NUMBERS, settings["numbers"], name=file.name)})
+
+
+def _call(command: list[str], *, name: str) -> None:
+    """Run a command, print its output, and raise an error with its last lines if it fails."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": "1"}
+    last: deque[str] = deque(maxlen=LAST_LINES)
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+    )
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            sys.stdout.write(line)
+            sys.stdout.flush()
+            last += [line.strip()] if line.strip() else []
+        status = process.wait()
+    except BaseException:  # Ctrl-C too: the script must not outlive its job
+        process.terminate()
+        try:
+            process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        raise
+    finally:
+        process.stdout.close()
+    if status:
+        raise NearfarError(f"{name}: ended with exit status {status}: {' | '.join(last) or 'without output'}")
+
+
+def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, float]:
+    """The numbers in the script's numbers.json; without the file, none."""
+    numbers = read_json(file, otherwise="The script must write a JSON object of numbers.") if file.exists() else {}
+    if not isinstance(numbers, dict):
+        raise NearfarError(f"{name}: numbers.json is no JSON object, but {json.dumps(numbers)[:40]}.")
+    for key, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise NearfarError(f"{name}: numbers.json: {key} = {json.dumps(value)[:40]}: must be a number.")
+    for key in names:
+        if key not in numbers:
+            raise NearfarError(f"{name}: numbers.json lacks {key!r}, which the study names among its numbers.")
+    return numbers
+
+
+def _on_this_machine(value: Any, settings: Mapping[str, Any]) -> Any:
+    """A value with the paths of this machine."""
+    if isinstance(value, list):
+        return [_on_this_machine(one, settings) for one in value]
+    return (settings.get("files") or {}).get(value, value) if isinstance(value, str) else value
+
+
+def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
+    """The config of a job: its values, with the paths of this machine."""
+    values = {name: _on_this_machine(value, settings) for name, value in settings["values"].items()}
+    values |= {name: "none" if value is None else value for name, value in values.items()}
+    track = {"track": settings["track"]} if settings.get("track") else {}
+    return build(kind, {**values, **own, **track, "device": settings.get("device") or "none"}, source="study")
+
+
+def _start(settings: Mapping[str, Any], inputs: _Inputs) -> str:
+    """The model of a job: the run of the job before, or the start."""
+    if "model" not in inputs:
+        return str(_on_this_machine(settings["model"], settings))
+    run = inputs["model"] / RUN
+    if not (run / "model").is_dir():
+        raise NearfarError(f"{run}: its model was discarded. Remove {inputs['model']} to train it again.")
+    return str(run if (run / "run.json").is_file() else run / "model")
+
+
+def _name(settings: Mapping[str, Any], inputs: _Inputs) -> str:
+    """The model's name in results: the same on every machine."""
+    return f"cell {inputs['model'].name}" if "model" in inputs else str(settings["model"])
+
+
+def _can_resume(run: Path, config: RunConfig) -> bool:
+    """Whether ``run`` is an unfinished run of these settings.
+
+    The same job can name its data and start model by other paths than before; a run with these is removed.
+    """
+    if not (run / CONFIG).exists():
+        return False
+    if not differing_settings(run, config):
+        return True
+    shutil.rmtree(run)
+    return False
+
+
+def _training_numbers(run: Path) -> dict[str, float]:
+    """The numbers of a finished run; scores x 100."""
+    info = read_json(run / "run.json")
+    history = info.get("history") or []
+    last = history[-1][1] if history else None
+    best = info.get("best_score")
+    validation = best if info["config"].get("keep", "best") == "best" and best is not None else last
+    numbers = {
+        "validation": None if validation is None else 100 * validation,
+        "start_validation": None if info.get("start_score") is None else 100 * info["start_score"],
+        "steps": info.get("step"),
+        "best_step": info.get("best_step"),
+        "seconds": info.get("seconds"),
+        "updates_per_second": info["step"] / info["seconds"] if info.get("seconds") and info.get("step") else None,
+    }
+    return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:
+    write_text(folder / NUMBERS, json.dumps(dict(numbers), indent=1) + "\n")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn the end of a training run after Ctrl-C into the exception that stops a worker."""
+    from nearfar.training.trainer import Interrupted
+
+    try:
+        yield
+    except Interrupted:
+        raise KeyboardInterrupt from None

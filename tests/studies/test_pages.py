@@ -1,0 +1,433 @@
+"""Pages, CSV and LaTeX of a study's table: what they show, that names are escaped, and that nothing is made up."""
+
+import csv
+import io
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearfar.evaluation.render import markdown_text
+from nearfar.evaluation.results import StudyTable
+from nearfar.evaluation.results.study_table import StudyComparison, StudyTest
+from nearfar.studies.columns import Run
+from nearfar.studies.layout import Layout, p_value, paper_number, significant
+from nearfar.studies.page import (
+    agreement,
+    orderings,
+    paper_page,
+    study_csv,
+    study_latex,
+    study_markdown,
+    write_outputs,
+)
+from nearfar.studies.table import changes
+from tests.hostile_text import HOSTILE, active_parts
+from tests.studies.cases import RESAMPLES, STUDY, build, cells
+
+EVIL = "a|b_c <b>&amp; $x$ \\ 50% #1 {y} ^~ [z](w) *i* `k`"
+
+
+def numbers_study(values, **changes):
+    """A table of numbers that runs have measured: row -> column -> one number for each seed."""
+    columns = list(next(iter(values.values())))
+    rows = [{"id": row} for row in values]
+    study = {"title": "Numbers", "columns": columns, "compare_columns": columns, "rows": rows, **changes}
+    some = [
+        Run(row, {}, {"seed": seed}, [{name: scores[seed] for name, scores in by_column.items()}])
+        for row, by_column in values.items()
+        for seed in range(len(next(iter(by_column.values()))))
+    ]
+    return build(study, some, resamples=1)
+
+
+SMALL = {
+    "ce": {"first": [60.0, 62.0, 61.0], "second": [50.0, 50.5, 51.0]},
+    "scl": {"first": [70.0, 72.5, 71.0], "second": [49.0, 51.5, 51.0]},
+}
+ROWS = [
+    {"id": "ce", "name": "CE", "paper": {"first": 60.5, "second": 50.0}, "note": "Cross-entropy."},
+    {"id": "scl", "name": "CE + SCL", "paper": {"first": [70.25, 0.3], "second": 52.5}},
+]
+SMALL_STUDY = {"rows": ROWS, "compare": [["scl", "ce"]], "source": "Somebody 2020, Table 1", "notes": "What was done."}
+
+
+@pytest.fixture(scope="module")
+def small() -> StudyTable:
+    table = numbers_study(SMALL, **SMALL_STUDY)
+    return replace(table, command="nearfar study small.toml --output small")
+
+
+def test_the_page_of_a_small_table(small):
+    page = study_markdown(small)
+    assert page.startswith(
+        """\
+# Numbers
+
+Source: Somebody 2020, Table 1.
+
+What was done.
+
+|  | runs | first | second |
+| --- | ---: | ---: | ---: |
+| CE ¹ | 3 | 61.00 (1.00) / 60.5 | 50.50 (0.50) / 50.0 |
+| CE + SCL | 3 | **71.17 (1.26)** / 70.25 (0.3) | 50.50 (1.32) / 52.5 |
+
+¹ Cross-entropy.
+
+Mean (standard deviation) over runs; after the slash, the paper's number. Bold: the best of its column"""
+    )
+    assert "| CE + SCL | first | 3 | 71.17 | 1.26 | [68.04, 74.29] | t | 70.25 (0.3) | +0.92 |" in page
+    assert "| CE + SCL − CE | first | +10.17 [9.45, 10.88] | +9.75 | " in page
+    assert "```\nnearfar study small.toml --output small\n```" in page
+
+
+def test_what_is_seen_of_the_orderings_of_the_paper(small):
+    found = orderings(Layout(small))
+    assert [one.verdict for one in found] == ["same sign, significant", "no difference"]
+    p = f"{small.comparisons[0].seeds.p_holm:.4f}"
+    assert found[0].text == f"CE + SCL − CE, first: +9.75 in the paper, +10.17 here (significant: p = {p} over runs)"
+    page = study_markdown(small)
+    counts = "1 same sign, significant; 0 same sign, not significant; 0 opposite sign; 1 no difference."
+    assert f"Of 2 compared differences that the paper has too: {counts}" in page
+    assert "Pairs of lines in the paper's order, tested or not: first 1 of 1" in page
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict"),
+    [
+        ([70.0, 72.5, 71.0], "same sign, significant"),
+        ([40.0, 90.0, 60.0], "same sign, not significant"),
+        ([50.0, 52.5, 51.0], "opposite sign"),
+    ],
+)
+def test_verdicts_on_orderings(ours, verdict):
+    values = {"ce": {"first": [60.0, 62.0, 61.0]}, "scl": {"first": ours}}
+    rows = [{"id": "ce", "paper": {"first": 50.0}}, {"id": "scl", "paper": {"first": 55.0}}]
+    (found,) = orderings(Layout(numbers_study(values, rows=rows, compare=[["scl", "ce"]])))
+    assert found.verdict == verdict
+
+
+def test_equal_numbers_of_the_paper_have_no_order():
+    values = {"ce": {"first": [60.0, 62.0, 61.0]}, "scl": {"first": [1.0, 2.0, 3.0]}}
+    rows = [{"id": "ce", "paper": {"first": 50.0}}, {"id": "scl", "paper": {"first": 50.0}}]
+    assert orderings(Layout(numbers_study(values, rows=rows, compare=[["scl", "ce"]]))) == []
+
+
+def test_only_lines_with_the_same_test_are_ordered():
+    axes = [
+        {"name": "task", "setting": "finetune.task", "values": ["x", "y"]},
+        {"name": "lambda", "setting": "finetune.scl_weight", "values": [0.1, 0.9], "average": True},
+    ]
+    paper = [
+        {"task": task, "lambda": label, "a": 10 * (task == "y") + float(label)}
+        for task in "xy"
+        for label in ("0.1", "0.9")
+    ]
+    paper += [{"task": task, "lambda": "average", "a": 99.0} for task in "xy"]
+    study = {"title": "t", "columns": ["a"], "axes": axes, "rows": [{"id": "r", "paper": paper}]}
+    scores = {("x", "0.1"): 1.0, ("x", "0.9"): 2.0, ("y", "0.1"): 4.0, ("y", "0.9"): 3.0}
+    some = [Run("r", {"task": task, "lambda": one}, {}, [{"a": value}]) for (task, one), value in scores.items()]
+    assert agreement(Layout(build(study, some, resamples=1)), "a") == (1, 2)
+
+
+def test_a_table_with_missing_runs_says_so_first():
+    some = [replace(one, results=[], missing="failed: no | memory") if one.key == "bad2" else one for one in cells()]
+    table = build(STUDY, some, resamples=RESAMPLES)
+    page = study_markdown(table)
+    assert page.index("**Incomplete: 1 of 9 runs have no result**") < page.index("| --- |")
+    assert "- failed: no \\| memory: Bad \\| \\<row\\> (seed = 2)" in page
+    assert "Incomplete: 1 runs have no result." in study_latex(table)
+    assert "Incomplete" not in study_markdown(build(STUDY, cells(), resamples=RESAMPLES))
+
+
+def test_a_row_without_any_run_is_shown_as_missing():
+    some = [replace(one, results=[], missing="not run") if one.row == "bad" else one for one in cells()]
+    page = study_markdown(build(STUDY, some, resamples=RESAMPLES))
+    assert "| 0 | missing / 60.0 | missing / 61.5 (0.4) | missing / 60.75 |" in page
+    assert "| +18" not in page
+    assert "| good − Bad \\| \\<row\\> | sts12 | missing |" in page
+
+
+def test_what_a_row_does_not_measure_is_no_failure():
+    rows = [{"id": "trained"}, {"id": "start"}]
+    study = {"title": "t", "columns": ["a", "validation"], "rows": rows, "compare": [["trained", "start"]]}
+    some = [Run("trained", {}, {}, [{"a": 1.0}], validation=55.5), Run("start", {}, {}, [{"a": 2.0}])]
+    page = study_markdown(build(study, some, resamples=1))
+    assert "| start | 1 | 2.00 | – |" in page
+    assert "–: not measured." in page
+
+
+def test_machines_and_commits_are_listed(small):
+    machine = {"processor": "fast", "instruction_sets": "avx2", "cores": 2, "results": 6}
+    runs = replace(small.runs, commits={"0123456789abcdef-dirty": 6}, hardware=[machine])
+    page = study_markdown(replace(small, runs=runs))
+    assert "Results: commits 0123456789ab-dirty (6 results); fast, avx2, 2 cores (6 results)." in page
+
+
+def test_a_row_of_the_paper_alone_is_not_called_missing():
+    study = {**STUDY, "rows": [*STUDY["rows"], {"id": "winner", "steps": [], "paper": {"stsb": 85.5}}]}
+    page = study_markdown(build(study, cells(), resamples=RESAMPLES))
+    assert "| winner | 0 | – | – / 85.5 | – |" in page
+    assert "–: not run here." in page
+
+
+def columns_of(line):
+    return len(re.findall(r"(?<!\\)\|", line)) - 1
+
+
+def evil_table():
+    rows = [{"id": "ce", "name": EVIL, "note": EVIL}, {"id": "scl", "name": "scl"}]
+    study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": EVIL}, "title": EVIL, "source": EVIL}
+    return replace(numbers_study(SMALL, **study), changes=[EVIL])
+
+
+def test_names_do_not_break_markdown():
+    page = study_markdown(evil_table())
+    tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE)
+    assert len(tables) == 3
+    for table in tables:
+        assert len({columns_of(line) for line in table.splitlines()}) == 1
+    assert active_parts(page) == []
+    assert markdown_text(EVIL) in page
+
+
+def balanced(text):
+    """Whether braces that are not escaped are balanced, and environments are closed in order."""
+    depth = 0
+    for brace in re.findall(r"(?<!\\)[{}]", text.replace("\\\\", "")):
+        depth += 1 if brace == "{" else -1
+        if depth < 0:
+            return False
+    stack = []
+    for kind, name in re.findall(r"\\(begin|end)\{(\w+)\}", text):
+        if kind == "begin":
+            stack.append(name)
+        elif not stack or stack.pop() != name:
+            return False
+    return depth == 0 and not stack
+
+
+@pytest.mark.parametrize("make", [evil_table, lambda: numbers_study(SMALL, **SMALL_STUDY)])
+def test_latex_is_well_formed(make, tmp_path):
+    text = study_latex(make())
+    assert balanced(text)
+    assert not balanced(text.replace("\\end{table}", ""))
+    body = [line for line in text.splitlines() if line.endswith(r"\\")]
+    assert len({len(re.findall(r"(?<!\\)&", line)) for line in body}) == 1
+    if shutil.which("pdflatex"):
+        page = f"\\documentclass{{article}}\\usepackage{{booktabs}}\\begin{{document}}{text}\\end{{document}}"
+        (tmp_path / "t.tex").write_text(page, encoding="utf-8")
+        subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
+
+
+def test_latex_of_a_small_table(small):
+    text = study_latex(small)
+    assert "CE ¹ & 3 & 61.00 (1.00) / 60.5 & 50.50 (0.50) / 50.0 \\\\" in text
+    assert "CE + SCL & 3 & \\textbf{71.17 (1.26)} / 70.25 (0.3) & 50.50 (1.32) / 52.5 \\\\" in text
+    assert "Bold: the best of its column, and significantly better" in text
+
+
+def test_the_best_is_not_bold_without_a_significant_test():
+    values = {"ce": {"first": [60.0, 62.0, 61.0]}, "scl": {"first": [61.0, 90.0, 40.0]}}
+    for compare in ([["scl", "ce"]], []):
+        page = study_markdown(numbers_study(values, compare=compare))
+        assert "**" not in page
+        assert "Bold" not in page
+
+
+@pytest.mark.parametrize(
+    ("pairs", "seeds", "expected"),
+    [
+        (0.01, 0.01, True),
+        (0.01, 0.2, False),
+        (0.2, 0.01, False),
+        (0.01, None, True),
+        (None, 0.01, True),
+        (None, None, False),
+    ],
+)
+def test_a_difference_is_significant_by_each_of_its_tests(pairs, seeds, expected):
+    tests = [None if p is None else StudyTest(p=p / 2, p_holm=p, test="a test") for p in (pairs, seeds)]
+    row = StudyComparison(first="a", second="b", column="c", difference=1.0, pairs=tests[0], seeds=tests[1])
+    assert significant(row, 0.05) is expected
+
+
+def test_csv_is_read_back_by_csv_and_by_pandas():
+    study = {**STUDY, "rows": [{"id": "bad", "name": 'a, "b"\nc'}, *STUDY["rows"][1:]]}
+    table = build(study, cells(), resamples=RESAMPLES)
+    text = study_csv(table)
+    rows = list(csv.DictReader(io.StringIO(text)))
+    frame = pd.read_csv(io.StringIO(text))
+    assert len(rows) == len(frame) == sum(len(group.scores) for group in table.groups)
+    expected = [(group, column, score) for group in table.groups for column, score in group.scores.items()]
+    for (group, column, score), row, (_, framed) in zip(expected, rows, frame.iterrows(), strict=True):
+        assert (row["row"], row["column"]) == (group.row, column)
+        for name in ("mean", "sd", "low", "high", "paper", "difference"):
+            value = getattr(score, name)
+            assert row[name] == ("" if value is None else str(value))
+            assert pd.isna(framed[name]) if value is None else framed[name] == value
+    assert rows[0]["name"] == 'a, "b"\nc'
+
+
+def test_axes_are_columns_of_the_csv():
+    axes = [{"name": "task", "values": ["x"], "as": "columns"}, {"name": "lambda", "values": [0.1]}]
+    study = {"title": "t", "columns": ["a"], "rows": [{"id": "r"}, {"id": "s"}], "axes": axes}
+    some = [Run("r", {"task": "x", "lambda": "0.1"}, {}, [{"a": 1.0}])]
+    some += [Run("s", {}, {}, [{"a": 2.0}])]
+    table = build(study, some, resamples=1)
+    rows = list(csv.DictReader(io.StringIO(study_csv(table))))
+    assert [(row["task"], row["lambda"], row["mean"]) for row in rows] == [("x", "0.1", "1.0"), ("", "", "2.0")]
+    page = study_markdown(table)
+    assert "|  | lambda | runs | x |" in page  # the labels of an axis of columns are headings
+    assert "| s |  | 1 | 2.00 |" in page  # a row without that axis is shown in its first column
+
+
+def found_numbers(value):
+    if isinstance(value, dict):
+        return [number for item in value.values() for number in found_numbers(item)]
+    if isinstance(value, list):
+        return [number for item in value for number in found_numbers(item)]
+    if isinstance(value, str):
+        return [float(number) for number in re.findall(r"\d+(?:\.\d+)?", value)]
+    return [value] if isinstance(value, int | float) and not isinstance(value, bool) else []
+
+
+def invented(page, record):
+    """Numbers in the tables of a page that are not in the record, rounded to their decimals."""
+    known = [abs(number) for number in found_numbers(record)]
+    absent = []
+    for line in page.splitlines():
+        cells_of_line = line.replace(r"\<0.0001", "").replace("95%", "") if line.startswith("|") else ""
+        for token in re.findall(r"\d+(?:\.\d+)?", cells_of_line):
+            digits = len(token.partition(".")[2])
+            if not any(f"{number:.{digits}f}" == token or paper_number(number, "") == token for number in known):
+                absent.append(token)
+    return absent
+
+
+SCORES = st.floats(-100, 100, allow_nan=False).map(lambda value: round(value, 3))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    values=st.fixed_dictionaries(
+        {row: st.fixed_dictionaries({name: st.tuples(SCORES, SCORES) for name in "ab"}) for row in ("r", "s")}
+    ),
+    paper=st.dictionaries(st.sampled_from(["a", "b"]), st.floats(0, 100).map(lambda value: round(value, 2))),
+)
+def test_no_number_of_a_page_is_absent_from_the_record(values, paper):
+    rows = [{"id": "r", "paper": paper}, {"id": "s", "paper": {"a": 50.5, "b": [1, 0.25]}}]
+    table = numbers_study(values, rows=rows, compare=[["r", "s"]])
+    assert invented(study_markdown(table), json.loads(table.to_json())) == []
+    assert invented("| 123.4567 |", json.loads(table.to_json())) == ["123.4567"]
+
+
+def test_a_page_is_made_from_the_record_alone(tmp_path):
+    table = build(STUDY, cells(), resamples=RESAMPLES, scale="here", command="nearfar study s.toml")
+    first = write_outputs(table, tmp_path / "one")
+    again = write_outputs(StudyTable.load(tmp_path / "one" / "study.json"), tmp_path / "two")
+    assert [file.name for file in first] == ["study.json", "page.md", "table.csv", "table.tex"]
+    assert [file.read_bytes() for file in first] == [file.read_bytes() for file in again]
+
+
+def test_several_tables_on_one_page(small):
+    other = replace(small, title="Others", notes="")
+    page = paper_page("Somebody 2020", [small, other], "All of it.", plots={"Others": ["others/lines.svg"]})
+    assert page.startswith("# Somebody 2020\n\nAll of it.\n\n## Numbers\n")
+    assert re.findall(r"^## .*", page, flags=re.MULTILINE) == ["## Numbers", "## Others"]
+    assert page.count("### Comparisons") == 2
+    assert page.index("## Others") < page.index("(others/lines.svg)")
+    assert "table.csv" not in page
+    linked = paper_page("t", [small], csv={"Numbers": "small/table.csv"})
+    assert "[table.csv](small/table.csv)" in linked
+
+
+def test_what_a_scale_changes_is_said_in_words():
+    base = {
+        "title": "t",
+        "replicates": {"seed": [1]},
+        "train": {"epochs": 3, "data": ["snli"], "seed": 1},
+        "rows": [{"id": "a", "train": {"epochs": 2}}, {"id": "b"}, {"id": "c"}],
+        "axes": [{"name": "x", "values": [1, 2]}],
+    }
+    scaled = {
+        "title": "other",
+        "replicates": {"seed": [1, 2]},
+        "train": {"epochs": 1, "data": ["snli"], "limit": 10},
+        "rows": [{"id": "a", "train": {"epochs": 1}}, {"id": "d"}],
+        "axes": [{"name": "x", "values": [1]}],
+    }
+    assert changes(base, scaled) == [
+        "replicates.seed: [1, 2] (paper: [1])",
+        "train.epochs: 1 (paper: 3)",
+        "train.seed: not set (paper: 1)",
+        "train.limit: 10 (paper: not set)",
+        "without rows b, c",
+        "row a: train.epochs: 1 (paper: 2)",
+        "row d is added",
+        "axis x: values: [1] (paper: [1, 2])",
+    ]
+    assert changes(base, base) == []
+    filled = {"train": {"model": "{start}"}, "placeholders": {"start": "minilm"}}
+    assert changes({"train": {"model": "bert"}}, filled) == ["train.model: minilm (paper: bert)"]
+    table = build({**STUDY, "train": {"epochs": 1}}, cells(), base=STUDY, scale="tiny", resamples=1)
+    words = 'Scale: `tiny`. Different from the paper\'s scale:\n\n- train: {"epochs": 1} (paper: not set)'
+    assert words in study_markdown(table)
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.00004, "<0.0001"), (0.0001, "0.0001"), (0.5, "0.5000"), (1.0, "1.0000")])
+def test_p_values(p, text):
+    assert p_value(p) == text
+
+
+def test_columns_of_printed_numbers_are_shown_if_there_are_any() -> None:
+    headers = [line for line in study_markdown(numbers_study(SMALL, **SMALL_STUDY)).splitlines() if "| runs" in line]
+    assert any("| paper | ours − paper |" in line for line in headers)
+    plain = study_markdown(numbers_study(SMALL, compare=[["scl", "ce"]]))
+    assert not [line for line in plain.splitlines() if line.startswith("|") and "paper" in line]
+    assert "| p, test data | Holm | p, runs | Holm |" in plain
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_a_record_of_somebody_else_cannot_add_markup(text, tmp_path):
+    """Every text of study.json, and no plot leaves the folder."""
+    rows = [{"id": "ce", "name": text, "note": text}, {"id": "scl", "name": "scl"}]
+    study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": text}, "title": text, "source": text}
+    table = numbers_study(SMALL, **study, notes=text)
+    hardware = [{"processor": text, "results": 1}]
+    runs = replace(table.runs, commits={text: 1}, versions={text: [text]}, hardware=hardware, first_date=text)
+    missing = [replace(one, reason=text) for one in table.missing]
+    table = replace(table, changes=[text], scale=text, command=text, caption=text, runs=runs, missing=missing)
+    page = study_markdown(table)
+    assert active_parts(page) == []
+    assert balanced(study_latex(table))
+    for row in csv.DictReader(io.StringIO(study_csv(table))):
+        assert not str(row["name"]).lstrip().startswith(tuple("=+-@"))
+
+
+@pytest.mark.parametrize("name", ["../../etc/x", "/etc/x", "..", "$\\frac$ $x$", "a\nb", *HOSTILE[:3]])
+def test_plots_of_hostile_names_are_in_the_folder(name, tmp_path):
+    axes = [{"name": name, "values": [1, 2], "as": "x"}]
+    study = {"title": name, "columns": ["a"], "rows": [{"id": "r", "name": name}], "axes": axes}
+    some = [Run("r", {name: str(value)}, {}, [{"a": float(value)}]) for value in (1, 2)]
+    written = write_outputs(build(study, some, resamples=1), tmp_path / "out" / "page")
+    assert all(file.parent == tmp_path / "out" / "page" for file in written)
+    assert {one.name for one in tmp_path.iterdir()} == {"out"}
+    (picture,) = (file for file in written if file.suffix == ".svg")
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).iter()}
+    assert not tags & {"script", "foreignObject", "a", "image", "iframe"}
+
+
+def test_a_formula_in_a_name_is_a_text_for_spreadsheets():
+    study = {**SMALL_STUDY, "rows": [{"id": "ce", "name": "=HYPERLINK(1)"}, {"id": "scl"}], "compare": []}
+    rows = list(csv.DictReader(io.StringIO(study_csv(numbers_study(SMALL, **study)))))
+    assert rows[0]["name"] == "'=HYPERLINK(1)"
+    assert {row["name"] for row in rows if row["row"] == "scl"} == {"scl"}

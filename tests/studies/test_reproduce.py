@@ -1,0 +1,152 @@
+"""The verb: the list, the plan of a table, and every table at scale ``tiny``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import nearfar
+from nearfar.cli import main
+from nearfar.config import ReproduceConfig
+from nearfar.studies.inputs import write_inputs
+from nearfar.studies.papers import PAPERS, command_line, list_tables, plan, table_names
+from nearfar.types import NearfarError
+
+QUICK = ("kim-table-9", "simcse-review-spectrum")
+"""Tables with few and short runs."""
+
+UNDEFINED = {
+    "kim-figure-1": {"layer.0.cls"},  # [CLS] has the same embedding in every text
+    "kim-table-6": {"training_seconds"},  # of rows that are not trained
+}
+"""Table -> columns that a run may leave empty."""
+
+
+@pytest.fixture(scope="module")
+def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all tables, which share cells."""
+    return tmp_path_factory.mktemp("reproduced")
+
+
+@pytest.fixture(autouse=True)
+def _without_data(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.node.get_closest_marker("realdata") is None:
+        monkeypatch.delenv("NEARFAR_DATA", raising=False)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", table_names())
+def test_a_tiny_table_runs(name: str, output: Path) -> None:
+    table = nearfar.reproduce(name, scale="tiny", output=output, engine="inline", resamples=20)[name]
+    assert not table.missing
+    assert table.scale == "tiny"
+    for cell in table.cells:
+        empty = {column for column in table.columns if cell.values.get(column) is None}
+        assert empty <= UNDEFINED.get(name, set()), cell
+    folder = output / name
+    assert f"nearfar reproduce {name} --scale tiny" in (folder / "page.md").read_text(encoding="utf-8")
+    assert {"study.json", "table.csv", "table.tex"} <= {file.name for file in folder.iterdir()}
+
+
+@pytest.mark.long
+def test_a_finished_table_is_not_run_again(output: Path) -> None:
+    name = QUICK[0]
+    first = nearfar.reproduce(name, scale="tiny", output=output, engine="inline", resamples=20)[name]
+    before = {file: file.stat().st_mtime_ns for file in (output / "cells").rglob("result.json")}
+    second = nearfar.reproduce([name], scale="tiny", output=output, engine="inline", resamples=20)[name]
+    assert before
+    assert {file: file.stat().st_mtime_ns for file in (output / "cells").rglob("result.json")} == before
+    assert [cell.values for cell in first.cells] == [cell.values for cell in second.cells]
+
+
+@pytest.mark.long
+def test_the_verb_runs_a_table(output: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = QUICK[1]
+    arguments = ["reproduce", name, "--scale", "tiny", "--output", str(output), "--engine", "inline"]
+    assert main([*arguments, "--resamples", "20"]) == 0
+    assert f"The table is in {output / name / 'page.md'}." in capsys.readouterr().out
+
+
+def test_the_list_has_all_tables_by_paper(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce"]) == 0
+    printed = capsys.readouterr().out
+    places = [printed.index(f"  {name} ") for name in table_names()]
+    assert places == sorted(places)
+    assert all(title in printed for title in PAPERS.values())
+    assert "missing: " in printed  # without NEARFAR_DATA
+
+
+def test_a_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for scale in ("paper", "tiny"):
+        planned = plan(["kim-table-6"], scale=scale, output="reproduced")["kim-table-6"]
+        assert len(planned.cells) == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_of_the_paper_names_data_models_and_files(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "kim-table-7", "--scale", "paper", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "24 cells" in printed
+    assert "nearfar back-translate configs/back-translate-fsmt.toml" in printed
+    assert "google-bert/bert-base-uncased" in printed
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("name", table_names())
+def test_here_has_its_data(name: str, tmp_path: Path, nearfar_data: Path) -> None:
+    planned = plan([name], scale="here", output=str(tmp_path / "reproduced"))[name]
+    assert [one for row in planned.rows for one in row.missing] == []
+
+
+@pytest.mark.realdata
+def test_the_list_names_the_data(nearfar_data: Path) -> None:
+    tables = [one for tables in list_tables(ReproduceConfig()).values() for one in tables]
+    assert [one.name for one in tables if one.missing] == []
+    assert {one.name: one.data for one in tables}["liao-table-2"] == ("snli", "sts12-16", "stsb")
+
+
+def test_inputs_are_the_same_files_every_time(tmp_path: Path) -> None:
+    one, other = write_inputs(tmp_path / "one"), write_inputs(tmp_path / "deep" / "other")
+    files = sorted(file.relative_to(one) for file in one.rglob("*") if file.is_file())
+    assert len(files) >= 6
+    assert [(one / file).read_bytes() for file in files] == [(other / file).read_bytes() for file in files]
+    assert sorted(tmp_path.iterdir()) == [tmp_path / "deep", tmp_path / "one"]
+    assert json.loads((one / "encoder" / "config.json").read_text())["num_hidden_layers"] == 2
+
+
+def test_the_command_is_the_one_to_type() -> None:
+    config = ReproduceConfig(output="my tables", start="models/raw", workers=2)
+    assert (
+        command_line("kim-table-1", config)
+        == "nearfar reproduce kim-table-1 --scale here --start models/raw --output 'my tables'"
+    )
+    elsewhere = ReproduceConfig(output="/home/me/tables", start="/home/me/models/raw")
+    assert command_line("kim-table-1", elsewhere).endswith("--scale here --start raw --output tables")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("liao-tabel-2", "no table is called 'liao-tabel-2'. Did you mean 'liao-table-2'?"),
+        ("kim", "no table is called 'kim'."),
+        ("kim-table-1 kim-table-1", "kim-table-1: is named twice; name it once."),
+        ("kim-table-1 --scale huge", "--scale huge: must be tiny, here or paper."),
+        ("kim-table-1 kim-table-5 --only sg", "--only names rows of one table; give one table."),
+        ("kim-table-1 --only sg-optt", "--only: no row is called 'sg-optt'."),
+        ("kim-table-1 --scale paper --start m", "--start is for the scales here and tiny"),
+        ("kim-table-1 --shard 5/4", "--shard 5/4: must be NUMBER/COUNT"),
+        ("kim-table-1 --workers 0", "--workers 0: must be at least 1."),
+    ],
+)
+def test_mistakes_are_named(arguments: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["reproduce", *arguments.split(), "--output", str(tmp_path / "new")]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(NearfarError, match="file"):
+        nearfar.reproduce("kim-table-9", scale="tiny", output=tmp_path / "file", engine="inline")
+    assert (tmp_path / "file").read_text() == "mine"

@@ -1,0 +1,227 @@
+"""The step ``script``: a script of the study's author trains the model."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.evaluation.results import StudyTable
+from nearfar.jobs import JobsFailedError
+from nearfar.studies import steps
+from nearfar.studies.dry_run import dry_run
+from nearfar.studies.plan import CellJobs, plan_jobs
+from nearfar.studies.read import load_study
+from nearfar.studies.run import TABLE, study
+from nearfar.types import NearfarError
+from tests.studies.helpers import write_study
+
+STUDY = """
+title = "A study with a script"
+columns = ["pairs.tsv", "validation", "words"]
+replicates = { seed = [1, 2] }
+
+[evaluate]
+pairs = ["pairs.tsv"]
+resamples = 10
+
+[[rows]]
+id = "untrained"
+model = "{start}"
+steps = ["evaluate"]
+replicates = {}
+
+[[rows]]
+id = "peer"
+model = "{start}"
+
+[[rows.steps]]
+[rows.steps.script]
+file = "peers/copy.py"
+numbers = ["words"]
+data = "nli.tsv"
+learning_rate = 2e-5
+languages = ["de", "fr"]
+lower-case = true
+verbose = false
+
+[[rows.steps]]
+evaluate = {}
+"""
+PEER = """
+import json, pathlib, shutil, sys
+words = sys.argv[1:]
+given = dict(zip(words[::2], words[1::2]))
+output = pathlib.Path(given["--output"])
+shutil.copytree(given["--model"], output / "model")
+(output / "arguments.json").write_text(json.dumps(words))
+(output / "numbers.json").write_text(json.dumps({"words": len(words), "validation": 70 + int(given["--seed"])}))
+print("trained with seed", given["--seed"])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the study, run from another working directory."""
+    write_study(tmp_path, STUDY)
+    write_script(tmp_path, PEER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write_script(folder: Path, text: str) -> None:
+    (folder / "peers").mkdir(exist_ok=True)
+    (folder / "peers" / "copy.py").write_text(text, encoding="utf-8")
+
+
+def cells_of(folder: Path) -> list[CellJobs]:
+    return plan_jobs(load_study(folder / "study.toml", placeholders={"start": "start"}))
+
+
+def run(**settings: Any) -> StudyTable:
+    return study("study.toml", start="start", output="done", resamples=20, **{"engine": "inline"} | settings)
+
+
+def test_the_script_trains_and_its_numbers_are_columns(folder: Path) -> None:
+    table = run()
+    untrained, *trained = table.cells
+    for seed, cell in enumerate(trained, start=1):
+        assert cell.values["pairs.tsv"] == untrained.values["pairs.tsv"]  # the script copies the start
+        assert cell.values["validation"] == cell.validation == 70 + seed
+        assert cell.values["words"] == 14
+        assert cell.seconds is not None
+    (first, *_) = sorted((folder / "done" / "cells").glob("*/run/arguments.json"))
+    words = json.loads(first.read_text())
+    assert words[:2] == ["--model", "start"]
+    assert words[2] == "--output"
+    assert Path(words[3]).name == "run"
+    assert words[4] == "--seed"
+    expected = ["--data", "nli.tsv", "--learning-rate", "2e-05", "--languages", "de", "fr", "--lower-case"]
+    assert words[6:] == expected
+
+
+@pytest.mark.long
+def test_a_worker_keeps_the_output_of_the_script(folder: Path) -> None:
+    run(engine="process", workers=2, threads=1)
+    logs = sorted(file.read_text() for file in (folder / "done" / "cells").glob("*/log.txt"))
+    assert [line for log in logs for line in log.splitlines() if "trained" in line] == [
+        "trained with seed 1",
+        "trained with seed 2",
+    ]
+
+
+def test_the_key_depends_on_script_and_data_and_not_on_places(folder: Path) -> None:
+    keys = [cell.key for cell in cells_of(folder)]
+    moved = folder / "elsewhere"
+    moved.mkdir()
+    write_study(moved, STUDY.replace('"nli.tsv"', f'"{moved}/nli.tsv"'))
+    write_script(moved, PEER)
+    assert [cell.key for cell in cells_of(moved)] == keys
+    write_script(folder, PEER + "# changed\n")
+    changed = [cell.key for cell in cells_of(folder)]
+    assert changed[0] == keys[0]
+    assert set(changed[1:]).isdisjoint(keys)
+    write_script(folder, PEER)
+    (folder / "nli.tsv").write_text((folder / "nli.tsv").read_text() + "a\tb\tneutral\n")
+    assert set([cell.key for cell in cells_of(folder)][1:]).isdisjoint(keys)
+
+
+def test_a_dry_run_names_the_script(folder: Path) -> None:
+    planned = dry_run("study.toml", start="start", output="done")
+    assert planned.scripts == ("peers/copy.py",)
+    shown = "\n".join(planned.lines())
+    assert "runs code of the study's author:\n  peers/copy.py" in shown
+    assert "script then evaluate" in shown
+    assert not (folder / "done").exists()
+
+
+def test_missing_data_of_a_script_are_found_before_it_runs(folder: Path) -> None:
+    (folder / "nli.tsv").unlink()
+    planned = dry_run("study.toml", start="start", output="done")
+    assert [row.missing for row in planned.rows] == [(), ("nli.tsv: no such file",)]
+
+
+def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
+    twice = STUDY.replace("[[rows.steps]]\nevaluate", '[[rows.steps]]\nscript = { file = "peers/copy.py" }\n'
+                          "[[rows.steps]]\nevaluate")  # fmt: skip
+    (folder / "study.toml").write_text(twice)
+    table = run(only=["peer"])
+    assert [cell.values["words"] for cell in table.cells] == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("import sys\nprint('first')\nprint('end')\nsys.exit(3)", "copy.py: ended with exit status 3: first | end"),
+        ("raise ValueError('bad rows')", "ValueError: bad rows"),
+        ("import sys\nsys.exit(1)", "ended with exit status 1: without output"),
+        ("", "copy.py: wrote no model. It must write a sentence-transformers model to OUTPUT/model."),
+        (PEER.replace('"words": len', '"other": len'), "numbers.json lacks 'words'"),
+        (PEER.replace("len(words)", "'many'"), 'numbers.json: words = "many": must be a number.'),
+        (PEER.replace("len(words)", "float('nan')"), "NaN is not finite, or too large"),
+        (PEER.replace('json.dumps({"words"', 'json.dumps([1]) or ({"words"'), "numbers.json is no JSON object"),
+    ],
+)  # fmt: skip
+def test_a_script_that_fails_is_a_failed_cell(folder: Path, script: str, message: str) -> None:
+    write_script(folder, script)
+    with pytest.raises(JobsFailedError) as error:
+        run()
+    assert message in str(error.value)
+    table = StudyTable.load(folder / "done" / TABLE)
+    assert [cell.row for cell in table.cells] == ["untrained"]
+    assert all(message in one.reason for one in table.missing)
+    write_script(folder, PEER)
+    assert not run().missing
+
+
+def test_a_script_that_is_changed_while_the_study_runs_is_an_error(folder: Path) -> None:
+    job = cells_of(folder)[1].jobs[0].inputs["model"]
+    write_script(folder, "print(1)")
+    with pytest.raises(NearfarError, match=r"copy.py: was changed while the study ran"):
+        steps.script({**job.settings, **job.local}, {}, folder / "job")
+
+
+def test_the_script_ends_with_its_job(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After Ctrl-C no process is left."""
+    started = []
+    real = steps.subprocess.Popen
+
+    def popen(*args: Any, **settings: Any) -> Any:
+        started.append(real(*args, **settings))
+        return started[-1]
+
+    def stop(_: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(steps.subprocess, "Popen", popen)
+    monkeypatch.setattr(steps.sys, "stdout", type("Stopped", (), {"write": staticmethod(stop)})())
+    with pytest.raises(KeyboardInterrupt):
+        steps._call([sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"], name="x")
+    assert started[0].returncode is not None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("peers/copy.py", "peers/none.py", "row 'peer': script: peers/none.py: no such file; its path is relative"),
+        ('file = "peers/copy.py"', "", "row 'peer': script: lacks file."),
+        ("learning_rate", "Learning-Rate", "row 'peer': script: 'Learning-Rate' is no name of a flag"),
+        ("learning_rate = 2e-5", 'output = "x"', "row 'peer': script: output is set by the study; leave it out."),
+        ("learning_rate = 2e-5", "lower_case = 1", "script: lower-case is given twice"),
+        ("learning_rate = 2e-5", "rate = { low = 1 }", "must be a text, a number, true, false, or a list of texts"),
+        ("learning_rate = 2e-5", "rates = []", "must be a text, a number, true, false, or a list of texts"),
+        ('numbers = ["words"]', "", "columns: no column is called 'words'"),
+        ("learning_rate = 2e-5", "seed = -1", "must be at least 0"),
+        ('id = "peer"\nmodel = "{start}"', 'id = "peer"\nmodel = "wk:start"', "not the baseline wk:start"),
+        ('id = "peer"\nmodel = "{start}"', 'id = "peer"', "has no model to start from"),
+    ],
+)
+def test_mistakes_are_named(folder: Path, old: str, new: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert old in STUDY
+    (folder / "study.toml").write_text(STUDY.replace(old, new))
+    assert main(["study", "study.toml", "--start", "start", "--output", "new", "--engine", "inline"]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (folder / "new").exists()

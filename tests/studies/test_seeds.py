@@ -1,0 +1,257 @@
+"""Several seeds on rows of one's own: held-out rows, the start as a row, and where the trained models are."""
+
+import csv
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.cli import main
+from nearfar.evaluation.results import ComparisonResult, StudyTable
+from nearfar.runs.held_out import load_held_out
+from nearfar.studies.collect import MAX_SHOWN, MODELS, model_lines
+from nearfar.studies.dry_run import dry_run
+from nearfar.studies.run import TABLE, study
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, write_anchors, write_pairs
+
+SEEDS = """
+title = "Seeds"
+columns = ["held-out", "validation"]
+replicates = { seed = [1, 2] }
+compare_with = "start"
+
+[train]
+method = "info-nce"
+model = "{start}"
+data = ["pairs.tsv"]
+batch_size = 16
+max_steps = 3
+learning_rate = 1e-3
+evaluate_every = 1
+
+[evaluate]
+held_out = true
+
+[[rows]]
+id = "start"
+name = "before training"
+model = "{start}"
+steps = ["evaluate"]
+evaluate = { held_out_of = "trained" }
+
+[[rows]]
+id = "trained"
+train = {}
+"""
+SETTINGS: dict[str, Any] = {"start": "tiny", "engine": "inline"}
+BY_HAND: dict[str, Any] = {
+    **{"data": ("pairs.tsv",), "model": "tiny", "batch_size": 16, "max_steps": 3, "learning_rate": 1e-3},
+    "evaluate_every": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with pairs, an encoder, and ``seeds``: the study of two seeds."""
+    folder = tmp_path_factory.mktemp("seeds")
+    save_tiny(folder / "tiny")
+    write_anchors(folder / "pairs.tsv", 200)
+    write_pairs(folder / "dev.tsv", 20)
+    (folder / "texts.txt").write_text("a dog\na cat\n", encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        Path("seeds.toml").write_text(SEEDS, encoding="utf-8")
+        study("seeds.toml", output="seeds", **SETTINGS)
+        yield folder
+
+
+@pytest.fixture
+def inside(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(workspace)
+    return workspace
+
+
+def listed(folder: str) -> list[dict[str, str]]:
+    with Path(folder, MODELS).open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def run_folders() -> list[Path]:
+    """The run folders of the study, by seed."""
+    return [Path("seeds", one["folder"]) for one in listed("seeds")]
+
+
+def test_scores_and_difference_are_those_of_single_runs(inside: Path) -> None:
+    table = StudyTable.load(inside / "seeds" / TABLE)
+    by_hand = [nearfar.train(nearfar.InfoNceConfig(output=f"by-hand-{seed}", seed=seed, **BY_HAND)) for seed in (1, 2)]
+    start, trained = ([cell for cell in table.cells if cell.row == row] for row in ("start", "trained"))
+    compared = [one.comparison.tasks["held-out"] for one in by_hand if one.comparison is not None]
+    assert len(compared) == len(trained) == 2
+    for cell, run, single in zip(trained, by_hand, compared, strict=True):
+        assert cell.values["held-out"] == pytest.approx(single.first)
+        assert cell.values["validation"] == pytest.approx(100 * (run.best_score or 0))
+    assert compared[0].first != compared[1].first
+    assert {cell.values["held-out"] for cell in start} == {compared[0].second}
+    assert [cell.chosen for cell in start] == [True, False]  # one run, whatever the seed
+
+    (row,) = table.comparisons
+    both = nearfar.compare(["by-hand-1", "by-hand-2"], "tiny", held_out=True, progress=False)
+    assert isinstance(both, ComparisonResult)
+    expected = both.tasks["held-out"]
+    assert (row.first, row.second, row.difference) == ("trained", "start", expected.difference)
+    assert row.pairs is not None
+    assert (row.pairs.p, row.pairs.low, row.pairs.high) == (expected.p, expected.low, expected.high)
+    assert row.pairs.test == expected.test
+    assert row.seeds is not None  # which a comparison with a single run of the start does not have
+    assert row.seeds.test == "one-sample t-test over seeds"
+
+
+def test_all_seeds_hold_out_the_same_rows(inside: Path) -> None:
+    held_out = [load_held_out(folder) for folder in run_folders()]
+    assert held_out[0] == held_out[1]
+    assert held_out[0].anchors("test") > 0
+
+
+def test_the_start_is_evaluated_once(inside: Path) -> None:
+    jobs = [json.loads(file.read_text(encoding="utf-8")) for file in Path("seeds/cells").glob("*/job.json")]
+    inputs = sorted(tuple(job["inputs"]) for job in jobs)
+    assert inputs == [(), (), ("held_out",), ("model",), ("model",)]
+    assert str(inside) not in json.dumps(jobs)
+    planned = dry_run("seeds.toml", output="seeds", **SETTINGS)
+    assert (planned.jobs, planned.finished) == (5, 5)
+    planned = dry_run("seeds.toml", output="new", only=["start"], **SETTINGS)
+    assert planned.jobs == 2  # with the training that holds out the rows
+
+
+def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("study seeds.toml --output seeds --start tiny --engine inline".split()) == 0
+    shown = capsys.readouterr().out
+    keys = [one["folder"] for one in listed("seeds")]
+    assert [(one["row"], one["seed"]) for one in listed("seeds")] == [("trained", "1"), ("trained", "2")]
+    for seed, key in enumerate(keys, 1):
+        assert f"  trained (seed {seed}): seeds/{key}\n" in shown
+        assert json.loads(Path("seeds", key, "run.json").read_text(encoding="utf-8"))["config"]["seed"] == seed
+    assert main(["study", "--report", "seeds"]) == 0
+    assert capsys.readouterr().out in shown
+    assert all("tiny" not in line for line in model_lines(Path("seeds")))
+
+
+def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(run_folders()[0])
+    assert main(["evaluate", run, "--held-out", "--resamples", "0"]) == 0
+    assert main(["compare", run, "tiny", "--held-out", "--resamples", "20"]) == 0
+    assert main(["compare", *map(str, run_folders()), "--held-out", "--resamples", "20"]) == 0
+    assert main(["encode", run, "--input", "texts.txt", "--output", "vectors.npy", "--overwrite"]) == 0
+    assert np.load("vectors.npy").shape == (2, 32)
+    assert main(["report", *map(str, run_folders()), "--output", "report.html"]) == 0
+    capsys.readouterr()
+
+
+def test_results_of_runs_by_hand_are_a_side_as_a_folder(inside: Path) -> None:
+    """Without a study: one result file for each run in a folder, which is one side of a comparison."""
+    for seed, folder in enumerate(run_folders(), 1):
+        nearfar.evaluate(folder, held_out=True, output=f"results/{seed}.json", overwrite=True, progress=False)
+    nearfar.evaluate("tiny", held_out_of=run_folders()[0], output="start.json", overwrite=True, progress=False)
+    compared = nearfar.compare("results", "start.json", progress=False)
+    assert isinstance(compared, ComparisonResult)
+    (row,) = StudyTable.load(inside / "seeds" / TABLE).comparisons
+    assert (compared.tasks["held-out"].difference, len(compared.first.models)) == (row.difference, 2)
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_the_start_needs_no_model(inside: Path, discard: bool) -> None:
+    """A discarded model is not trained again for its held-out rows."""
+    shutil.rmtree("less", ignore_errors=True)
+    shutil.copytree("seeds/cells", "less/cells")
+    for file in Path("less/cells").glob("*/job.json"):
+        if "held_out" in json.loads(file.read_text(encoding="utf-8"))["inputs"]:
+            shutil.rmtree(file.parent)
+    for model in Path("less/cells").glob("*/run/model"):
+        shutil.rmtree(model)
+    before = {file: file.stat().st_mtime_ns for file in Path("less/cells").glob("*/run/run.json")}
+    table = study("seeds.toml", output="less", discard_models=discard, **SETTINGS)
+    assert not table.missing
+    assert {file: file.stat().st_mtime_ns for file in Path("less/cells").glob("*/run/run.json")} == before
+    assert not Path("less", MODELS).exists()
+
+
+def test_models_that_are_discarded_are_not_listed(inside: Path) -> None:
+    shutil.copytree("seeds", "discarded")
+    study("seeds.toml", output="discarded", discard_models=True, **SETTINGS)
+    assert not Path("discarded", MODELS).exists()
+    assert model_lines(Path("discarded")) == []
+
+
+def test_many_models_are_listed_in_the_file_alone(tmp_path: Path) -> None:
+    lines = [f"scl,{rate},{seed},cells/{rate}{seed}/run" for rate in ("", "0.1") for seed in range(7)]
+    (tmp_path / MODELS).write_text("\n".join(["row,rate,seed,folder", *lines[:MAX_SHOWN]]) + "\n", encoding="utf-8")
+    shown = model_lines(tmp_path)
+    assert len(shown) == 1 + MAX_SHOWN
+    assert shown[1] == f"  scl (seed 0): {tmp_path}/cells/0/run"
+    assert shown[8] == f"  scl (rate 0.1, seed 0): {tmp_path}/cells/0.10/run"
+    (tmp_path / MODELS).write_text("\n".join(["row,rate,seed,folder", *lines]) + "\n", encoding="utf-8")
+    assert model_lines(tmp_path) == [f"The run folders of the 14 trained models are listed in {tmp_path / MODELS}."]
+
+
+@pytest.mark.parametrize("content", ["", "row\n", "row,seed,folder\nscl,1\n"])
+def test_a_damaged_list_of_models_is_named(tmp_path: Path, content: str) -> None:
+    (tmp_path / MODELS).write_text(content, encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"models\.csv: is damaged\. Remove it"):
+        model_lines(tmp_path)
+
+
+def test_models_in_another_folder_of_cells(inside: Path, tmp_path: Path) -> None:
+    study("seeds.toml", output=tmp_path / "table", cells="seeds/cells", **SETTINGS)
+    assert [one["folder"] for one in listed(str(tmp_path / "table"))] == [
+        str(inside / folder) for folder in run_folders()
+    ]
+
+
+BAD = {
+    "no row": ('"trained" }', '"traind" }', "'traind': must be the id of another row: .* Did you mean 'trained'"),
+    "the row itself": ('"trained" }', '"start" }', "'start': must be the id of another row"),
+    "a row without training": (
+        '[[rows]]\nid = "trained"',
+        '[[rows]]\nid = "other"\nmodel = "{start}"\nsteps = ["evaluate"]\n'
+        'evaluate = { held_out_of = "start" }\n[[rows]]\nid = "trained"',
+        "row 'other': evaluate: held_out_of = 'start': the first step of this row must be train",
+    ),
+    "a dev set": ("train = {}", 'train = { evaluate_on = "dev.tsv" }', "'trained': this row holds out no rows"),
+    "nothing held out": ("train = {}", "train = { hold_out = 0 }", "'trained': this row holds out no rows"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_row_whose_held_out_rows_cannot_be_used(inside: Path, case: str) -> None:
+    old, new, message = BAD[case]
+    assert old in SEEDS
+    Path("bad.toml").write_text(SEEDS.replace(old, new), encoding="utf-8")
+    with pytest.raises(NearfarError, match=message):
+        dry_run("bad.toml", output="bad", **SETTINGS)
+
+
+def test_the_start_is_missing_where_the_rows_are(inside: Path) -> None:
+    Path("gone.toml").write_text(SEEDS.replace("pairs.tsv", "gone.tsv"), encoding="utf-8")
+    planned = dry_run("gone.toml", output="gone", **SETTINGS)
+    assert [row.missing for row in planned.rows] == [("gone.tsv: no such file",)] * 2
+    with pytest.raises(NearfarError, match=r"data or models of every row are missing:\n  gone\.tsv: no such file"):
+        study("gone.toml", output="gone", **SETTINGS)
+
+
+def test_an_axis_of_data_takes_the_rows_of_its_own_label(inside: Path) -> None:
+    lines = Path("pairs.tsv").read_text(encoding="utf-8").splitlines()
+    Path("half.tsv").write_text("\n".join(lines[:101]) + "\n", encoding="utf-8")
+    axis = '[[axes]]\nname = "data"\nsetting = "train.data"\nvalues = [["pairs.tsv"], ["half.tsv"]]\n\n[[rows]]\n'
+    text = SEEDS.replace("[1, 2]", "[1]").replace('data = ["pairs.tsv"]\n', "").replace("[[rows]]\n", axis, 1)
+    Path("axis.toml").write_text(text, encoding="utf-8")
+    table = study("axis.toml", output="axis", **SETTINGS)
+    assert [(row.first_coordinates, row.pairs is not None) for row in table.comparisons] == [
+        ({"data": "pairs.tsv"}, True),
+        ({"data": "half.tsv"}, True),
+    ]

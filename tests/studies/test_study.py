@@ -1,0 +1,533 @@
+"""``nearfar study``: cells as jobs, resuming, sharing, shards, missing data, dry runs."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import nearfar
+from nearfar.commands.train.inputs import TrainingData, read_training_data
+from nearfar.config.training import TrainConfig
+from nearfar.evaluation.results import StudyTable
+from nearfar.jobs import JobsFailedError
+from nearfar.jobs.store import ATTEMPT_FILE
+from nearfar.studies import steps
+from nearfar.studies.dry_run import dry_run
+from nearfar.studies.plan import CellJobs, plan_jobs
+from nearfar.studies.read import load_study
+from nearfar.studies.run import TABLE, ModelsToDiscard, study
+from nearfar.studies.sources import HUB
+from nearfar.types import NearfarError
+from tests.studies.helpers import STUDY, write_study
+
+OUTPUTS = ("page.md", "study.json", "table.csv", "table.tex")
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with the study, and ``whole``: the study at the scale tiny, run without interruption."""
+    folder = tmp_path_factory.mktemp("study")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        write_study(folder)
+        study("study.toml", output="whole", scale="tiny", start="start", engine="inline", resamples=20)
+        yield folder
+
+
+@pytest.fixture
+def inside(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(workspace)
+    return workspace
+
+
+def cells_of(text: str, folder: Path, scale: str | None = None, start: str = "start") -> list[CellJobs]:
+    file = folder / "other.toml"
+    file.write_text(text, encoding="utf-8")
+    return plan_jobs(load_study(file, scale, placeholders={"start": start}))
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """The table and the files of the cells that must not depend on how often a run was stopped."""
+    table = json.loads((folder / TABLE).read_text(encoding="utf-8"))
+    cells = [{key: value for key, value in cell.items() if key != "seconds"} for cell in table["cells"]]
+    files = {
+        str(file.relative_to(folder)): file.read_bytes()
+        for pattern in ("*.safetensors", "*.csv")
+        for file in sorted((folder / "cells").rglob(pattern))
+    }
+    names = sorted(str(file.relative_to(folder)) for file in (folder / "cells").rglob("*"))
+    return {"cells": cells, "groups": table["groups"], "files": files, "names": names}
+
+
+def test_a_study_writes_its_table(inside: Path) -> None:
+    table = StudyTable.load(inside / "whole" / TABLE)
+    assert [(cell.row, cell.coordinates, cell.replicate) for cell in table.cells] == [
+        ("untrained", {}, {"seed": 1}),
+        ("untrained", {}, {"seed": 2}),
+        ("sbert", {"rate": "0.01"}, {"seed": 1}),
+        ("sbert", {"rate": "0.01"}, {"seed": 2}),
+    ]
+    untrained = [cell for cell in table.cells if cell.row == "untrained"]
+    assert untrained[0].values == untrained[1].values
+    trained = [cell for cell in table.cells if cell.row == "sbert"]
+    assert trained[0].values["pairs.tsv"] != trained[1].values["pairs.tsv"]
+    for cell in trained:
+        evaluated = json.loads((inside / "whole" / "cells" / cell.key / "result.json").read_text(encoding="utf-8"))
+        spearman = evaluated["tasks"]["pairs.tsv"]["spearman"]["all"]["score"]
+        assert cell.values["pairs.tsv"] == pytest.approx(spearman)
+        parts = [cell.values[name] for name in ("pairs.tsv", "other.tsv")]
+        assert cell.values["average"] == pytest.approx(sum(parts) / 2)
+        assert cell.validation == cell.values["validation"]
+        assert cell.seconds is not None
+    for name in OUTPUTS:
+        assert (inside / "whole" / name).stat().st_size, name
+    assert str(inside) not in (inside / "whole" / TABLE).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("whole", "loop", "expected"), [(100.0, 60.0, 100.0), (30.0, 60.0, 60.0)])
+def test_the_seconds_of_a_training_count_loading(inside: Path, whole: float, loop: float, expected: float) -> None:
+    """Those of the whole job; of a resumed one, whose last attempt may be short, at least those of the loop."""
+    folder = inside / f"seconds-{whole:.0f}"
+    shutil.copytree(inside / "whole" / "cells", folder / "cells")
+    for file in folder.glob("cells/*/job.json"):
+        if json.loads(file.read_text(encoding="utf-8"))["function"].endswith(":train"):
+            _change(file.parent / ATTEMPT_FILE, seconds=whole)
+            _change(file.parent / "numbers.json", seconds=loop)
+    table = study("study.toml", output=folder, scale="tiny", start="start", engine="inline", resamples=20)
+    assert {cell.seconds for cell in table.cells if cell.row == "sbert"} == {expected}
+
+
+def _change(file: Path, **values: float) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | values), encoding="utf-8")
+
+
+def test_results_are_those_of_the_single_commands(inside: Path) -> None:
+    """Training and evaluating by hand gives the numbers of the cell."""
+    nearfar.train(
+        "sbert",
+        model="start",
+        data=["nli.tsv"],
+        evaluate_on="dev.tsv",
+        max_steps=2,
+        batch_size=8,
+        evaluate_every=1,
+        learning_rate=0.01,
+        seed=2,
+        output="by-hand",
+    )
+    result = nearfar.evaluate("by-hand", pairs=["pairs.tsv", "other.tsv"], resamples=10, progress=False)
+    table = StudyTable.load(inside / "whole" / TABLE)
+    assert table.cells[-1].values["pairs.tsv"] == pytest.approx(result.tasks["pairs.tsv"].spearman.all.score)
+
+
+def test_a_finished_study_runs_nothing_again(inside: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in (inside / "whole" / "cells").rglob("*")}
+    study("study.toml", output="whole", scale="tiny", start="start", engine="inline", resamples=20)
+    assert {file: file.stat().st_mtime_ns for file in (inside / "whole" / "cells").rglob("*")} == before
+
+
+def test_report_writes_the_same_page_again(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from nearfar.cli import main
+
+    shutil.copytree(inside / "whole", inside / "copy", ignore=shutil.ignore_patterns("cells"))
+    (inside / "copy" / "page.md").unlink()
+    assert main(["study", "--report", "copy"]) == 0
+    assert (inside / "copy" / "page.md").read_bytes() == (inside / "whole" / "page.md").read_bytes()
+    assert "copy/page.md" in capsys.readouterr().out
+
+
+def test_cells_are_shared_by_their_content(inside: Path) -> None:
+    """Two studies with one folder of cells run a common cell once, wherever their files and models are."""
+    (inside / "elsewhere").mkdir()
+    for name in ("start", "nli.tsv", "dev.tsv"):
+        source = inside / name
+        (shutil.copytree if source.is_dir() else shutil.copy)(source, inside / "elsewhere" / name)
+    moved = STUDY.replace('"nli.tsv"', '"elsewhere/nli.tsv"').replace('"dev.tsv"', '"elsewhere/dev.tsv"')
+    moved = moved.replace("A tiny study", "Another").replace('id = "sbert"', 'id = "other-name"')
+    moved = moved.replace('"sbert"]', '"other-name"]')
+    first = cells_of(STUDY, inside)
+    second = cells_of(moved, inside, start=str(inside / "elsewhere" / "start"))
+    assert [cell.key for cell in first] == [cell.key for cell in second]
+    (inside / "elsewhere" / "nli.tsv").write_text((inside / "nli.tsv").read_text(encoding="utf-8") + "\n")
+    third = cells_of(moved, inside, start=str(inside / "elsewhere" / "start"))
+    changed = [one.key != two.key for one, two in zip(second, third, strict=True)]
+    assert changed == [cell.cell.row.id != "untrained" for cell in second]
+
+
+def test_a_setting_changes_the_key_and_a_default_does_not(inside: Path) -> None:
+    keys = [cell.key for cell in cells_of(STUDY, inside)]
+    same = STUDY.replace("max_steps = 2", 'max_steps = 2\nwarmup = 0.1\ndevice = "cpu"').replace(
+        "resamples = 10", 'resamples = 10\nprobe_preset = "senteval"'
+    )
+    assert [cell.key for cell in cells_of(same, inside)] == keys
+    for other in ("max_steps = 2\nwarmup = 0.2", "max_steps = 3"):
+        found = [cell.key for cell in cells_of(STUDY.replace("max_steps = 2", other), inside)]
+        assert [one != two for one, two in zip(found, keys, strict=True)] == [False] * 2 + [True] * 8
+
+
+def test_an_unfinished_training_whose_start_has_moved_is_trained_again(inside: Path, tmp_path: Path) -> None:
+    """The job is the same, because the content is, but its run folder names the start by another path."""
+    shutil.copytree("start", "moved")
+    before, after = (
+        next(cell for cell in cells_of(STUDY, inside, start=start) if cell.last_training)
+        for start in ("start", "moved")
+    )
+    jobs = [job for cell in (before, after, after) if (job := cell.last_training) is not None]
+    assert len({job.key for job in jobs}) == 1
+    results = []
+    for job in jobs:
+        steps.train({**job.settings, **job.local}, {}, tmp_path)
+        results.append((tmp_path / "run" / "model" / "model.safetensors").read_bytes())
+        (tmp_path / "numbers.json").unlink()
+    assert results[0] == results[1] == results[2]
+    assert 'model = "moved"' in (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
+
+
+def test_only_runs_the_named_rows(inside: Path) -> None:
+    table = study("study.toml", output="only", start="start", engine="inline", only=["untrained"], resamples=20)
+    assert {cell.row for cell in table.cells if any(cell.values.values())} == {"untrained"}
+    assert len(table.missing) == 8
+    assert len(list((inside / "only" / "cells").glob("*/job.json"))) == 1
+    with pytest.raises(NearfarError, match="--only: no row is called 'sbrt'"):
+        study("study.toml", output="only", start="start", only=["sbrt"])
+
+
+def test_rows_whose_data_are_missing_are_not_run(inside: Path) -> None:
+    text = STUDY.replace('data = ["nli.tsv"]', 'data = ["gone.tsv"]')
+    (inside / "gone.toml").write_text(text, encoding="utf-8")
+    planned = dry_run("gone.toml", output="gone", scale="tiny", start="start")
+    assert [row.missing for row in planned.rows] == [(), ("gone.tsv: no such file",)]
+    assert not (inside / "gone").exists()
+    table = study("gone.toml", output="gone", scale="tiny", start="start", engine="inline", resamples=20)
+    assert {cell.row for cell in table.missing} == {"sbert"}
+    assert "gone.tsv" in (inside / "gone" / "page.md").read_text(encoding="utf-8")
+
+
+def test_a_failed_cell_leaves_the_others(inside: Path) -> None:
+    """The table is written, then the error names the job; it is run again by the same command."""
+    text = STUDY.replace('evaluate_on = "dev.tsv"', 'evaluate_on = "bad.tsv"')
+    (inside / "bad.toml").write_text(text, encoding="utf-8")
+    (inside / "bad.tsv").write_text("sentence1\tsentence2\tscore\na\tb\tnonsense\n", encoding="utf-8")
+    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
+    with pytest.raises(JobsFailedError, match=r"train: sbert \(rate 0.01, seed 1\): .*nonsense"):
+        study("bad.toml", output="bad", **settings)
+    table = StudyTable.load(inside / "bad" / TABLE)
+    assert {cell.row for cell in table.missing} == {"sbert"}
+    assert "nonsense" in str(table.missing)
+    shutil.copy(inside / "dev.tsv", inside / "bad.tsv")
+    assert not study("bad.toml", output="bad", **settings).missing
+
+
+@pytest.mark.parametrize("run", [study, dry_run])
+def test_training_rows_are_read_before_the_first_job(
+    inside: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Equal readings once; the error names the row of the study, and nothing is written."""
+    read: list[str] = []
+
+    def note(config: TrainConfig) -> TrainingData:
+        read.append(type(config).__name__)
+        return read_training_data(config)
+
+    monkeypatch.setattr("nearfar.commands.train.inputs.read_training_data", note)
+    (inside / "unread.tsv").write_text("premise\thypothesis\tlabel\na\tb\tnonsense\n", encoding="utf-8")
+    text = STUDY.replace('{ method = "scl",', '{ method = "scl", data = ["unread.tsv"],')
+    (inside / "unread.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"unread\.toml: row 'scl': train: unread\.tsv.*nonsense"):
+        run("unread.toml", output="unread", start="start")
+    assert read == ["SbertConfig", "SclConfig"]  # of two rates and two seeds each
+    assert not (inside / "unread").exists()
+
+
+DAMAGE = {
+    "result.json": ("{", "result.json: is not a complete JSON file"),
+    "numbers.json": ("[]", "numbers.json: is damaged"),
+    "job.json": ("{}", "job.json"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_cell_is_named(inside: Path, name: str) -> None:
+    content, message = DAMAGE[name]
+    shutil.rmtree(inside / "damaged", ignore_errors=True)
+    shutil.copytree(inside / "whole" / "cells", inside / "damaged")
+    for file in (inside / "damaged").glob(f"*/{name}"):
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        study("study.toml", output="repaired", cells="damaged", scale="tiny", start="start", engine="inline")
+
+
+def test_a_folder_with_a_damaged_table_is_refused(inside: Path) -> None:
+    (inside / "broken").mkdir()
+    (inside / "broken" / TABLE).write_text("{", encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"broken/study\.json: is not a complete JSON file"):
+        study("study.toml", output="broken", scale="tiny", start="start", engine="inline")
+
+
+def test_dry_run_names_files_that_a_row_needs(inside: Path) -> None:
+    needs = 'needs = ["bt.tsv: nearfar back-translate ...", "nli.tsv: nothing"]\nname = "SCL"'
+    (inside / "needs.toml").write_text(STUDY.replace('name = "SCL"', needs), encoding="utf-8")
+    planned = dry_run("needs.toml", output="needs", start="start")
+    assert "  needs bt.tsv: nearfar back-translate ..." in planned.lines()
+
+
+def test_dry_run_counts_and_writes_nothing(inside: Path) -> None:
+    planned = dry_run("study.toml", output="planned", start="start")
+    assert [(row.row, row.cells, row.finished) for row in planned.rows] == [
+        ("untrained", 2, 0),
+        ("sbert", 4, 0),
+        ("scl", 4, 0),
+    ]
+    assert (len(planned.cells), planned.jobs, planned.finished) == (10, 17, 0)
+    assert not (inside / "planned").exists()
+    planned = dry_run("study.toml", output="planned", start="start", cells="whole/cells")
+    assert planned.finished == 5
+    assert [row.finished for row in planned.rows] == [2, 2, 0]
+    assert "10 cells, 17 jobs" in "\n".join(planned.lines())
+    assert dry_run("study.toml", output="whole", scale="tiny", start="start").finished == 5
+
+
+def _after(function: Callable[..., None], then: Callable[..., None]) -> Callable[..., None]:
+    def both(*arguments: Any) -> None:
+        function(*arguments)
+        then()
+
+    return both
+
+
+def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
+    most = 0
+
+    def count(*_: Any) -> None:
+        nonlocal most
+        most = max(most, len(list((inside / "small" / "cells").glob("*/run/model"))))
+
+    monkeypatch.setattr(ModelsToDiscard, "discard", _after(ModelsToDiscard.discard, count))
+    first = study("study.toml", output="small", discard_models=True, **settings)
+    assert most == 0  # each model is discarded before the next training ends
+    assert not list((inside / "small" / "cells").glob("*/run/model"))
+    assert study("study.toml", output="small", **settings).cells == first.cells
+    text = STUDY.replace('"pairs.tsv", "other.tsv"]\nresamples', '"pairs.tsv"]\nresamples')
+    text = text.replace('columns = ["pairs.tsv", "other.tsv", ', 'columns = ["pairs.tsv", ')
+    (inside / "less.toml").write_text(text, encoding="utf-8")
+    again = study("less.toml", output="less", cells="small/cells", **settings)
+    names = ("row", "replicate")
+    assert [[getattr(cell, name) for name in names] for cell in again.cells] == [
+        [getattr(cell, name) for name in names] for cell in first.cells
+    ]
+    for one, two in zip(again.cells, first.cells, strict=True):
+        assert one.values["pairs.tsv"] == two.values["pairs.tsv"]
+
+
+def test_an_output_with_another_study_is_refused(inside: Path) -> None:
+    (inside / "second.toml").write_text(STUDY.replace("A tiny study", "Another"), encoding="utf-8")
+    with pytest.raises(NearfarError, match="holds the table of another study, 'A tiny study'"):
+        study("second.toml", output="whole", start="start")
+    (inside / "file").write_text("", encoding="utf-8")
+    with pytest.raises(NearfarError, match="--output file: is a file; name a folder"):
+        study("study.toml", output="file", start="start")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("", "no study given: nearfar study FILE.toml --output FOLDER"),
+        ("study.toml --output o", "{start} has no value. Give one: --start VALUE"),
+        ("study.toml --output o --start start --scale hre", "no scale is called 'hre'. There are: tiny, paper."),
+        ("study.toml --output o --start start --shard 4/3", "--shard 4/3: must be NUMBER/COUNT"),
+        ("study.toml --output o --start start --shard 1", "--shard 1: must be NUMBER/COUNT"),
+        ("study.toml --output o --start start --ray-address x", "--ray-address is for --engine ray"),
+        ("study.toml --output o --start start --engine inline --workers 2", "--engine inline runs one cell at a time"),
+        ("study.toml --output o --start start --report x", "--report FOLDER stands alone"),
+        ("--report", "--report FOLDER takes one folder"),
+        ("--report missing", "missing/study.json"),
+        ("gone-file.toml --output o", "gone-file.toml: cannot be read as TOML"),
+        ("columns.toml --output o --start start", "columns.toml: columns: no column is called 'pairs.tvs'"),
+        ("study.toml --output o --start ./nowhere", "data or models of every row are missing"),
+        ("study.toml --output o --start whole", "whole: is no model folder (it has no config.json)"),
+    ],
+)
+def test_bad_arguments(inside: Path, arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from nearfar.cli import main
+
+    wrong = STUDY.replace('columns = ["pairs.tsv"', 'columns = ["pairs.tvs"')
+    (inside / "columns.toml").write_text(wrong, encoding="utf-8")
+    needed = "" if "--output" in arguments or "--report" in arguments else " --output o"
+    status = main(["study", *arguments.split(), *needed.split()])
+    shown = capsys.readouterr()
+    assert message in shown.err + shown.out
+    assert status == 2
+
+
+FINETUNE = """
+title = "Fine-tuning"
+columns = ["accuracy", "validation", "updates_per_second"]
+finetune = { task = "colours.tsv", validation_rows = 10, batch_size = 8, max_steps = 2, evaluate_every = 1 }
+rows = [
+    { id = "one", model = "start" },
+    { id = "two", model = "start", steps = [{ finetune = { seed = 5 } }, { finetune = { max_steps = 1 } }] },
+]
+"""
+
+
+def test_finetuning_from_the_model_of_the_step_before(inside: Path) -> None:
+    (inside / "finetune.toml").write_text(FINETUNE, encoding="utf-8")
+    table = study("finetune.toml", output="finetuned", engine="inline", resamples=20)
+    assert not table.missing
+    one, two = table.cells
+    assert one.values["accuracy"] is not None
+    assert two.values["accuracy"] is not None
+    assert one.values["updates_per_second"] > 0  # type: ignore[operator]
+    assert one.validation == one.values["validation"]
+    folders = {folder.name: folder for folder in (inside / "finetuned" / "cells").iterdir()}
+    jobs = {name: json.loads((folder / "job.json").read_text()) for name, folder in folders.items()}
+    first = next(name for name, job in jobs.items() if job["settings"]["keep_model"])
+    assert jobs[two.key]["inputs"] == {"model": first}
+    assert [(folders[name] / "run" / "model").is_dir() for name in (first, one.key, two.key)] == [True, False, False]
+    config = tomllib.loads((folders[two.key] / "run" / "config.toml").read_text(encoding="utf-8"))
+    assert config["model"] == str(folders[first] / "run")
+
+
+MEASURES = """
+title = "Measures"
+columns = ["uniformity", "alignment", "texts_per_second", "training_seconds", "parameters"]
+train = { data = ["nli.tsv"], evaluate_on = "dev.tsv", max_steps = 2, batch_size = 8 }
+geometry = { pairs = "pairs.tsv", task = "pairs.tsv", labelled_limit = 4 }
+speed = { texts = "texts.txt", repeats = 1, batch_size = 4 }
+rows = [{ id = "sbert", model = "start", train = { method = "sbert" } }]
+"""
+
+
+@pytest.mark.long
+def test_geometry_and_speed(inside: Path) -> None:
+    (inside / "measures.toml").write_text(MEASURES, encoding="utf-8")
+    table = study("measures.toml", output="measured", engine="inline", resamples=20)
+    (cell,) = table.cells
+    assert cell.values["uniformity"] < 0  # type: ignore[operator]
+    for name in ("alignment", "texts_per_second", "training_seconds", "parameters"):
+        assert cell.values[name] > 0, name  # type: ignore[operator]
+
+
+@pytest.mark.long
+def test_shards_together_are_the_whole(inside: Path) -> None:
+    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
+    found: list[set[str]] = []
+    for number in (1, 2):
+        study("study.toml", output=f"shard-{number}", shard=f"{number}/2", **settings)
+        found.append({file.parent.name for file in (inside / f"shard-{number}" / "cells").glob("*/job.json")})
+    whole = {file.parent.name for file in (inside / "whole" / "cells").glob("*/job.json")}
+    assert found[0] | found[1] == whole
+    assert not found[0] & found[1]
+    assert all(found)
+
+
+@pytest.mark.long
+def test_workers_give_the_same_files(inside: Path) -> None:
+    study("study.toml", output="parallel", scale="tiny", start="start", workers=2, threads=1, resamples=20)
+    whole, parallel = contents(inside / "whole"), contents(inside / "parallel")
+    logs = [name for name in parallel["names"] if name.endswith("log.txt")]
+    assert [name for name in parallel["names"] if name not in logs] == whole["names"]
+    assert {key: parallel[key] for key in ("cells", "groups", "files")} == {
+        key: whole[key] for key in ("cells", "groups", "files")
+    }
+
+
+STOPPED = """if True:
+    import json, os, random, signal, sys
+    from nearfar.cli import main
+    from nearfar.commands.train import command as train
+    from nearfar.encoder import encoder
+    from nearfar.studies import page, run as studies_run, steps, table
+
+    fsync, count = os.fsync, 0
+
+    def run(name, signal_name=None, at=None):
+        "Run the study in a process of its own, which gets the signal before a number of flushes to the disk."
+        child = os.fork()
+        if child == 0:
+            def counted(file):
+                global count
+                if count == at:
+                    os.kill(os.getpid(), getattr(signal, signal_name))
+                count += 1
+                fsync(file)
+            os.fsync = counted
+            words = f"study study.toml --output {name} --scale tiny --start start --engine inline --resamples 20"
+            status = main(words.split())
+            sys.stdout.flush()
+            os._exit(min(count, 255) if signal_name == "COUNT" and status == 0 else status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    flushes, found, draw = run("counted", "COUNT"), [], random.Random(3)
+    for signal_name, times in (("SIGKILL", 14), ("SIGINT", 6)):
+        stopped = [run(signal_name, signal_name, draw.randrange(2, flushes // 3)) for _ in range(times)]
+        found.append((signal_name, stopped, run(signal_name)))
+    print("FOUND", json.dumps([flushes, found]))
+"""
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(inside: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
+    assert line is not None, done.stdout + done.stderr
+    flushes, found = json.loads(line.removeprefix("FOUND "))
+    assert 20 < flushes < 255
+    for name, stopped, last in found:
+        assert last == 0, done.stdout + done.stderr
+        assert set(stopped) <= {0, -signal.SIGKILL if name == "SIGKILL" else 130}, done.stdout + done.stderr
+        assert sum(one != 0 for one in stopped) > 2
+        assert contents(Path(name)) == contents(inside / "whole")
+
+
+@pytest.mark.usefixtures("nearfar_data")
+@pytest.mark.realdata
+def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = {
+        "title": "t",
+        "columns": ["stsb"],
+        "evaluate": {"tasks": ["stsb"]},
+        "rows": [{"id": "a", "model": "start"}],
+    }
+    (before,) = cells_of(tomli_w.dumps(content), inside)
+    assert before.jobs[0].settings["sources"]["stsb"] not in (None, "hub")  # type: ignore[index,call-overload]
+    monkeypatch.delenv("NEARFAR_DATA")
+    (after,) = cells_of(tomli_w.dumps(content), inside)
+    assert after.jobs[0].settings["sources"] == {"stsb": "hub"}
+    assert [one.spec for one in after.sources if one.fingerprint == HUB] == ["stsb"]
+
+
+def test_the_widths_of_embeddings_are_an_axis_over_one_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The study of smaller vectors at its tiny scale: each row trains once, and bytes are those of a stored vector."""
+    from nearfar.studies.inputs import ENCODER, write_inputs
+
+    write_inputs(tmp_path / "inputs")
+    file = Path(__file__).parents[2] / "studies" / "tables" / "widths.toml"
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "no-data"))
+    start = tmp_path / "inputs" / ENCODER
+    assert len(dry_run(file, output=tmp_path / "nothing", start=start).cells) == 2 * 5 * 3 * 3
+    table = study(file, output=tmp_path / "out", scale="tiny", start=start, engine="inline", resamples=20)
+    assert not table.missing
+    found = {
+        (cell.row, cell.coordinates["width"], cell.coordinates["storage"]): cell.values["bytes_per_vector"]
+        for cell in table.cells
+    }
+    sizes = {("32", "float32"): 128, ("8", "float32"): 32, ("32", "binary"): 4, ("8", "binary"): 1}
+    assert found == {(row, *key): size for row in ("plain", "matryoshka") for key, size in sizes.items()}
+    trained = [file for file in (tmp_path / "out").rglob("config.toml") if file.parent.name == "run"]
+    assert len(trained) == 2
+    assert sum("matryoshka = [" in file.read_text() for file in trained) == 1

@@ -1,0 +1,339 @@
+"""Study files: what they mean, the overlay of scales, and the message of every mistake."""
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from nearfar.studies.cells import plan_cells
+from nearfar.studies.read import load_study
+from nearfar.studies.spec import PaperNumber, Study
+from nearfar.types import NearfarError
+
+BASE: dict[str, Any] = tomllib.loads("""
+title = "A table"
+columns = ["stsb", "sts12", "average"]
+replicates = { seed = [1, 2] }
+compare_with = "sbert"
+train = { data = ["microworld"], max_steps = 3 }
+evaluate = { tasks = ["stsb", "sts12"] }
+
+[[axes]]
+name = "lambda"
+setting = "train.scl_weight"
+values = [0, 0.3, 1]
+labels = ["CE", "0.3", "1"]
+as = "x"
+
+[[rows]]
+id = "scl"
+model = "{start}"
+train = { method = "scl" }
+paper = [{ lambda = 0.3, stsb = 70 }, { lambda = "CE", stsb = [66, 0.5], sts12 = 60 }]
+
+[[rows]]
+id = "sbert"
+axes = []
+model = "{start}"
+train = { method = "sbert" }
+
+[[rows]]
+id = "glove"
+steps = ["evaluate"]
+axes = []
+model = "glove:vectors.txt"
+replicates = {}
+
+[scales.here]
+columns = ["stsb"]
+drop_rows = ["glove"]
+train = { max_steps = 2 }
+[[scales.here.axes]]
+name = "lambda"
+values = [0.3, 0.5]
+[[scales.here.rows]]
+id = "scl"
+name = "SCL"
+[[scales.here.rows]]
+id = "augment"
+axes = []
+model = "{start}"
+train = { method = "augment" }
+""")
+
+
+def load(tmp_path: Path, content: dict[str, Any], scale: str | None = None, **placeholders: str) -> Study:
+    file = tmp_path / "study.toml"
+    file.write_text(tomli_w.dumps(content), encoding="utf-8")
+    return load_study(file, scale, placeholders=placeholders or {"start": "tiny"})
+
+
+def changed(changes: dict[str, Any], **row: Any) -> dict[str, Any]:
+    """The study with other values; None removes a key; ``row`` changes its first row."""
+    first = {**BASE["rows"][0], **row}
+    content = {**BASE, "rows": [first, *BASE["rows"][1:]], **changes}
+    return {key: value for key, value in content.items() if value is not None}
+
+
+def test_the_cells_are_rows_times_labels_times_replicates(tmp_path: Path) -> None:
+    study = load(tmp_path, BASE)
+    cells = plan_cells(study)
+    assert [(cell.row.id, dict(cell.coordinates), dict(cell.replicate)) for cell in cells] == [
+        *(("scl", {"lambda": label}, {"seed": seed}) for label in ("CE", "0.3", "1") for seed in (1, 2)),
+        *(("sbert", {}, {"seed": seed}) for seed in (1, 2)),
+        ("glove", {}, {}),
+    ]
+    weights = [cell.steps[0].config.scl_weight for cell in cells[:6]]  # type: ignore[attr-defined]
+    assert weights == [0, 0, 0.3, 0.3, 1, 1]
+    assert [step.verb for step in cells[0].steps] == ["train", "evaluate"]
+    assert cells[1].steps[0].config.seed == 2  # type: ignore[attr-defined]
+    assert cells[1].steps[1].config.seed == 0  # type: ignore[attr-defined]
+    assert cells[0].steps[0].model == "tiny"
+    assert cells[0].steps[1].model is None
+    assert cells[-1].steps[0].model == "glove:vectors.txt"
+    assert study.compare == (("scl", "sbert"), ("glove", "sbert"))
+    assert study.row("scl").paper == (
+        PaperNumber({"lambda": "0.3"}, "stsb", 70.0),
+        PaperNumber({"lambda": "CE"}, "stsb", 66.0, 0.5),
+        PaperNumber({"lambda": "CE"}, "sts12", 60.0),
+    )
+
+
+def test_a_scale_is_merged_over_the_file(tmp_path: Path) -> None:
+    study = load(tmp_path, BASE, "here")
+    assert [row.id for row in study.rows] == ["scl", "sbert", "augment"]
+    assert study.row("scl").name == "SCL"
+    assert study.columns == ("stsb",)
+    assert study.axis("lambda").labels == ("0.3", "0.5")
+    assert study.axis("lambda").use == "x"
+    assert study.settings["train"] == {"data": ["microworld"], "max_steps": 2}
+    assert study.row("scl").paper == (PaperNumber({"lambda": "0.3"}, "stsb", 70.0),)
+    assert study.compare == (("scl", "sbert"), ("augment", "sbert"))
+    assert study.content["compare"] == [["scl", "sbert"], ["augment", "sbert"]]
+    assert "scales" not in study.content
+    assert study.content["placeholders"] == {"start": "tiny"}
+    assert study.content["rows"][0]["model"] == "{start}"
+    assert (study.scale, study.scales) == ("here", ("here",))
+
+
+def test_the_scale_paper_is_the_file_itself(tmp_path: Path) -> None:
+    assert plan_cells(load(tmp_path, BASE, "paper")) == plan_cells(load(tmp_path, BASE))
+
+
+def test_the_content_has_no_places_on_this_machine(tmp_path: Path) -> None:
+    study = load(tmp_path, BASE, start=str(tmp_path / "models" / "mini"))
+    assert study.content["placeholders"] == {"start": "mini"}
+    assert str(tmp_path) not in str(study.content)
+
+
+def test_later_settings_have_precedence(tmp_path: Path) -> None:
+    """The file's, the row's, the axes', the replicate's, the step's own."""
+    content: dict[str, Any] = {
+        "title": "Transfer",
+        "columns": ["amazon2"],
+        "finetune": {"epochs": 2, "batch_size": 4, "temperature": 0.5},
+        "replicates": {"seed": [5], "few-shot": {"sample_seed": [6]}},
+        "axes": [{"name": "n", "setting": "finetune.sample_size", "values": [20]}],
+        "rows": [
+            {
+                "id": "ce",
+                "model": "x",
+                "finetune": {"batch_size": 8},
+                "steps": [
+                    {"finetune": {"task": "sst2", "seed": 9, "sample_size": "none"}},
+                    {"finetune": {"task": "amazon2"}, "name": "few-shot"},
+                ],
+            }
+        ],
+    }
+    (cell,) = plan_cells(load(tmp_path, content))
+    first, second = (step.config for step in cell.steps)
+    names = ("task", "epochs", "batch_size", "temperature", "seed", "sample_seed", "sample_size")
+    assert [getattr(first, name) for name in names] == ["sst2", 2, 8, 0.5, 9, 1, None]
+    assert [getattr(second, name) for name in names] == ["amazon2", 2, 8, 0.5, 5, 6, 20]
+    assert [step.model for step in cell.steps] == ["x", None]
+
+
+def test_default_steps_are_those_with_settings(tmp_path: Path) -> None:
+    def steps(**tables: Any) -> list[str]:
+        content = {"title": "t", "columns": ["a"], "rows": [{"id": "r", "model": "m", **tables}]}
+        return [step.verb for step in plan_cells(load(tmp_path, content))[0].steps]
+
+    assert steps(train={"method": "scl"}) == ["train", "evaluate"]
+    assert steps() == ["evaluate"]
+    assert steps(finetune={}) == ["finetune"]
+    assert steps(train={"method": "scl"}, geometry={}, speed={"texts": "wiki"}) == ["train", "geometry", "speed"]
+
+
+def test_the_seed_of_an_evaluation_is_that_of_a_fitted_baseline_only(tmp_path: Path) -> None:
+    rows = [{"id": name, "model": f"{name}:m@wiki", "steps": ["evaluate"]} for name in ("flow", "whitening")]
+    content = {"title": "t", "columns": ["a"], "replicates": {"seed": [3]}, "rows": rows}
+    seeds = [cell.steps[0].config.seed for cell in plan_cells(load(tmp_path, content))]  # type: ignore[attr-defined]
+    assert seeds == [3, 0]
+
+
+def test_values_of_several_settings_are_one_list_for_each_label(tmp_path: Path) -> None:
+    axis = {"name": "n", "settings": ["train.batch_size", "train.max_steps"], "values": [[4, 10], [8, 5]]}
+    cells = plan_cells(load(tmp_path, changed({"axes": [axis], "replicates": {}, "scales": None}, paper=[])))
+    configs = [cell.steps[0].config for cell in cells if cell.row.id == "scl"]
+    assert [(one.batch_size, one.max_steps) for one in configs] == [(4, 10), (8, 5)]  # type: ignore[attr-defined]
+    assert [cell.coordinates["n"] for cell in cells[:2]] == ["4", "8"]
+
+
+def test_a_row_without_steps_has_no_cells(tmp_path: Path) -> None:
+    content = changed({}, steps=[], paper={"stsb": 1})
+    del content["rows"][0]["train"]
+    study = load(tmp_path, content)
+    assert "scl" not in {cell.row.id for cell in plan_cells(study)}
+    assert study.row("scl").paper == (PaperNumber({}, "stsb", 1.0),)
+
+
+AXIS = BASE["axes"][0]
+MANY = {
+    "axes": [{**AXIS, "labels": list(range(2000)), "values": [0.5] * 2000}],
+    "replicates": {"seed": list(range(60))},
+}
+ALONE = {"rows": [{"id": "a", "steps": ["evaluate"], "axes": []}], "compare_with": None}
+MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
+    "no title": (changed({"title": None}), "study.toml: lacks the key 'title'"),
+    "unknown key": (changed({"colums": []}), "study.toml: no key is called 'colums'. Did you mean 'columns'?"),
+    "no columns": (changed({"columns": []}), "columns: is empty"),
+    "columns twice": (changed({"columns": ["a", "a"]}), "columns = ['a', 'a']: names one twice"),
+    "title is no text": (changed({"title": 3}), "title = 3: must be a text"),
+    "no rows": (changed({"rows": []}), "rows: is empty; give at least one"),
+    "rows are no tables": (changed({"rows": [1]}), "rows: must be tables, each with the heading [[rows]]"),
+    "row without id": (changed({"rows": [{"name": "a"}]}), "[[rows]] number 1: lacks the key 'id'"),
+    "bad id": (changed({}, id="S C"), "id = 'S C': must be lower-case letters"),
+    "id twice": (changed({}, id="sbert"), "the id 'sbert' occurs twice"),
+    "unknown key of a row": (changed({}, modle="x"), "row 'scl': no key is called 'modle'. Did you mean 'model'?"),
+    "unknown setting": (
+        changed({}, train={"method": "scl", "scl_wieght": 1}),
+        "row 'scl' (lambda CE): train: no key is called 'scl_wieght'. Did you mean 'scl_weight'?",
+    ),
+    "setting of another method": (
+        changed({}, train={"method": "sbert"}),
+        "no key is called 'scl_weight'",
+    ),
+    "bad value": (
+        changed({}, train={"method": "scl", "temperature": -1}),
+        "train: temperature = -1: must be at least 1e-08",
+    ),
+    "unknown method": (changed({}, train={"method": "slc"}), "no method is called 'slc'. Did you mean 'scl'?"),
+    "no method": (changed({}, train={}), "row 'scl' (lambda CE): train: names no method"),
+    "finetune method": (changed({}, train={"method": "scl-finetune"}), "no method is called 'scl-finetune'"),
+    "bad combination": (
+        changed({}, train={"method": "scl", "micro_batch": 2, "micro_batch_tokens": 3}),
+        "row 'scl' (lambda CE): train: --micro-batch and --micro-batch-tokens",
+    ),
+    "output": (changed({}, train={"method": "scl", "output": "x"}), "train: output is set by the study"),
+    "settings of no step": (changed({}, steps=["train"], evaluate={"folds": 3}), "has settings of evaluate"),
+    "no model": (changed(ALONE), "has no model"),
+    "unknown step": (changed({}, steps=["trian"]), "steps: no step is called 'trian'. Did you mean 'train'?"),
+    "two verbs in a step": (changed({}, steps=[{"train": {}, "evaluate": {}}]), "must have one verb"),
+    "step is a number": (changed({}, steps=[1]), "steps: 1: must be a verb, or a table"),
+    "step name twice": (
+        changed({}, steps=["train", {"evaluate": {}, "name": "a"}, {"evaluate": {}, "name": "a"}]),
+        "the name 'a' occurs twice",
+    ),
+    "axis without name": (
+        changed({"axes": [{"setting": "seed", "values": [1]}]}),
+        "[[axes]] number 1: lacks the key 'name'",
+    ),
+    "axis without setting": (changed({"axes": [{"name": "a", "values": [1]}]}), "needs setting = "),
+    "axis without values": (changed({"axes": [{**AXIS, "values": []}]}), "axis 'lambda': values: is empty"),
+    "axis with few labels": (changed({"axes": [{**AXIS, "labels": ["a"]}]}), "there are 1 labels for 3 values"),
+    "axis with a label twice": (changed({"axes": [{**AXIS, "labels": ["a", "a", "b"]}]}), "one occurs twice"),
+    "axis with uneven lists": (
+        changed({"axes": [{"name": "a", "settings": ["train.seed", "model"], "values": [[1]]}]}),
+        "each with 2 values",
+    ),
+    "axis twice": (changed({"axes": [AXIS, AXIS]}), "the name 'lambda' occurs twice"),
+    "axis of an unknown step": (
+        changed({"axes": [{**AXIS, "setting": "training.seed"}]}),
+        "'training.seed' is no setting. Write seed, model, or STEP.SETTING",
+    ),
+    "axis as what": (changed({"axes": [{**AXIS, "as": "row"}]}), "as = 'row': must be one of rows, columns, x"),
+    "axis average": (changed({"axes": [{**AXIS, "average": ["2"]}]}), "average: no label is called '2'"),
+    "axis baseline": (changed({"axes": [{**AXIS, "compare_with": 2}]}), "compare_with: no label is called '2'"),
+    "unknown axis of a row": (changed({}, axes=["lamda"]), "axes: no axis is called 'lamda'. Did you mean 'lambda'?"),
+    "paper column": (changed({}, paper={"sts99": 1}), "paper: no column is called 'sts99'"),
+    "paper label": (changed({}, paper={"lambda": 0.7, "stsb": 1}), "paper: lambda: no label is called '0.7'"),
+    "paper number": (changed({}, paper={"stsb": "70"}), "paper: stsb = '70': must be a number"),
+    "paper": (changed({}, paper=3), "paper: must be a table"),
+    "replicates": (changed({"replicates": {"seed": 3}}), "replicates: seed = 3: must be a list"),
+    "replicates twice": (changed({"replicates": {"seed": [1, 1]}}), "a replicate occurs twice"),
+    "uneven replicates": (
+        changed({"replicates": {"seed": [1], "train.hold_out": [1, 2]}}),
+        "the lists of seed, train.hold_out must have the same length",
+    ),
+    "replicates of an axis": (
+        changed({"replicates": {"train": {"scl_weight": [1]}}}),
+        "train.scl_weight is a setting of an axis too",
+    ),
+    "best": (changed({"best": {"count": 3}}), "best: count = 3: there are only 2 replicates"),
+    "best key": (changed({"best": {"cuont": 1}}), "best: no key is called 'cuont'. Did you mean 'count'?"),
+    "best by": (changed({"best": {"count": 1, "by": "test"}}), "by = 'test': must be one of validation"),
+    "aggregate": (changed({"aggregate": "sum"}), "aggregate = 'sum': must be one of all, mean, wmean"),
+    "compare_with": (changed({"compare_with": "glov"}), "compare_with: no row is called 'glov'. Did you mean 'glove'?"),
+    "compare": (changed({"compare_with": None, "compare": [["scl", "x"]]}), "compare: no row is called 'x'"),
+    "compare itself": (changed({"compare_with": None, "compare": [["scl", "scl"]]}), "compares 'scl' with itself"),
+    "compare no pairs": (changed({"compare_with": None, "compare": ["scl"]}), "compare: must be a list of pairs"),
+    "compare twice": (changed({"compare": [["scl", "sbert"]]}), "exclude each other"),
+    "titles": (changed({"titles": {"stsd": "x"}}), "titles: no column is called 'stsd'. Did you mean 'stsb'?"),
+    "plot": (changed({"plot": {"kind": "pie"}}), "plot: kind = 'pie': must be one of heat map"),
+    "plot axis": (changed({"plot": {"kind": "lines", "x": "lamda"}}), "plot: x: no axis is called 'lamda'"),
+    "placeholder": (changed({}, model="{begin}"), "{begin} has no value. Give one: --begin VALUE"),
+    "too many cells": (changed(MANY, paper=[]), "has 120,061 cells; a study has at most 100,000"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_one_clear_sentence(tmp_path: Path, mistake: str) -> None:
+    content, message = MISTAKES[mistake]
+    with pytest.raises(NearfarError) as found:
+        load(tmp_path, content)
+    assert str(found.value).startswith(str(tmp_path / "study.toml"))
+    assert message in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+SCALES = {
+    "unknown": ("hre", {}, "no scale is called 'hre'. Did you mean 'here'?"),
+    "row to drop": ("here", {"drop_rows": ["glov"]}, "drop_rows: no row is called 'glov'. Did you mean 'glove'?"),
+    "axis to keep": ("here", {"only_axes": "lambda"}, 'only_axes: must be a list, as in ["one", "two"]'),
+    "rows": ("here", {"rows": {"only": ["scl"]}}, "rows: must be tables with the key 'id'"),
+    "key": ("here", {"colums": []}, "no key is called 'colums'"),
+}
+
+
+@pytest.mark.parametrize("mistake", SCALES)
+def test_a_mistake_in_a_scale(tmp_path: Path, mistake: str) -> None:
+    scale, changes, message = SCALES[mistake]
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        load(tmp_path, {**BASE, "scales": {"here": changes}}, scale)
+
+
+@pytest.mark.parametrize(("content", "message"), [("", "lacks the key 'title'"), ("a = [", "cannot be read as TOML")])
+def test_a_file_that_is_no_study(tmp_path: Path, content: str, message: str) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(content, encoding="utf-8")
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        load_study(file)
+    with pytest.raises(NearfarError, match="cannot be read as TOML"):
+        load_study(tmp_path / "missing.toml")
+
+
+def test_a_study_is_loaded_without_torch(tmp_path: Path) -> None:
+    file = tmp_path / "study.toml"
+    file.write_text(tomli_w.dumps(BASE), encoding="utf-8")
+    code = (
+        "import sys; from nearfar.studies.read import load_study; "
+        "load_study(sys.argv[1], placeholders={'start': 'm'}); print('torch' in sys.modules, 'numpy' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["False", "False"]
