@@ -18,7 +18,6 @@ from nearfar.disk import (
     write_bytes,
     write_text,
 )
-from nearfar.jobs import cores
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
 
@@ -78,22 +77,6 @@ def test_the_temporary_folder_has_no_predictable_name(shared: Path, monkeypatch:
 def test_a_temporary_folder_that_cannot_be_created(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     assert private_temporary_folder("nearfar-x-") is None
-    if hasattr(os, "sched_getaffinity"):
-        assert cores.pin(1) == []
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin processes")
-def test_locks_of_cores_are_in_a_private_folder(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_setaffinity", lambda *_: None)
-    (shared / f"nearfar-cores-{os.getuid()}").symlink_to(shared.parent / "elsewhere")
-    try:
-        assert len(cores.pin(1)) == 1
-        (folder,) = [one for one in shared.iterdir() if not one.is_symlink()]
-        assert is_private(folder)
-        assert not (shared.parent / "elsewhere").exists()
-    finally:
-        while cores._HELD:
-            cores._HELD.pop().__exit__(None, None, None)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("write", [lambda file: write_text(file, "new"), lambda file: write_bytes(file, b"new")])

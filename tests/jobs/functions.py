@@ -49,15 +49,6 @@ def pid_of(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> N
     _CALLS.append(settings["number"])
 
 
-def dies_outside(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
-    """Kill the process in the first calls; the number of calls is in a file."""
-    file = Path(settings["to"], settings["name"])
-    calls = int(file.read_text(encoding="utf-8")) + 1 if file.exists() else 1
-    file.write_text(str(calls), encoding="utf-8")
-    if calls <= settings["times"]:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
 def raises(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
     """Raise an exception, unless the file ``mended`` exists."""
     (folder / "begun.txt").write_text("begun", encoding="utf-8")
@@ -93,8 +84,6 @@ def prints(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> N
     subprocess.run([sys.executable, "-c", "print('from a child')"], check=True)
     assert sys.stdin.read() == ""
     (folder / "threads.txt").write_text(os.environ.get("OMP_NUM_THREADS", ""), encoding="utf-8")
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
-    (folder / "cores.txt").write_text(str(cores), encoding="utf-8")
     (folder / "folder.txt").write_text(os.getcwd(), encoding="utf-8")
 
 

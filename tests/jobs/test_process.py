@@ -2,14 +2,12 @@
 
 import os
 import signal
-import tempfile
 from pathlib import Path
 
 import pytest
 
-from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, cores, run_jobs
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs
 from nearfar.jobs.process import describe_exit
-from nearfar.runtime.threads import available_cores
 from tests.jobs.functions import HERE, contents, diamonds
 from tests.jobs.programs import is_alive, wait_until
 
@@ -38,8 +36,6 @@ def test_workers_live_for_many_jobs(tmp_path: Path) -> None:
 
 
 def test_the_surroundings_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where workers claim cores, so that no other run has them
     monkeypatch.chdir(tmp_path)
     store, made = JobStore(tmp_path / "cells"), Job(f"{HERE}:prints")
     run_jobs([made], store, workers=1, threads=1)
@@ -48,34 +44,6 @@ def test_the_surroundings_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(lines) == ["from a child", "to descriptor 1", "to stderr", "to stdout"]
     assert (folder / "threads.txt").read_text(encoding="utf-8") == "1"
     assert (folder / "folder.txt").read_text(encoding="utf-8") == str(tmp_path)
-    if hasattr(os, "sched_setaffinity"):
-        assert (folder / "cores.txt").read_text(encoding="utf-8") == "1"
-    more = available_cores() + 1  # too many to pin
-    made = Job(f"{HERE}:prints", {"again": True})
-    run_jobs([made], store, workers=1, threads=more)
-    assert (store.folder(made) / "threads.txt").read_text(encoding="utf-8") == str(more)
-    if hasattr(os, "sched_setaffinity"):
-        assert (store.folder(made) / "cores.txt").read_text(encoding="utf-8") == str(available_cores())
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cannot pin")
-def test_cores_are_claimed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned: list[list[int]] = []
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(tmp_path))
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0, 1, 2})
-    monkeypatch.setattr(cores.os, "sched_setaffinity", lambda _, chosen: pinned.append(list(chosen)))
-    held: list[object] = []
-    monkeypatch.setattr(cores, "_HELD", held)
-    assert cores.pin(2) == [0, 1]
-    assert cores.pin(2) == []  # one is free, and it is given back
-    assert cores.pin(1) == [2]
-    assert cores.pin(1) == []
-    assert pinned == [[0, 1], [2]]
-    for lock in held:
-        lock.__exit__(None, None, None)  # type: ignore[attr-defined]
-    assert cores.pin(3) == [0, 1, 2]
-    for lock in held[3:]:
-        lock.__exit__(None, None, None)  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_dies_is_replaced_and_its_job_retried(tmp_path: Path) -> None:

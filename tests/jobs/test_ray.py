@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.jobs import Job, JobStore, Task, ray_machines, run_jobs
+from nearfar.jobs import Job, JobStore, Task, ray_cluster, run_jobs
 from nearfar.types import NearfarError
 from tests.child_programs import output_of, report_of
 from tests.jobs.functions import HERE, contents, diamonds, job
 
 INSTALLED = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 PROGRAM = """if True:
-    import json, sys
+    import json, os, sys
     import ray
-    from nearfar.jobs import Job, JobsFailedError, JobStore, ray_machines, run_jobs
+    from nearfar.jobs import Job, JobsFailedError, JobStore, ScratchStore, ray_cluster, run_jobs
     from nearfar.types import NearfarError
     from tests.jobs.functions import HERE, diamonds, job
 
@@ -38,13 +38,15 @@ PROGRAM = """if True:
     report["left running"] = ray.is_initialized()
     ray.init(address="local", num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
              object_store_memory=100 * 2**20)
+    pids = [Job(f"{HERE}:pid_of", {"number": number}, local={"to": os.getcwd()}) for number in range(6)]
+    run_jobs(pids, ScratchStore(), engine="ray", workers=2)
     report["again"] = run(diamonds(3), "ray", workers=2)
     report["failing"] = run([always, bad, job("after", {"bad": bad}), job("good")], "failing", workers=2, retries=1)
     report["gpu"] = run([Job(f"{HERE}:nothing", uses="gpu")], "gpu")
     report["cpus"] = run([job("good")], "cpus", threads=1000)
-    sees_token, ray_machines.sees_token = ray_machines.sees_token, lambda token: False
+    sees_token, ray_cluster.sees_token = ray_cluster.sees_token, lambda token: False
     report["apart"] = run([job("good")], "apart")
-    ray_machines.sees_token = sees_token
+    ray_cluster.sees_token = sees_token
     report["kept running"] = ray.is_initialized()
     ray.shutdown()
     print("REPORT", json.dumps(report))
@@ -74,6 +76,9 @@ def test_a_local_ray(tmp_path: Path) -> None:
     # A Ray that the engine has started is stopped; another one is left alone.
     assert (report["left running"], report["kept running"]) == (False, True)
     assert [kind for kind, _ in report["again"]["kinds"]].count("found") == 2
+    # Processes stay: what a function keeps in its module is there for the next job.
+    pids = [(tmp_path / f"pid-{number}").read_text(encoding="utf-8").split() for number in range(6)]
+    assert max(int(before) for _, before in pids) > 0
     # Failures stay with their jobs.
     kinds = [kind for kind, _ in report["failing"]["kinds"]]
     assert {kind: kinds.count(kind) for kind in kinds} == {
@@ -119,12 +124,12 @@ def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path)
 
 def test_a_machine_that_does_not_see_the_store_runs_nothing(tmp_path: Path) -> None:
     task = Task.of(job("first"), JobStore(tmp_path / "cells"), str(tmp_path))
-    outcome = ray_machines.perform_remotely(task.to_json(), str(tmp_path / "cells" / ".shared-1"), {}, [])
+    outcome = ray_cluster.perform_remotely(task.to_json(), str(tmp_path / "cells" / ".shared-1"), {}, [])
     assert outcome["kind"] == "failed"
     assert "does not see the folder" in outcome["message"]
     assert not (tmp_path / "cells").exists()
     token = tmp_path / ".shared-2"
     token.write_text("another", encoding="utf-8")
-    assert not ray_machines.sees_token(str(token))
+    assert not ray_cluster.sees_token(str(token))
     token.write_text(token.name, encoding="utf-8")
-    assert ray_machines.sees_token(str(token))
+    assert ray_cluster.sees_token(str(token))

@@ -15,6 +15,8 @@ from tests.jobs.functions import HERE, contents, diamonds, job
 class ScriptedEngine:
     """Performs tasks in this process in the order of submission, with the given outcomes first."""
 
+    shares_resources = False
+
     def __init__(self, slots: int = 2, script: dict[str, list[Outcome]] | None = None) -> None:
         self.slots = slots
         self.script = script or {}

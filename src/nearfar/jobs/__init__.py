@@ -6,13 +6,20 @@ A job that is finished is never run again; a run that was stopped continues wher
 process, in worker processes, or on a Ray cluster.
 """
 
-from nearfar.jobs.engine import Engine, Outcome, Task
-from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
-from nearfar.jobs.graph import shard_of, unfinished, with_inputs
 from nearfar.jobs.job import JSON, Job
-from nearfar.jobs.run import ENGINES, run_jobs
-from nearfar.jobs.scratch import ScratchStore, Store
-from nearfar.jobs.store import JobStore
+from nearfar.jobs.perform import Outcome, Task
+from nearfar.jobs.run import (
+    ENGINES,
+    Engine,
+    JobEvent,
+    JobFailure,
+    JobsFailedError,
+    run_jobs,
+    shard_of,
+    unfinished,
+    with_inputs,
+)
+from nearfar.jobs.store import JobStore, ScratchStore, Store
 
 __all__ = [
     "ENGINES",

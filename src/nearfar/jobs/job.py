@@ -37,7 +37,7 @@ class Job:
     local: Mapping[str, JSON] = field(default_factory=dict, kw_only=True)
     """Settings that do not change the results, such as paths and devices of this machine; not part of the key."""
     uses: str | None = field(default=None, kw_only=True)
-    """A resource that only one job at a time may use, such as ``gpu``; not part of the key."""
+    """A resource that only one job of a machine at a time may use, such as ``gpu``; not part of the key."""
     key: str = field(init=False)
     """The first 16 hex digits of the SHA-256 of function, settings and the keys of the inputs, as canonical JSON."""
 

@@ -6,18 +6,64 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from nearfar.disk import FolderBusyError, disk_errors, folder_lock, publish
-from nearfar.jobs.engine import Outcome, Task
-from nearfar.jobs.store import ATTEMPT_FILE, ERROR_FILE, JOB_FILE, LOG_FILE, PART
+from nearfar.jobs.job import Job
+from nearfar.jobs.store import ATTEMPT_FILE, ERROR_FILE, JOB_FILE, LOG_FILE, PART, Store
 from nearfar.runtime import memory
 from nearfar.types import NearfarError
 
 _CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an open file in it
+
+
+class Task(NamedTuple):
+    """The description of a job that a worker gets: values and paths, nothing else."""
+
+    root: str
+    """The folder of the store; empty if the job runs in a temporary folder."""
+    job: Mapping[str, Any]
+    """What :meth:`nearfar.jobs.Job.describe` returns."""
+    local: Mapping[str, Any]
+    """Settings that are not in the key."""
+    folder: str
+    """The working folder, which relative paths in the settings refer to; empty for the folder of the job."""
+
+    @property
+    def key(self) -> str:
+        """The key of the job."""
+        return str(self.job["key"])
+
+    def to_json(self) -> str:
+        """The task as one line."""
+        return json.dumps(self._asdict())
+
+    @staticmethod
+    def from_json(text: str) -> "Task":
+        """The task of one line that :meth:`to_json` wrote."""
+        return Task(**json.loads(text))
+
+    @staticmethod
+    def of(job: Job, store: Store, folder: str) -> "Task":
+        """The task that performs a job."""
+        root, folder = ("", "") if store.in_scratch else (str(store.root), folder)
+        return Task(root, job.describe(), job.local, folder)
+
+
+class Outcome(NamedTuple):
+    """How a task ended.
+
+    ``found``: another process had finished the job; ``busy``: another process runs it now; ``failed``: it raised an
+    exception; ``died``: the process that performed it has ended.
+    """
+
+    key: str
+    kind: Literal["finished", "found", "busy", "failed", "died"]
+    seconds: float | None = None
+    message: str = ""
 
 
 def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None = None) -> Outcome:

@@ -9,12 +9,11 @@ import threading
 import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import IO
 
-from nearfar.jobs.engine import Outcome, Task
+from nearfar.jobs.perform import Outcome, Task
 from nearfar.runtime import threads as thread_settings
 
-START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.worker import main; main({cores})"
+START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.worker import main; main()"
 """The program of a worker. It finds modules where this process does."""
 GRACE_SECONDS = 30.0
 """How long a job may save its work after SIGINT, before SIGKILL. A second Ctrl-C ends the wait."""
@@ -27,11 +26,10 @@ _HAS_GROUPS = hasattr(os, "killpg")
 class _Worker:
     """A worker process, and the task that it performs."""
 
-    def __init__(self, environment: dict[str, str], cores: int, answers: "SimpleQueue[tuple[_Worker, str]]") -> None:
+    def __init__(self, environment: dict[str, str], answers: "SimpleQueue[tuple[_Worker, str]]") -> None:
         self.task: Task | None = None
-        command = [sys.executable, "-c", START.format(cores=cores), json.dumps(sys.path)]
         self.process = subprocess.Popen(
-            command,
+            [sys.executable, "-c", START, json.dumps(sys.path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -40,8 +38,9 @@ class _Worker:
             bufsize=1,
             process_group=0 if _HAS_GROUPS else None,  # Ctrl-C reaches only this process, which stops the workers
         )
-        self._stdin = _not_none(self.process.stdin)
-        self._stdout = _not_none(self.process.stdout)
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self._stdin, self._stdout = self.process.stdin, self.process.stdout
 
         def read() -> None:
             for line in self._stdout:
@@ -62,37 +61,29 @@ class _Worker:
         return True
 
     def has_ended(self) -> bool:
-        """Whether the process has ended. Its exit status can still be read."""
-        if not _HAS_GROUPS:
+        """Whether the process has ended. It is not reaped, so no other process gets its number."""
+        if not _HAS_GROUPS or self.process.returncode is not None:
             return self.process.poll() is not None
-        if self.process.returncode is not None:
-            return True
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-    def end_input(self) -> None:
-        """Close its stdin: an idle worker ends."""
-        with suppress(OSError):
-            self._stdin.close()
 
     def interrupt(self) -> None:
         """Ask the worker to stop its job and to end."""
-        if self.has_ended():
-            return
-        if _HAS_GROUPS:
-            self.process.send_signal(signal.SIGINT)
-        else:  # Windows sends no signal to a single process
-            self.process.terminate()
+        if not self.has_ended():
+            self.process.send_signal(signal.SIGINT if _HAS_GROUPS else signal.SIGTERM)  # Windows has only the latter
 
-    def kill(self) -> int:
-        """Kill the worker, if it has not ended, and all processes that it started; returns the exit status."""
-        if self.process.returncode is None:
-            if _HAS_GROUPS:
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(self.process.pid, signal.SIGKILL)
-            else:
-                self.process.kill()
+    def end(self, seconds: float) -> int:
+        """Close its stdin, which ends an idle worker, and kill what runs after that; returns the exit status."""
+        with suppress(OSError):
+            self._stdin.close()
+        deadline = time.monotonic() + seconds
+        while seconds and not self.has_ended() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        if self.process.returncode is None and _HAS_GROUPS:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # what its job has started, too
+        elif self.process.returncode is None:
+            self.process.kill()
         status = self.process.wait()
-        self.end_input()
         self._reader.join(CHECK_SECONDS)
         if not self._reader.is_alive():
             self._stdout.close()
@@ -102,16 +93,17 @@ class _Worker:
 class ProcessEngine:
     """Performs tasks in up to ``workers`` processes, each with ``threads`` threads.
 
-    A worker is started when a task needs one, and stays for the following tasks, so that it imports torch once. If
-    there are enough cores, it is pinned to ``threads`` of them. A worker that dies is replaced. Workers end when this
-    process ends, for whatever reason.
+    A worker is started when a task needs one, and stays for the following tasks, so that it imports torch once, and
+    what a function keeps in its module is there for the next job. A worker that dies is replaced. Workers end when
+    this process ends, for whatever reason.
     """
+
+    shares_resources = False
 
     def __init__(self, *, workers: int, threads: int) -> None:
         self.slots = workers
         variables = dict.fromkeys(_THREAD_VARIABLES, str(threads))
         self._environment = {**os.environ, **thread_settings.settings(os.environ), **variables}
-        self._cores = threads if workers * threads <= thread_settings.available_cores() else 0
         self._workers: list[_Worker] = []
         self._answers: SimpleQueue[tuple[_Worker, str]] = SimpleQueue()
 
@@ -121,8 +113,8 @@ class ProcessEngine:
             if not worker.has_ended() and worker.send(task):
                 return
             self._workers.remove(worker)
-            worker.kill()
-        worker = _Worker(self._environment, self._cores, self._answers)
+            worker.end(0)
+        worker = _Worker(self._environment, self._answers)
         self._workers.append(worker)
         if not worker.send(task):
             worker.task = task  # its end is reported as an outcome
@@ -136,7 +128,7 @@ class ProcessEngine:
                 worker, line = self._answers.get(timeout=max(0.0, remaining))
             except Empty:
                 ended = [worker for worker in self._workers if worker.task is not None and worker.has_ended()]
-                if outcomes := [found for worker in ended if (found := self._died(worker))]:
+                if outcomes := [outcome for worker in ended if (outcome := self._died(worker))]:
                     return outcomes
                 if deadline is not None and time.monotonic() >= deadline:
                     return []
@@ -152,13 +144,14 @@ class ProcessEngine:
         if worker not in self._workers:
             return None
         self._workers.remove(worker)
-        status = worker.kill()
+        status = worker.end(0)
         if worker.task is None:
             return None
         return Outcome(worker.task.key, "died", message=f"its worker {describe_exit(status)}")
 
     def close(self) -> None:
         """Stop the workers: SIGINT to those with a task, and SIGKILL after a grace period."""
+        seconds = CHECK_SECONDS
         try:
             for worker in self._workers:
                 if worker.task is not None:
@@ -166,14 +159,12 @@ class ProcessEngine:
             deadline = time.monotonic() + GRACE_SECONDS
             while any(worker.task is not None for worker in self._workers) and time.monotonic() < deadline:
                 self.wait(deadline - time.monotonic())
+        except BaseException:  # a second Ctrl-C
+            seconds = 0
+            raise
+        finally:
             for worker in self._workers:
-                worker.end_input()
-            for worker in self._workers:
-                with suppress(subprocess.TimeoutExpired):
-                    worker.process.wait(CHECK_SECONDS)
-        finally:  # also after a second Ctrl-C
-            for worker in self._workers:
-                worker.kill()
+                worker.end(seconds)
             self._workers = []
 
 
@@ -187,8 +178,3 @@ def describe_exit(status: int) -> str:
         name = f"signal {-status}"
     hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
-
-
-def _not_none(stream: IO[str] | None) -> IO[str]:
-    assert stream is not None
-    return stream

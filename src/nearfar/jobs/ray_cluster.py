@@ -1,45 +1,82 @@
 """The engine of Ray: each job is one task on a Ray cluster, or on a Ray that this engine starts on this machine.
 
 Only the description of a job goes through Ray: function, settings and paths. Results are files, so all machines of the
-cluster must see the folder of the store under the same path.
+cluster must see the folder of the store under the same path. Ray performs many tasks in one process, so what a function
+keeps in its module, such as an encoder, is often there for the next job.
 """
 
+import os
+import platform
+import re
+import secrets
+import signal
+import socket
 import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from nearfar.jobs.engine import Outcome, Task
+from nearfar.disk import disk_errors
+from nearfar.jobs.perform import Outcome, Task, perform
 from nearfar.jobs.process import GRACE_SECONDS
-from nearfar.jobs.ray_machines import Connection, first_line, perform_remotely
-from nearfar.jobs.scratch import Store
+from nearfar.jobs.store import Store
+from nearfar.jobs.worker import captured
 from nearfar.types import NearfarError
 
 CLUSTER_SLOTS = 1000
-"""Number of tasks that wait in Ray or run there; Ray decides how many run."""
+"""Number of tasks that wait in Ray or run there, where Ray decides how many run."""
+SHARED_SECONDS = 30.0
+"""How long a machine may take to see a new file of another machine."""
+CONNECT_SECONDS = 10.0
+"""How long the address of a cluster may take to answer."""
+OBJECT_STORE_BYTES = 100 * 2**20
+"""Size of Ray's object store on this machine; descriptions of jobs are small."""
+_FORWARDED = ("NEARFAR_", "HF_HUB_OFFLINE")
+"""Beginnings of the names of environment variables that the workers get."""
 
 
 class RayEngine:
     """Performs tasks on Ray, each with ``threads`` CPUs, and with a GPU if the job uses ``gpu``.
 
+    Without ``address``, a Ray is started on this machine with ``workers`` times ``threads`` CPUs, and stopped at the
+    end; on a cluster, one worker stands for as many as it has room for. A Ray that this process has already initialised
+    is used, and left running.
+
     Raises:
-        NearfarError: as :class:`nearfar.jobs.ray_machines.Connection`, which starts and stops Ray.
+        NearfarError: Ray is not installed, the cluster cannot be reached or has no machine with ``threads`` CPUs, or a
+            machine of it does not see the folder of the store.
     """
 
+    shares_resources = True
+
     def __init__(self, store: Store, *, workers: int, threads: int, address: str | None) -> None:
-        self._connection = Connection(store.root, workers=workers, threads=threads, address=address)
-        self._ray = self._connection.ray
+        self._ray = _import_ray()
+        forwarded = {name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)}
+        self._environment = {**forwarded, "OMP_NUM_THREADS": str(threads)}
         self._running: dict[Any, str] = {}
         """Ray's reference of a task -> the key of its job."""
-        self.slots = workers if address is None else CLUSTER_SLOTS
-        self._remote = self._ray.remote(num_cpus=threads, max_retries=0)(perform_remotely)
+        self._token = ""
+        self._owned = not self._ray.is_initialized()
+        if self._owned:
+            _initialise(self._ray, address, workers * threads)
+        self.slots = CLUSTER_SLOTS if address is not None and workers == 1 else workers
+        # max_calls 0: a process with a GPU performs many tasks, too, so that it opens a model once
+        self._remote = self._ray.remote(num_cpus=threads, max_retries=0, max_calls=0)(perform_remotely)
+        try:
+            self._token = _check_machines(self._ray, threads, store.root)
+        except BaseException:
+            self.close()
+            raise
 
     def submit(self, task: Task, *, uses: str | None) -> None:
         """Give the task to Ray."""
         gpus = 1 if uses == "gpu" else 0
-        if gpus and not self._connection.has_gpu():
+        if gpus and not self._ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
         remote = self._remote.options(num_gpus=gpus)
-        shared = self._connection
-        self._running[remote.remote(task.to_json(), shared.token, shared.environment, sys.path)] = task.key
+        self._running[remote.remote(task.to_json(), self._token, self._environment, sys.path)] = task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
         """Wait until a task has ended."""
@@ -53,9 +90,9 @@ class RayEngine:
         try:
             return Outcome(**self._ray.get(reference))
         except died as error:
-            return Outcome(key, "died", message=f"its worker died ({first_line(error)})")
+            return Outcome(key, "died", message=f"its worker died ({_first_line(error)})")
         except errors.RayError as error:
-            return Outcome(key, "failed", message=f"Ray reports {type(error).__name__}: {first_line(error)}")
+            return Outcome(key, "failed", message=f"Ray reports {type(error).__name__}: {_first_line(error)}")
 
     def close(self) -> None:
         """Interrupt the tasks, kill those that do not end, and stop Ray if this engine started it."""
@@ -66,8 +103,125 @@ class RayEngine:
                     self._ray.cancel(reference, force=False)
                 _, pending = self._ray.wait(pending, num_returns=len(pending), timeout=GRACE_SECONDS)
         finally:  # also after a second Ctrl-C
-            if not self._connection.owned and self._ray.is_initialized():
+            if self._owned:
+                self._ray.shutdown()
+            elif self._ray.is_initialized():
                 for reference in pending:
                     self._ray.cancel(reference, force=True)
             self._running = {}
-            self._connection.close()
+            if self._token:
+                Path(self._token).unlink(missing_ok=True)
+
+
+def _import_ray() -> Any:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # sends nothing
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise NearfarError(
+            "--engine ray: needs the package ray; install it with: pip install 'nearfar[scale]'"
+        ) from error
+    return ray
+
+
+def _initialise(ray: Any, address: str | None, cpus: int) -> None:
+    """Connect to the cluster at ``address``, or start a Ray on this machine."""
+    quiet = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
+    local = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE_BYTES}
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        if address and (place := re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address)):
+            socket.create_connection((place[1], int(place[2])), CONNECT_SECONDS).close()  # Ray itself tries for minutes
+        ray.init(address=address or "local", **quiet, **({} if address else local))
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
+        where = f"--ray-address {address}: no Ray cluster can be reached" if address else "Ray cannot be started here"
+        raise NearfarError(f"{where} ({_first_line(error)}).") from error
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)  # Ray installs its own, which does not interrupt the tasks
+
+
+def _check_machines(ray: Any, threads: int, root: Path | None) -> str:
+    """Let a task on each machine with ``threads`` CPUs read a new file in ``root``; returns the file, the token.
+
+    Without ``root``, the tasks read nothing, and the token is empty.
+
+    Raises:
+        NearfarError: no machine has so many CPUs, one cannot run nearfar, or one does not see the folder.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    nodes = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= threads]
+    if not nodes:
+        raise NearfarError(f"--engine ray: no machine of the cluster has {threads} CPUs; lower --threads.")
+    token = ""
+    try:
+        if root is not None:
+            token = str(root / f".shared-{secrets.token_hex(8)}")
+            with disk_errors(root):
+                root.mkdir(parents=True, exist_ok=True)
+                Path(token).write_text(Path(token).name, encoding="utf-8")
+        remote = ray.remote(num_cpus=0, max_retries=0)(sees_token)
+        tasks = [
+            remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)).remote(token)
+            for node in nodes
+        ]
+        for node, task in zip(nodes, tasks, strict=True):
+            name = str(node.get("NodeManagerHostname") or node["NodeID"])
+            try:
+                seen = ray.get(task)
+            except ray.exceptions.RayError as error:
+                raise NearfarError(f"--engine ray: the machine {name} cannot run nearfar ({error}).") from error
+            if not seen:
+                raise NearfarError(_not_shared(name, str(root)))
+    except BaseException:
+        if token:
+            Path(token).unlink(missing_ok=True)
+        raise
+    return token
+
+
+def perform_remotely(
+    line: str, token: str, environment: Mapping[str, str], search_path: Sequence[str]
+) -> dict[str, Any]:
+    """Perform a task in a worker of Ray; the fields of its outcome. ``token`` is a file of the store's folder."""
+    os.environ.update(environment)
+    sys.path.extend(path for path in search_path if path not in sys.path)
+    task = Task.from_json(line)
+    if not sees_token(token):
+        return Outcome(task.key, "failed", message=_not_shared(platform.node(), str(Path(token).parent)))._asdict()
+    inputs = [Path(task.root, key) for key in task.job["inputs"].values()]
+    deadline = time.monotonic() + SHARED_SECONDS
+    while not all(path.exists() for path in inputs) and time.monotonic() < deadline:
+        os.listdir(task.root)  # a network file system then looks again
+        time.sleep(0.1)
+    return perform(task, capture=captured)._asdict()
+
+
+def sees_token(token: str) -> bool:
+    """Whether this machine sees the token file with its content; an empty token is no file."""
+    if not token:
+        return True
+    deadline = time.monotonic() + SHARED_SECONDS
+    path = Path(token)
+    while path.parent.is_dir():
+        if path.is_file():
+            return path.read_text(encoding="utf-8") == path.name
+        if time.monotonic() > deadline:
+            break
+        os.listdir(path.parent)
+        time.sleep(0.1)
+    return False
+
+
+def _not_shared(machine: str, root: str) -> str:
+    return (
+        f"--engine ray: the machine {machine} does not see the folder {root} of this one; keep it on a file system "
+        "that all machines of the cluster mount at the same path."
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,24 +1,127 @@
-"""Runs jobs and the jobs they need: order, retries, failures and events, the same for every engine."""
+"""Runs jobs and the jobs they need: order, shards, retries, failures and events, the same for every engine."""
 
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from heapq import heappop, heappush
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from nearfar.disk import create_folder, disk_errors, flush_entries
-from nearfar.jobs.engine import Engine, Outcome, Task
-from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
-from nearfar.jobs.graph import shard_of, unfinished
 from nearfar.jobs.job import Job
-from nearfar.jobs.scratch import Store
+from nearfar.jobs.perform import Outcome, Task, perform
+from nearfar.jobs.store import Store
 from nearfar.types import NearfarError
 
 ENGINES = ("inline", "process", "ray")
 BUSY_SECONDS = 0.5
 """After this time, a job that another process runs is tried again."""
+_SHOWN = 10
+"""Number of failed jobs that an error names."""
+
+
+EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvent:
+    """A change in the state of one job."""
+
+    kind: EventKind
+    """``found``: finished by an earlier run or another process; ``waiting``: another process runs it now;
+    ``retried``: its worker died; ``skipped``: a job that it needs failed."""
+    job: Job
+    seconds: float | None = None
+    """How long a finished job took."""
+    message: str = ""
+    """Why a job failed, was retried or was skipped."""
+    attempt: int = 1
+    """The number of the attempt, from 1."""
+    done: int = 0
+    """Number of jobs that are finished, failed or skipped, this one included."""
+    total: int = 0
+    """Number of jobs of the run, those found at the start included."""
+
+
+class JobFailure(NamedTuple):
+    """A job that failed."""
+
+    job: Job
+    message: str
+    folder: Path | None
+    """What the job left, with ``error.txt`` if it raised an exception and ``log.txt`` if it printed something; None if
+    it ran in a temporary folder."""
+
+
+class JobsFailedError(NearfarError):
+    """Jobs failed; all jobs that do not need them are finished."""
+
+    def __init__(self, failures: Sequence[JobFailure], skipped: Sequence[Job]) -> None:
+        self.failures = tuple(failures)
+        self.skipped = tuple(skipped)
+        count = f"{len(failures)} {'job' if len(failures) == 1 else 'jobs'} failed"
+        lines = [f"{count}; {len(skipped)} that need them were skipped:" if skipped else f"{count}:"]
+        for failure in failures[:_SHOWN]:
+            see = f" (see {failure.folder})" if failure.folder else ""
+            lines.append(f"  {failure.job.function} {failure.job.key}: {failure.message}{see}")
+        if len(failures) > _SHOWN:
+            lines.append(f"  and {len(failures) - _SHOWN} more")
+        lines.append("The finished jobs are kept; the same call runs only the others.")
+        super().__init__("\n".join(lines))
+
+
+class Engine(Protocol):
+    """Performs tasks, each the description of one job.
+
+    Order, retries, dependencies and events are decided by :func:`nearfar.jobs.run_jobs`.
+    """
+
+    shares_resources: bool
+    """Whether it decides itself how many jobs use a resource at once; without, one does."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks it takes at once."""
+
+    def submit(self, task: Task, *, uses: str | None) -> None:
+        """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
+
+    def wait(self, timeout: float | None) -> list[Outcome]:
+        """Return the outcomes of tasks that have ended, at least one, or none after ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Stop all workers; unfinished tasks are interrupted."""
+
+
+class InlineEngine:
+    """Performs each task when :meth:`wait` is called.
+
+    Threads are those of this process, output is not redirected, and a job that ends the process ends the run.
+    """
+
+    slots = 1
+    shares_resources = False
+
+    def __init__(self) -> None:
+        self._tasks: list[Task] = []
+
+    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
+        """Keep the task for :meth:`wait`."""
+        self._tasks.append(task)
+
+    def wait(self, timeout: float | None) -> list[Outcome]:  # noqa: ARG002
+        """Perform the tasks."""
+        tasks, self._tasks = self._tasks, []
+        return [perform(task) for task in tasks]
+
+    def close(self) -> None:
+        """Forget the tasks."""
+        self._tasks = []
 
 
 def run_jobs(
@@ -43,8 +146,8 @@ def run_jobs(
         store: where the results are, and which jobs are finished.
         engine: ``inline``: one after the other in this process; ``process``: in worker processes on this machine;
             ``ray``: as tasks on a Ray cluster, or on a local Ray without ``ray_address``; or an object.
-        workers: number of worker processes (``process`` and local Ray).
-        threads: threads of each worker (``process`` and ``ray``).
+        workers: how many jobs run at once (``process`` and ``ray``); on a cluster, 1 stands for as many as fit.
+        threads: threads of each job (``process`` and ``ray``).
         retries: how often a job is run again after its worker died, before it counts as failed.
         shard: ``(number, count)``: run only this part of the jobs, see :func:`nearfar.jobs.shard_of`.
         ray_address: the address of a Ray cluster.
@@ -80,6 +183,7 @@ def run_jobs(
 
 
 def _open(engine: str, store: Store, workers: int, threads: int, ray_address: str | None) -> Engine:
+    """The engine of a name."""
     if engine == "process":
         from nearfar.jobs.process import ProcessEngine
 
@@ -88,8 +192,6 @@ def _open(engine: str, store: Store, workers: int, threads: int, ray_address: st
         from nearfar.jobs.ray_cluster import RayEngine
 
         return RayEngine(store, workers=workers, threads=threads, address=ray_address)
-    from nearfar.jobs.inline import InlineEngine
-
     return InlineEngine()
 
 
@@ -106,20 +208,16 @@ class _Loop:
     ) -> None:
         self.failures: list[JobFailure] = []
         self.skipped: list[Job] = []
-        self._store, self._retries, self._on_event = store, retries, on_event
+        self._todo, self._store, self._retries, self._on_event = todo, store, retries, on_event
         self._done, self._total = 0, len(todo) + len(found)
-        self._jobs = {job.key: job for job in todo}
         self._rank = {job.key: number for number, job in enumerate(todo)}
-        self._missing = {job.key: {one.key for one in job.inputs.values()} & self._jobs.keys() for job in todo}
-        self._dependents: dict[str, list[str]] = {job.key: [] for job in todo}
-        for key, needed in self._missing.items():
-            for one in needed:
-                self._dependents[one].append(key)
-        self._ready = [self._rank[key] for key, needed in self._missing.items() if not needed]  # sorted, so a heap
-        self._todo = todo
+        self._order = TopologicalSorter(
+            {job.key: [one.key for one in job.inputs.values() if one.key in self._rank] for job in todo}
+        )
+        self._order.prepare()
+        self._ready: list[int] = []  # a heap of ranks: of the jobs that can start, the first ones start first
         self._running: set[str] = set()
-        self._attempts = dict.fromkeys(self._jobs, 1)
-        self._started: set[str] = set()
+        self._attempts: dict[str, int] = {}
         self._busy: dict[str, float] = {}
         """Jobs that another process runs -> when they are tried again."""
         self._waited: set[str] = set()
@@ -129,12 +227,11 @@ class _Loop:
     def run(self, engine: Engine) -> None:
         """Run all jobs."""
         folder = os.getcwd()
-        while self._ready or self._running or self._busy:
-            self._retry_busy()
-            for job in self._startable(engine.slots):
+        while self._collect_ready() or self._running or self._busy:
+            for job in self._startable(engine):
                 self._running.add(job.key)
-                if job.key not in self._started:
-                    self._started.add(job.key)
+                if job.key not in self._attempts:
+                    self._attempts[job.key] = 1
                     self._report("started", job)
                 engine.submit(Task.of(job, self._store, folder), uses=job.uses)
             pause = max(0.0, min(self._busy.values()) - time.monotonic()) if self._busy else None
@@ -143,79 +240,160 @@ class _Loop:
                     self._handle(outcome)
             elif pause:
                 time.sleep(pause)
+        self._skip()
 
-    def _startable(self, slots: int) -> Iterator[Job]:
+    def _collect_ready(self) -> bool:
+        """Find the jobs whose inputs are finished, or that another process has left; whether any can start."""
+        now = time.monotonic()
+        again = [key for key, at in self._busy.items() if at <= now]
+        for key in (*self._order.get_ready(), *again):
+            self._busy.pop(key, None)
+            heappush(self._ready, self._rank[key])
+        return bool(self._ready)
+
+    def _startable(self, engine: Engine) -> Iterator[Job]:
         """Ready jobs, in order, for which there is a worker and whose resource is free."""
         put_back = []
-        while self._ready and len(self._running) < slots:
-            rank = heappop(self._ready)
-            job = self._todo[rank]
-            if job.uses is not None and any(self._jobs[key].uses == job.uses for key in self._running):
-                put_back.append(rank)
+        while self._ready and len(self._running) < engine.slots:
+            job = self._todo[heappop(self._ready)]
+            in_use = {self._todo[self._rank[key]].uses for key in self._running}
+            if job.uses is not None and job.uses in in_use and not engine.shares_resources:
+                put_back.append(self._rank[job.key])
             else:
                 yield job
         for rank in put_back:
             heappush(self._ready, rank)
 
-    def _retry_busy(self) -> None:
-        for key, at in list(self._busy.items()):
-            if at <= time.monotonic():
-                del self._busy[key]
-                heappush(self._ready, self._rank[key])
-
     def _handle(self, outcome: Outcome) -> None:
-        job = self._jobs[outcome.key]
+        job = self._todo[self._rank[outcome.key]]
         self._running.remove(job.key)
+        attempts = self._attempts[job.key]
         if outcome.kind in ("finished", "found"):
             self._end(job, outcome.kind, seconds=outcome.seconds)
-            for key in self._dependents[job.key]:
-                missing = self._missing.get(key)
-                if missing is None:  # skipped, because another input failed
-                    continue
-                missing.remove(job.key)
-                if not missing:
-                    heappush(self._ready, self._rank[key])
+            self._order.done(job.key)
         elif outcome.kind == "busy":
             self._busy[job.key] = time.monotonic() + BUSY_SECONDS
             if job.key not in self._waited:
                 self._waited.add(job.key)
                 self._report("waiting", job, message="another process runs it")
-        elif outcome.kind == "died" and self._attempts[job.key] <= self._retries:
+        elif outcome.kind == "died" and attempts <= self._retries:
             self._attempts[job.key] += 1
             self._report("retried", job, message=outcome.message)
             heappush(self._ready, self._rank[job.key])
         else:
-            times = self._attempts[job.key]
-            message = f"{outcome.message}, {times} times" if times > 1 and outcome.kind == "died" else outcome.message
-            self._fail(job, message)
+            times = f", {attempts} times" if attempts > 1 and outcome.kind == "died" else ""
+            self.failures.append(JobFailure(job, outcome.message + times, self._store.part(job)))
+            self._end(job, "failed", message=outcome.message + times)
 
-    def _fail(self, job: Job, message: str) -> None:
-        self.failures.append(JobFailure(job, message, self._store.part(job)))
-        self._end(job, "failed", message=message)
-        keys = list(self._dependents[job.key])
-        while keys:
-            if self._missing.pop(key := keys.pop(), None) is not None:
-                self.skipped.append(self._jobs[key])
-                self._end(self._jobs[key], "skipped", message=f"{job.function} {job.key} failed")
-                keys += self._dependents[key]
+    def _skip(self) -> None:
+        """Report the jobs that need a failed one."""
+        failed = {failure.job.key: failure.job for failure in self.failures}
+        for job in self._todo:
+            cause = next((failed[one.key] for one in job.inputs.values() if one.key in failed), None)
+            if cause is not None:
+                failed[job.key] = cause
+                self.skipped.append(job)
+                self._end(job, "skipped", message=f"{cause.function} {cause.key} failed")
 
-    def _end(self, job: Job, kind: str, *, seconds: float | None = None, message: str = "") -> None:
+    def _end(
+        self,
+        job: Job,
+        kind: Literal["found", "finished", "failed", "skipped"],
+        *,
+        seconds: float | None = None,
+        message: str = "",
+    ) -> None:
         self._done += 1
         self._report(kind, job, seconds=seconds, message=message)
 
-    def _report(self, kind: str, job: Job, *, seconds: float | None = None, message: str = "") -> None:
+    def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
         if self._on_event is not None:
+            attempt = self._attempts.get(job.key, 1)
+            done, total = self._done, self._total
             self._on_event(
-                JobEvent(
-                    kind=kind,  # type: ignore[arg-type]
-                    job=job,
-                    seconds=seconds,
-                    message=message,
-                    attempt=self._attempts.get(job.key, 1),
-                    done=self._done,
-                    total=self._total,
-                )
+                JobEvent(kind=kind, job=job, seconds=seconds, message=message, attempt=attempt, done=done, total=total)
             )
+
+
+def with_inputs(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs and all jobs that they need, each once, every job after its inputs."""
+    return list(_walk(jobs, lambda _: False))
+
+
+def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
+    """The jobs that must run, every job after its inputs, and the finished jobs that stand in for others.
+
+    The inputs of a finished job are not run, even if their folders have been deleted.
+
+    Raises:
+        NearfarError: the folder of a finished job is damaged.
+    """
+    found: list[Job] = []
+
+    def is_finished(job: Job) -> bool:
+        if finished := store.is_finished(job):
+            found.append(job)
+        return finished
+
+    return list(_walk(jobs, is_finished)), found
+
+
+def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
+    """The jobs of shard ``(number, count)``, numbered from 1, in the given order.
+
+    Jobs that need a common job are in the same shard. The division depends on the keys alone, so it is the same on
+    every machine. The groups of connected jobs, the largest first, go one by one to the shard with the fewest jobs.
+
+    Raises:
+        NearfarError: the number is not in 1 to count.
+    """
+    number, count = shard
+    if count < 1 or not 1 <= number <= count:
+        raise NearfarError(f"--shard {number}/{count}: the number must be from 1 to the count, such as 3/40.")
+    members: dict[str, list[Job]] = {}
+    root = _components(with_inputs(jobs))
+    for job in with_inputs(jobs):
+        members.setdefault(root[job.key], []).append(job)
+    groups = sorted(members.items(), key=lambda item: (-len(item[1]), min(job.key for job in item[1])))
+    sizes = [0] * count
+    mine: set[str] = set()
+    for name, group in groups:
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += len(group)
+        if smallest == number - 1:
+            mine.add(name)
+    return [job for job in jobs if root[job.key] in mine]
+
+
+def _components(jobs: Sequence[Job]) -> Mapping[str, str]:
+    """Key -> the key that represents its group of connected jobs."""
+    parent = {job.key: job.key for job in jobs}
+
+    def find(key: str) -> str:
+        while parent[key] != key:
+            parent[key] = key = parent[parent[key]]
+        return key
+
+    for job in jobs:
+        for needed in job.inputs.values():
+            parent[find(job.key)] = find(needed.key)
+    return {key: find(key) for key in parent}
+
+
+def _walk(jobs: Iterable[Job], is_finished: Callable[[Job], bool]) -> Iterator[Job]:
+    """Jobs that are not finished, depth first; no recursion, so chains of any length are fine."""
+    seen: set[str] = set()
+    stack: list[tuple[Job, bool]] = [(job, False) for job in reversed(list(jobs))]
+    while stack:
+        job, inputs_done = stack.pop()
+        if inputs_done:
+            yield job
+        elif job.key not in seen:
+            seen.add(job.key)
+            if is_finished(job):
+                continue
+            stack.append((job, True))
+            stack.extend((needed, False) for needed in reversed(list(job.inputs.values())))
 
 
 @contextmanager

@@ -1,7 +1,12 @@
-"""The folder of finished jobs: ``KEY/`` for each finished job, ``KEY.part/`` for one that is running or was stopped."""
+"""Where the results of jobs are.
+
+A :class:`JobStore` has a folder ``KEY/`` for each finished job, and ``KEY.part/`` for one that is running or was
+stopped. A :class:`ScratchStore` is for jobs that publish their results themselves.
+"""
 
 import json
 from pathlib import Path
+from typing import TypeAlias
 
 from nearfar.disk import path_errors, read_json, read_text
 from nearfar.jobs.job import Job, key_of
@@ -75,3 +80,32 @@ class JobStore:
         if not isinstance(seconds, int | float):
             raise NearfarError(f"{file}: has no seconds. Delete it; the results are kept.")
         return float(seconds)
+
+
+class ScratchStore:
+    """Jobs whose functions publish their results themselves, under names of their own, anywhere.
+
+    The folder that a function gets is a new temporary folder of the machine that runs it, and its working folder. It is
+    removed when the function ends. Every job runs, so a function must look whether its result is already there, and
+    must publish it at once (rename or completed upload). No lock keeps two runs from performing the same job: its
+    function must write the same bytes each time.
+
+    Args:
+        shared: a folder that every machine must see, such as that of the results; None if results are not files.
+    """
+
+    in_scratch = True
+
+    def __init__(self, shared: Path | None = None) -> None:
+        self.root = shared
+
+    def is_finished(self, job: Job) -> bool:  # noqa: ARG002
+        """False: only the function knows."""
+        return False
+
+    def part(self, job: Job) -> None:  # noqa: ARG002
+        """None: nothing is left of a failed job."""
+        return
+
+
+Store: TypeAlias = JobStore | ScratchStore

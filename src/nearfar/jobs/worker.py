@@ -13,16 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from nearfar.jobs.cores import pin
-from nearfar.jobs.engine import Task
-from nearfar.jobs.perform import perform
+from nearfar.jobs.perform import Task, perform
 
 ABANDONED = 3
 """The exit status of a worker that was in a job when the process that started it died."""
 
 
-def main(cores: int) -> None:
-    """Perform tasks until stdin ends; ``cores``: to how many cores to pin this process, 0 for none.
+def main() -> None:
+    """Perform tasks until stdin ends.
 
     SIGTERM is treated as SIGINT, which the function of a job can handle: save its work and raise KeyboardInterrupt.
     """
@@ -32,25 +30,26 @@ def main(cores: int) -> None:
     with open(os.devnull, "rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    if cores:
-        pin(cores)
-    tasks: SimpleQueue[Task | None] = SimpleQueue()
+    tasks: SimpleQueue[bytes] = SimpleQueue()
     busy = threading.Event()
 
     def read_tasks() -> None:
-        for line in _lines(tasks_in):
-            tasks.put(Task.from_json(line))
-        tasks.put(None)
+        with open(tasks_in, "rb", buffering=0) as lines:  # a thread in a buffered file prevents a clean exit
+            for line in lines:
+                tasks.put(line)
+        tasks.put(b"")
         if busy.is_set():
             _abandon()
 
     threading.Thread(target=read_tasks, daemon=True).start()
     try:
-        while (task := tasks.get()) is not None:
-            busy.set()
-            outcome = perform(task, capture=captured)
-            busy.clear()
-            _write(outcomes_out, json.dumps(outcome._asdict()) + "\n")
+        with open(outcomes_out, "w", encoding="utf-8") as outcomes:
+            while line := tasks.get():
+                busy.set()
+                outcome = perform(Task.from_json(line.decode()), capture=captured)
+                busy.clear()
+                outcomes.write(json.dumps(outcome._asdict()) + "\n")
+                outcomes.flush()
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:  # nobody reads the outcomes any more
@@ -62,27 +61,6 @@ def _abandon() -> None:
     if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(ABANDONED)
-
-
-def _lines(descriptor: int) -> Iterator[str]:
-    """The lines of a pipe until it ends, unbuffered: a thread that waits in a buffered file prevents a clean exit."""
-    kept = b""
-    while True:
-        try:
-            read = os.read(descriptor, 1 << 16)
-        except OSError:
-            return
-        if not read:
-            return
-        *lines, kept = (kept + read).split(b"\n")
-        for line in lines:
-            yield line.decode()
-
-
-def _write(descriptor: int, text: str) -> None:
-    content = text.encode()
-    while content:
-        content = content[os.write(descriptor, content) :]
 
 
 @contextmanager

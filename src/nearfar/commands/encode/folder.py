@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 from nearfar.commands.encode.begin import (
     EncodeResult,
@@ -14,9 +15,7 @@ from nearfar.commands.encode.begin import (
     write_plan,
 )
 from nearfar.commands.encode.corpus import InputFile, list_files, read_corpus, same_files
-from nearfar.commands.encode.parts import (
-    JOB,
-)
+from nearfar.commands.encode.parts import JOB
 from nearfar.commands.encode.plan import (
     MANIFEST,
     RANGES,
@@ -32,12 +31,10 @@ from nearfar.commands.encode.plan import (
 )
 from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.encode import DEFAULT_SHARD_ROWS, EncodeConfig
-from nearfar.disk import (
-    check_writable_folder,
-)
+from nearfar.disk import check_writable_folder
 from nearfar.disk.places import OWN, WRITING, Place, open_place
 from nearfar.disk.work import PLAN
-from nearfar.jobs import Engine, Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
+from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
 from nearfar.types import NearfarError
 
 _SHOWN = 10
@@ -49,7 +46,8 @@ def encode_to_folder(model: str, config: EncodeConfig, block: int, *, progress: 
     _check_folder(config, place)
     plan = _plan_of_folder(model, config, place, block)
     local = {"output": place.address, "model": model, "device": config.device}
-    jobs = [Job(JOB, {"part": part, "plan": plan.digest}, local=local) for part in range(plan.parts)]
+    uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
+    jobs = [Job(JOB, {"part": part, "plan": plan.digest}, local=local, uses=uses) for part in range(plan.parts)]
     jobs = shard_of(jobs, config.shard_numbers)
     parts = [_part_of(job) for job in jobs]
     recorded = set(work_of(place).recorded())
@@ -150,7 +148,7 @@ def _run(config: EncodeConfig, place: Place, plan: Plan, jobs: list[Job], *, pro
                     advance(stop - start)
 
             if jobs:
-                run_jobs(jobs, store, engine=_engine(config, store), on_event=on_event)
+                run_jobs(jobs, store, on_event=on_event, **_how(config))
     except JobsFailedError as error:
         lines = [f"{len(error.failures):,} of {len(jobs):,} parts failed:"]
         lines += [f"  {part_name(_part_of(one.job))}: {one.message}" for one in error.failures[:_SHOWN]]
@@ -164,21 +162,12 @@ def _part_of(job: Job) -> int:
     return part
 
 
-def _engine(config: EncodeConfig, store: ScratchStore) -> Engine:
-    """The engine that runs the jobs."""
+def _how(config: EncodeConfig) -> dict[str, Any]:
+    """Where the jobs run: the settings of :func:`nearfar.jobs.run_jobs`."""
     from nearfar.runtime.threads import available_cores, cpu_quota
 
     cores = min(available_cores(), cpu_quota() or available_cores())
     threads = config.threads or (1 if config.ray_address else max(1, cores // config.workers))
-    if config.engine == "ray":
-        from nearfar.jobs.ray_workers import RayWorkers
-
-        gpus = int(str(config.device).startswith("cuda"))
-        return RayWorkers(store, workers=config.workers, threads=threads, gpus=gpus, address=config.ray_address)
-    if not computes_here(config):
-        from nearfar.jobs.process import ProcessEngine
-
-        return ProcessEngine(workers=config.workers, threads=threads)
-    from nearfar.jobs.inline import InlineEngine
-
-    return InlineEngine()
+    here = "inline" if computes_here(config) else "process"
+    engine = "ray" if config.engine == "ray" else here
+    return {"engine": engine, "workers": config.workers, "threads": threads, "ray_address": config.ray_address}
