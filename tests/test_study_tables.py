@@ -100,7 +100,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.long
 @pytest.mark.parametrize("file", TINY)
 def test_a_tiny_table_runs(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearfar.commands.study.script._call", call_here)
+    monkeypatch.setattr("nearfar.studies.steps._call", call_here)
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "no-data"))
     settings = {"output": folder / file.stem, "cells": folder / "cells", "start": folder / "inputs" / ENCODER}
     table = nearfar.study(file, scale="tiny", engine="inline", resamples=20, **settings)
