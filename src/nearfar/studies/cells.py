@@ -14,8 +14,8 @@ from nearfar.config.values import Settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.registry import METHODS
 from nearfar.studies.spec import MODEL_VERBS, VERBS, Row, ScriptConfig, SpeedConfig, Step, Study, Verb
-from nearfar.validation import format_value, unknown_name_message
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 MAX_CELLS = 100_000
 """Maximum number of cells of a study."""

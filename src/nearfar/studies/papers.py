@@ -18,8 +18,8 @@ from nearfar.studies.inputs import ENCODER, write_inputs
 from nearfar.studies.read import load_study
 from nearfar.studies.run import study, without_folders
 from nearfar.studies.spec import Study
-from nearfar.validation import unknown_name_message
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -27,8 +27,8 @@ from nearfar.studies.sources import (
     find_task,
 )
 from nearfar.studies.spec import DATA_ARGUMENTS, MODEL_VERBS, ScriptConfig, SpeedConfig, Study, agree
-from nearfar.validation import format_value, unknown_name_message
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 FORMAT = 1
 """Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""

@@ -8,8 +8,8 @@ from typing import Any, get_args
 
 from nearfar.config.files import read_toml
 from nearfar.studies.spec import AVERAGE, VERBS, Axis, AxisUse, PaperNumber, Plot, PlotKind, Row, Step, Study
-from nearfar.validation import format_value, unknown_name_message
 from nearfar.types import NearfarError
+from nearfar.validation import format_value, unknown_name_message
 
 _TEXTS = ("title", "source", "notes", "caption")
 _KEYS = (

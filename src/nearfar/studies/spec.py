@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 from nearfar.config.bounds import Count, File, Length, Prompt, Rows, Runs, Seed
 from nearfar.config.files import build
 from nearfar.config.values import Settings
-from nearfar.validation import format_value
 from nearfar.types import NearfarError
+from nearfar.validation import format_value
 
 Verb: TypeAlias = Literal["train", "script", "finetune", "evaluate", "geometry", "speed"]
 VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry", "speed")
