@@ -39,9 +39,8 @@ from nearfar.data.rows import TextData
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.encoder.weights import locate
 from nearfar.methods import BuiltMethod, Loss, Method
-from nearfar.methods.build import BuildContext
-from nearfar.methods.kim import SgOpt1Config
-from nearfar.methods.kim.build import build_self_guided, read_sentences
+from nearfar.methods.base import BuildContext
+from nearfar.methods.kim import SgOpt1Config, build_self_guided, read_sentences
 from nearfar.neighbours.exact import nearest
 
 DELETED = 0.6

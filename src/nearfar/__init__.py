@@ -8,7 +8,6 @@ Every name is imported on first use, so ``import nearfar`` does not import torch
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nearfar.registry import CONFIG_CLASSES
 from nearfar.runtime.versions import __version__ as __version__
 from nearfar.types import NearfarError
 
@@ -181,7 +180,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__ and name not in CONFIG_CLASSES:
+    if name not in __all__:
         raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
     found = getattr(import_module(f"nearfar.{_MODULES.get(name, 'config')}"), name)
     globals()[name] = found
@@ -189,4 +188,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted({*__all__, *CONFIG_CLASSES})
+    return sorted(__all__)

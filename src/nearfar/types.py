@@ -27,8 +27,9 @@ values         losses, one per vector
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from tokenize import TokenError
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,25 @@ ARRAY_HEADER_ERRORS = (ValueError, EOFError, OverflowError, TypeError, SyntaxErr
 """What NumPy raises for a damaged .npy file: it parses the header as Python source."""
 ARRAY_ERRORS = (OSError, *ARRAY_HEADER_ERRORS)
 """What NumPy raises for a .npy file that is damaged or cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodEntry:
+    """The parts of a method, as :mod:`nearfar.registry` finds them."""
+
+    config: type[Any]
+    """The class of its settings, a subclass of :class:`nearfar.config.TrainConfig`."""
+    read_rows: Callable[[Any], Any] | None = None
+    """``read_rows(config)`` -> :class:`nearfar.data.rows.TextData` or :class:`nearfar.data.nli.NliData`."""
+    build: Callable[[Any, Any, Any], Any] | None = None
+    """``build(config, context, rows)`` -> :class:`nearfar.methods.BuiltMethod`; ``context`` is a
+    :class:`nearfar.methods.BuildContext`."""
+    min_rows: int = 2
+    """Smallest number of rows, and the smallest batch size: 1 if rows are not contrasted with each other."""
+    command: Literal["train", "finetune"] = "train"
+    """The command that runs it. ``nearfar finetune`` has its own reader and builder."""
+    papers: tuple[str, ...] = ()
+    """BibTeX of the papers to cite, for model cards."""
 
 
 class NearfarError(Exception):

@@ -5,8 +5,7 @@ import torch
 
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.heads import LinearHead, main_directions, start_at_rotation
-from nearfar.methods.distill import DistillConfig
-from nearfar.methods.distill.method import distill
+from nearfar.methods.distill import DistillConfig, distill
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, descend

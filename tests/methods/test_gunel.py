@@ -15,7 +15,7 @@ from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.methods import Loss, Method
-from nearfar.methods.gunel.scl_finetune import scl_finetune
+from nearfar.methods.gunel import scl_finetune
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes

@@ -9,8 +9,7 @@ from torch import nn
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
-from nearfar.methods.kim import BtConfig, SgConfig, SgOptConfig
-from nearfar.methods.kim.method import VARIANT_NAMES, back_translation, self_guided
+from nearfar.methods.kim import VARIANT_NAMES, BtConfig, SgConfig, SgOptConfig, back_translation, self_guided
 from nearfar.objectives import parameter_drift
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import descend

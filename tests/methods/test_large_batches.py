@@ -6,14 +6,11 @@ import pytest
 import torch
 
 from nearfar.data.batching import NliBatches, TextBatches
-from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.gunel.supcon_text import supcon_text
-from nearfar.methods.kim import BtConfig, SgConfig
-from nearfar.methods.kim.method import back_translation, self_guided
+from nearfar.methods.gunel import SupconTextConfig, supcon_text
+from nearfar.methods.kim import BtConfig, SgConfig, back_translation, self_guided
 from nearfar.methods.nli_order import NliOrderConfig
-from nearfar.methods.nli_order.method import nli_order as build_nli_order
-from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
-from nearfar.methods.simcse.method import contrastive_method, unsupervised
+from nearfar.methods.nli_order import nli_order as build_nli_order
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig, contrastive_method, unsupervised
 from nearfar.objectives import _contrast
 from nearfar.types import NliRow
 from tests.objectives.checks import LargestTensor

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import NliBatches
-from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
-from nearfar.methods.liao.method import Pairs, augment, augmented_pairs, sbert, scl
+from nearfar.methods.liao import AugmentConfig, Pairs, SbertConfig, SclConfig, augment, augmented_pairs, sbert, scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, descend

@@ -8,8 +8,8 @@ from torch import nn
 
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.heads import MaskedLmHead
+from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
 from nearfar.methods.simcse import SimcseUnsupConfig
-from nearfar.methods.simcse.masked_lm import MaskedSentence, masked_language_model
 from nearfar.types import NearfarError, NliRow
 
 DIM, VOCABULARY = 6, 30

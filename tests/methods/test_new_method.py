@@ -20,7 +20,7 @@ from nearfar.config.bounds import Positive
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
-from nearfar.methods.build import text_facts
+from nearfar.methods.base import text_facts
 from nearfar.registry import MethodEntry, register_method, unregister_method
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 

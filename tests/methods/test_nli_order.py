@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import NliBatch, NliBatches
-from nearfar.methods.nli_order import NliOrderConfig
-from nearfar.methods.nli_order.method import nli_order
+from nearfar.methods.nli_order import NliOrderConfig, nli_order
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests.methods.table_encoder import Table, descend
 

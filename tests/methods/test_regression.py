@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.methods.regression import RegressionConfig
-from nearfar.methods.regression.method import regression
+from nearfar.methods.regression import RegressionConfig, regression
 from nearfar.objectives import _contrast
 from nearfar.types import NearfarError
 from tests import reference_objectives as references

@@ -16,13 +16,10 @@ from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.config import METHODS
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.prompts import PromptedText
-from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
-from nearfar.methods.liao.method import augment, sbert, scl
-from nearfar.methods.nli_order import NliOrderConfig
-from nearfar.methods.nli_order.method import nli_order
+from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig, augment, sbert, scl
+from nearfar.methods.nli_order import NliOrderConfig, nli_order
 from nearfar.methods.roles import Roles
-from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig
-from nearfar.methods.simcse.method import contrastive_method
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, contrastive_method
 from nearfar.training.gradients import seed_rng
 from nearfar.types import NliRow
 from tests.method_configs import config, write_data

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
-from nearfar.methods.simcse.method import contrastive_method, unsupervised
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig, contrastive_method, unsupervised
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, descend
 

@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.gunel.supcon_text import supcon_text
+from nearfar.methods.gunel import SupconTextConfig, supcon_text
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, descend
 

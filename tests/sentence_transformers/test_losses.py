@@ -12,15 +12,10 @@ from nearfar import Encoder
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.guide import Guide, freeze_embeddings
 from nearfar.methods.base import Method
-from nearfar.methods.gunel import SupconTextConfig
-from nearfar.methods.gunel.supcon_text import supcon_text
-from nearfar.methods.kim import SgConfig
-from nearfar.methods.kim.build import trained_weights
-from nearfar.methods.kim.method import self_guided
-from nearfar.methods.liao import SclConfig
-from nearfar.methods.liao.method import scl
-from nearfar.methods.simcse import InfoNceConfig
-from nearfar.methods.simcse.method import contrastive_method
+from nearfar.methods.gunel import SupconTextConfig, supcon_text
+from nearfar.methods.kim import SgConfig, self_guided, trained_weights
+from nearfar.methods.liao import SclConfig, scl
+from nearfar.methods.simcse import InfoNceConfig, contrastive_method
 from nearfar.objectives import squared_distance
 from nearfar.sentence_transformers import InfoNceLoss, PremiseSclLoss, SelfGuidedLoss, SupconLoss
 from tests.sentence_transformers.batches import assert_same_gradients, features_of

@@ -21,7 +21,6 @@ from nearfar.encoder.widths import describe_widths, read_widths
 from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_tables
-from nearfar.methods.citations import citations
 from nearfar.registry import find_entry
 from nearfar.runs.held_out import COMPARISON
 from nearfar.runs.records import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
@@ -107,7 +106,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
             to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
             for table in _score_tables(run, results)
         ],
-        papers=citations(run.method) if run else [],
+        papers=entry.papers if run is not None and (entry := find_entry(run.method)) is not None else (),
     )
     return _without_folders(text, _paths(run, results))
 
@@ -262,7 +261,7 @@ def _changed_settings(run: RunRecords) -> dict[str, Any]:
     entry = find_entry(run.method)
     if entry is None:  # a method of a package that is not installed: all settings that are set
         return {key: value for key, value in shown.items() if value}
-    defaults = {one.name: one.default for one in fields(entry.load_config()) if one.default is not MISSING}
+    defaults = {one.name: one.default for one in fields(entry.config) if one.default is not MISSING}
     return {key: value for key, value in shown.items() if _as_list(value) != _as_list(defaults.get(key))}
 
 

@@ -8,8 +8,6 @@ that a command loads only its own settings.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nearfar.registry import CONFIG_CLASSES
-
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.data import GetDataConfig
@@ -62,12 +60,17 @@ _EXPORTS_BY_MODULE = {
     "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
+    "methods.distill": "DistillConfig",
+    "methods.gunel": "SupconTextConfig",
+    "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
+    "methods.liao": "AugmentConfig SbertConfig SclConfig",
+    "methods.nli_order": "NliOrderConfig",
+    "methods.regression": "RegressionConfig",
+    "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
     "registry": "FINETUNE METHODS",
     "validation": "format_value unknown_name_message",
 }
-_MODULE_OF = CONFIG_CLASSES | {
-    name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()
-}
+_MODULE_OF = {name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "FINETUNE",

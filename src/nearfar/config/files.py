@@ -28,7 +28,7 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     method = values.pop("method", None)
     entry = find_entry(method) if isinstance(method, str) else None
     if entry is not None:
-        return entry.load_config(), values
+        return entry.config, values
     known = all_methods()
     if method is None:
         raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(known)}).")

@@ -4,15 +4,28 @@ A batch names its items: each is encoded independently, a text or several texts 
 turns items into one row of numbers each, ``loss_fn`` turns the rows of the whole batch into its loss. Because the two
 are separate, every method can be computed exactly in micro-batches that fit in memory, and by several processes that
 see the same batch (:mod:`nearfar.training.gradients`).
+
+This module and those of the papers import no torch at their top, because the command line reads the settings of
+methods from them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
-from torch import Tensor, nn
+from nearfar.config.training import TrainConfig
+from nearfar.types import NearfarError
 
-EmbedFn: TypeAlias = Callable[[Sequence[Any]], Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from nearfar.data.batching import TextBatches
+    from nearfar.data.rows import TextData
+    from nearfar.encoder.teacher import TeacherVectors
+    from nearfar.encoder.training_encoder import TrainingEncoder
+    from nearfar.methods.roles import Roles
+
+EmbedFn: TypeAlias = "Callable[[Sequence[Any]], Tensor]"
 """Texts -> embeddings [batch, dim], differentiable, in training mode; a text that is given twice is encoded twice.
 
 A text is a string, which gets the model's default prompt, or a :class:`nearfar.encoder.prompts.PromptedText`."""
@@ -24,15 +37,15 @@ Item: TypeAlias = Any
 class Loss(NamedTuple):
     """The loss of one batch."""
 
-    value: Tensor
+    value: "Tensor"
     """The loss of the representations: a scalar with gradient."""
-    terms: dict[str, Tensor]
+    terms: "dict[str, Tensor]"
     """Its parts, and other measures to log: named scalars without gradient."""
-    penalty: Tensor | None = None
+    penalty: "Tensor | None" = None
     """A further part that does not depend on the representations, such as a regulariser of the weights."""
 
     @property
-    def total(self) -> Tensor:
+    def total(self) -> "Tensor":
         """What is minimised: the value plus the penalty."""
         return self.value if self.penalty is None else self.value + self.penalty
 
@@ -58,13 +71,13 @@ class Method:
     batches: Batches
     extract_items: Callable[[Any], Sequence[Item]]
     """The items of a batch. Random draws here and in ``loss_fn`` are the same in every process."""
-    represent: Callable[[Sequence[Item]], Tensor]
+    represent: "Callable[[Sequence[Item]], Tensor]"
     """Items -> [items, ...] with gradient. Row i depends on item i alone (and on dropout)."""
-    loss_fn: Callable[[Any, Tensor], Loss]
+    loss_fn: "Callable[[Any, Tensor], Loss]"
     """A batch and the representations of all its items, in their order -> its loss."""
     describe: Callable[[Any], list[str]]
     """A batch in words, line by line: anchors, their positives and their negatives. Encodes nothing."""
-    head: nn.Module | None = None
+    head: "nn.Module | None" = None
     """Trained with the encoder and dropped after training; None if the method needs no head."""
     count_tokens: Callable[[Sequence[Item]], Sequence[int]] | None = None
     """Number of tokens of each item that the encoder reads with gradient; None if that is not known."""
@@ -75,3 +88,94 @@ class Method:
     def loss(self, batch: Any) -> Loss:
         """The loss of a batch, with all items at once in this process."""
         return self.loss_fn(batch, self.represent(self.extract_items(batch)))
+
+
+class BuiltMethod(NamedTuple):
+    """A method, ready to train."""
+
+    method: Method
+    facts: list[str]
+    """Sources and number of the rows, in words."""
+    extra_losses: tuple[tuple[Method, float], ...] = ()
+    """Further losses on the same batches, and their weights."""
+    teachers: "tuple[TeacherVectors, ...]" = ()
+    """Vectors of other encoders, which are computed before the first step."""
+
+
+@dataclass(frozen=True)
+class BuildContext:
+    """What a builder gets beside the settings and the rows."""
+
+    encoder: "TrainingEncoder"
+    batch_size: int
+    """Rows in a batch, of all processes together."""
+    may_shrink_batch: bool = False
+    """Whether the batch size may shrink to the number of rows."""
+
+    def batches(
+        self,
+        config: TrainConfig,
+        loaded: "TextData",
+        *,
+        balanced: bool = False,
+        min_batch_size: int = 2,
+        roles: "Roles | None" = None,
+        distinct_texts: bool = False,
+    ) -> "TextBatches":
+        """Tokenize the texts, and batch their rows.
+
+        With ``roles``, the first column has the queries, the others the documents.
+        """
+        from nearfar.data.batching import TextBatches
+
+        self.encoder.read(loaded.rows if roles is None else roles.rows(loaded.rows))
+        return TextBatches(
+            loaded.rows,
+            self.batch_size,
+            config.seed,
+            loaded.targets,
+            balanced=balanced,
+            min_batch_size=min_batch_size,
+            distinct_texts=distinct_texts,
+        )
+
+
+def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:
+    """The data that ``config`` names, for the method ``name``, which has no default data.
+
+    Raises:
+        NearfarError: it names none.
+    """
+    if not config.data:
+        raise NearfarError(
+            f"{name} has no default data; name some with --data FILE, or, for a second objective, as data in its TOML "
+            "file."
+        )
+    return config.data
+
+
+def text_facts(loaded: "TextData") -> list[str]:
+    """Sources and number of the rows, in words."""
+    facts = [*loaded.sources, f"{len(loaded.rows):,} rows"]
+    if loaded.dropped:
+        facts.append(f"{loaded.dropped:,} rows were left out: repeated, or without information")
+    return facts + repair_facts(loaded.repaired)
+
+
+def repair_facts(repaired: int) -> list[str]:
+    """How many fields were cleaned, in words."""
+    if not repaired:
+        return []
+    return [f"{repaired} fields had control characters or irregular white space, now single spaces"]
+
+
+def sentences_of(batch: Any) -> list[str]:
+    """The distinct texts of a batch: the items of methods that encode each of them once."""
+    sentences: list[str] = batch.sentences
+    return sentences
+
+
+def initializer_range(backbone: Any) -> float:
+    """Standard deviation of the initial weights in the encoder's family, which its heads take too."""
+    std: float = getattr(backbone.config, "initializer_range", 0.02)
+    return std

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.methods.simcse import InfoNceSettings
+from nearfar.methods.settings import InfoNceSettings
 from nearfar.objectives import (
     DirectionMasks,
     Directions,

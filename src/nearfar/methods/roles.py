@@ -7,14 +7,12 @@ prompt.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
-from nearfar.encoder.prompts import PromptedText
-from nearfar.encoder.training_encoder import TrainingEncoder, TrainingText
-from nearfar.runtime.transfer import to_device
+    from nearfar.encoder.training_encoder import TrainingEncoder, TrainingText
 
 
 class Roles(NamedTuple):
@@ -25,7 +23,7 @@ class Roles(NamedTuple):
     default: str = ""
 
     @classmethod
-    def of(cls, encoder: TrainingEncoder) -> "Roles":
+    def of(cls, encoder: "TrainingEncoder") -> "Roles":
         """The prompts of an encoder."""
         return cls(encoder.encoder.query_prompt, encoder.encoder.document_prompt, encoder.default_prompt)
 
@@ -34,15 +32,17 @@ class Roles(NamedTuple):
         """Whether all texts get the default prompt."""
         return self.query == self.document == self.default
 
-    def rows(self, rows: Sequence[Sequence[str]]) -> Iterator[Sequence[TrainingText]]:
+    def rows(self, rows: Sequence[Sequence[str]]) -> "Iterator[Sequence[TrainingText]]":
         """The texts of rows, to be read; the first column has the queries, the others the documents."""
+        from nearfar.encoder.prompts import PromptedText
+
         if self.are_equal:
             yield from rows
             return
         for query, *documents in rows:
             yield (PromptedText(self.query, query), *(PromptedText(self.document, text) for text in documents))
 
-    def items(self, texts: list[str], queries: Sequence[int], documents: Sequence[int]) -> Sequence[TrainingText]:
+    def items(self, texts: list[str], queries: Sequence[int], documents: Sequence[int]) -> "Sequence[TrainingText]":
         """What is encoded for a batch: each distinct pair of prompt and text once.
 
         Args:
@@ -50,6 +50,8 @@ class Roles(NamedTuple):
             queries: indices in ``texts`` of the queries; an index may occur several times.
             documents: indices in ``texts`` of the documents.
         """
+        from nearfar.encoder.prompts import PromptedText
+
         if self.are_equal:
             return texts
         if self.query == self.document:
@@ -59,13 +61,18 @@ class Roles(NamedTuple):
         return list(dict.fromkeys(both))
 
     def split(
-        self, vectors: Tensor, texts: list[str], queries: Sequence[int], documents: Sequence[int]
-    ) -> tuple[Tensor, Tensor]:
+        self, vectors: "Tensor", texts: list[str], queries: Sequence[int], documents: Sequence[int]
+    ) -> "tuple[Tensor, Tensor]":
         """The vectors of all texts as queries, and as documents.
 
         ``vectors`` are those of :meth:`items` of the same arguments. Row i of a result belongs to ``texts[i]``; the row
         of a text that does not have this role is arbitrary and must not be used.
         """
+        import torch
+
+        from nearfar.encoder.prompts import PromptedText
+        from nearfar.runtime.transfer import to_device
+
         if self.query == self.document:
             return vectors, vectors
         place = {item: row for row, item in enumerate(self.items(texts, queries, documents))}

@@ -1,13 +1,14 @@
 """Settings that methods of several papers share, each declared once. A config class inherits them.
 
-These classes derive from ``Settings`` and not from ``TrainConfig``: a dataclass takes over all fields of its bases, so
+All but one derive from ``Settings`` and not from ``TrainConfig``: a dataclass takes over all fields of its bases, so
 that a second path to ``TrainConfig`` would restore the defaults that a method changes.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Logit, Weight
+from nearfar.config.bounds import Logit, Temperature, Weight
+from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 
 
@@ -17,6 +18,14 @@ class MarginSettings(Settings):
 
     false_negative_margin: Weight | None = None
     """Leave out negatives more similar to the anchor than its (nearest) positive by more than this; by default none."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoNceSettings(MarginSettings, TrainConfig):
+    """Methods whose loss is InfoNCE."""
+
+    temperature: Temperature = 0.05
+    """Divides the similarities (Gao et al. 2021, table D.1)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from nearfar.methods.citations import PAPERS
+from nearfar.methods.simcse import PAPER
 from nearfar.objectives import Directions, Similarity, direction_masks, info_nce_directions
 from nearfar.sentence_transformers._features import Features, columns_of, edge_tokens, embed, refuse_labels, text_ids
 
@@ -93,4 +93,4 @@ class InfoNceLoss(nn.Module):
     @property
     def citation(self) -> str:
         """BibTeX of the paper, for the model card."""
-        return PAPERS["simcse"]
+        return PAPER

@@ -7,7 +7,7 @@ from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
 from nearfar.encoder.heads import SoftmaxHead
-from nearfar.methods.citations import PAPERS
+from nearfar.methods.liao import PAPER
 from nearfar.objectives import HardNegatives, Similarity, nli_softmax, nli_softmax_features, premise_scl
 from nearfar.sentence_transformers._features import (
     Features,
@@ -116,4 +116,4 @@ class PremiseSclLoss(nn.Module):
     @property
     def citation(self) -> str:
         """BibTeX of the paper, for the model card."""
-        return PAPERS["liao"]
+        return PAPER

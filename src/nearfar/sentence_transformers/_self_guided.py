@@ -13,10 +13,8 @@ from nearfar.encoder.guide import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.heads import ProjectionHead
 from nearfar.encoder.ragged import choose_route
 from nearfar.encoder.transformers_types import PreTrainedModel
-from nearfar.methods.build import initializer_range
-from nearfar.methods.citations import PAPERS
-from nearfar.methods.kim.build import trained_weights
-from nearfar.methods.kim.method import draw_layer
+from nearfar.methods.base import initializer_range
+from nearfar.methods.kim import PAPER, draw_layer, trained_weights
 from nearfar.objectives import SelfGuidedVariant, distinct_rows, self_guided, squared_distance
 from nearfar.sentence_transformers._features import (
     Features,
@@ -149,7 +147,7 @@ class SelfGuidedLoss(nn.Module):
     @property
     def citation(self) -> str:
         """BibTeX of the paper, for the model card."""
-        return PAPERS["kim"]
+        return PAPER
 
     def _project(self, vectors: Tensor) -> Tensor:
         return vectors if self.head is None else self.head(vectors)

@@ -7,7 +7,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
-from nearfar.methods.citations import PAPERS
+from nearfar.methods.gunel import PAPER
 from nearfar.objectives import supcon
 from nearfar.sentence_transformers._features import (
     Features,
@@ -63,7 +63,7 @@ class SupconLoss(nn.Module):
     @property
     def citation(self) -> str:
         """BibTeX of the paper, for the model card."""
-        return PAPERS["gunel"]
+        return PAPER
 
 
 def _first_rows(ids: list[int], device: torch.device) -> Tensor:

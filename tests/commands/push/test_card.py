@@ -14,7 +14,9 @@ from nearfar.commands.model_card import is_own_card, model_card, write_card
 from nearfar.config import METHODS
 from nearfar.disk import CARD_MARK
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.methods.citations import PAPERS, citations
+from nearfar.methods.gunel import PAPER as GUNEL
+from nearfar.methods.simcse import PAPER as SIMCSE
+from nearfar.registry import find_entry
 from nearfar.types import NearfarError
 from tests.failing_reads import fail_reads
 from tests.hostile_text import HOSTILE, active_parts
@@ -41,7 +43,7 @@ def test_training_writes_the_card(run: Path) -> None:
     for setting in ("| `batch_size` | 8 |", "| `temperature` | 0.1 |", "| `max_steps` | 2 |"):
         assert setting in text
     assert "`learning_rate`" not in text  # the default
-    assert citations("info-nce")[0] in text
+    assert SIMCSE in text
 
 
 def test_the_held_out_score_is_that_of_the_run(run: Path) -> None:
@@ -111,13 +113,13 @@ def test_a_classifier(tmp_path: Path) -> None:
         validation_rows=20,
         batch_size=8,
     )
-    assert PAPERS["gunel"] in (tmp_path / "run" / "model" / "README.md").read_text()
+    assert GUNEL in (tmp_path / "run" / "model" / "README.md").read_text()
     card = push(tmp_path / "run", "me/labels", dry_run=True).card
     data = read(card).data
     assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
     assert data.eval_results[0].metric_type == "accuracy"
     assert 'pipeline("text-classification", model="me/labels")' in card
-    assert PAPERS["gunel"] in card
+    assert GUNEL in card
     assert str(tmp_path) not in card
 
 
@@ -145,12 +147,10 @@ def test_a_card_that_cannot_be_read_is_named(run: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_citation(method: str) -> None:
-    assert citations(method)
-    assert all(paper.startswith("@") for paper in citations(method))
-
-
-def test_an_unknown_method_has_none() -> None:
-    assert citations("toy") == []
+    entry = find_entry(method)
+    assert entry is not None
+    assert entry.papers
+    assert all(paper.startswith("@") for paper in entry.papers)
 
 
 @pytest.mark.parametrize("text", HOSTILE)

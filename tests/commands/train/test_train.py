@@ -20,8 +20,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import plan
 from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
-from nearfar.methods import Loss
-from nearfar.methods.liao import build as liao
+from nearfar.methods import Loss, liao
 from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 

@@ -18,7 +18,7 @@ from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validatio
 from nearfar.evaluation.results import EvaluationResult, FinetuningSummary, TransferResults, provenance
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.methods.gunel.scl_finetune import scl_finetune
+from nearfar.methods.gunel import scl_finetune
 from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RunFolder

@@ -108,7 +108,7 @@ def read_training_data(config: TrainConfig) -> TrainingData:
     with second_objective_errors(config):
         if not isinstance(second, SgOpt1Config) or OWN not in second.data:
             return TrainingData(first, read_rows(second))
-        from nearfar.methods.kim.build import read_sentences
+        from nearfar.methods.kim import read_sentences
 
         return TrainingData(first, read_sentences(second, own=_texts(first.rows)))
 

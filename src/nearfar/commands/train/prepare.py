@@ -22,8 +22,8 @@ from nearfar.encoder.precision import resolve
 from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.training_encoder import TrainingEncoder
-from nearfar.methods.base import Method
-from nearfar.methods.build import BuildContext, BuiltMethod, build_method, has_default_batch_size
+from nearfar.methods.base import BuildContext, BuiltMethod, Method
+from nearfar.methods.build import build_method, has_default_batch_size
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.folder import check_folder, recorded_precision
 from nearfar.runs.run import Prepared, count_steps

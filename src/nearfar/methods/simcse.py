@@ -26,33 +26,124 @@ their weight       alpha                   log alpha                    log alph
 =================  ======================  ===========================  =======================================
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from jaxtyping import Float
-from torch import Tensor, nn
-
-from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.encoder.heads import TanhHead
-from nearfar.encoder.training_encoder import TrainingText
-from nearfar.methods.base import EmbedFn, Loss, Method
-from nearfar.methods.contrastive import contrastive_loss
+from nearfar.config.bounds import (
+    Count,
+    Epochs,
+    File,
+    Fraction,
+    LearningRate,
+    Length,
+    OpenFraction,
+    Steps,
+    Weight,
+)
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    EmbedFn,
+    Loss,
+    Method,
+    initializer_range,
+    require_data,
+    sentences_of,
+    text_facts,
+)
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.methods.simcse import InfoNceConfig, InfoNceSettings, SimcseConfig, SimcseSupConfig, SimcseUnsupConfig
-from nearfar.objectives import (
-    DirectionMasks,
-    Directions,
-    RowMask,
-    direction_masks,
-    distinct_rows,
-)
-from nearfar.runtime.transfer import to_device
-from nearfar.types import NearfarError
+from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
+from nearfar.types import MethodEntry, NearfarError
+
+if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
+    from nearfar.encoder.training_encoder import TrainingText
+    from nearfar.objectives import DirectionMasks, Directions, RowMask
+
+PAPER = """@inproceedings{gao2021simcse,
+  title     = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
+  author    = {Gao, Tianyu and Yao, Xingcheng and Chen, Danqi},
+  booktitle = {Proceedings of EMNLP},
+  year      = {2021}
+}"""
 
 
-def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: TextBatches) -> Method:
+@dataclass(frozen=True, kw_only=True)
+class SimcseConfig(InfoNceSettings):
+    """Settings of both methods of Gao et al. 2021."""
+
+    pooling: str | None = "cls"
+    mlp: Literal["train_only", "kept", "none"] = "train_only"
+    """A tanh layer on the embedding: in training only (best in Gao et al. 2021), also after training, or none."""
+    mlm_weight: Weight = 0.0
+    """Weight of a masked-language-model loss on the same sentences; 0.1 in the paper's ablation."""
+    mlm_probability: OpenFraction = 0.15
+    """Share of the tokens to predict in the masked-language-model loss."""
+    learning_rate: LearningRate = 3e-5
+    """Peak learning rate (BERT-base; Gao et al. 2021, appendix A)."""
+    warmup: Fraction = 0.0
+    train_max_length: Length | None = 32
+    """Maximum number of tokens in training only (the authors' script)."""
+    evaluate_every: Steps = 250
+    """Steps between evaluations (the paper; its script has 125); the last step is always evaluated."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimcseUnsupConfig(TextColumn, SimcseConfig):
+    """simcse-unsup: InfoNCE; the positive is the same sentence with another dropout mask (Gao et al. 2021)."""
+
+    data: tuple[File, ...] = ("wiki1m",)
+    """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
+
+    def __post_init__(self) -> None:
+        """Check values: without dropout each sentence would equal its positive."""
+        super().__post_init__()
+        if self.dropout == 0:
+            raise NearfarError(
+                "--dropout 0: simcse-unsup needs dropout, which makes the positive of each sentence; set one, such as "
+                "--dropout 0.1."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimcseSupConfig(DirectionSettings, HardNegativeSettings, SimcseConfig):
+    """simcse-sup: InfoNCE with entailments as positives, contradictions as hard negatives (Gao et al. 2021)."""
+
+    data: tuple[File, ...] = ("snli+mnli",)
+    """NLI rows, to build triplets of, or files of triplets (anchor, positive, negative or sent0, sent1, hard_neg)."""
+    mlp: Literal["train_only", "kept", "none"] = "kept"
+    """A tanh layer on the embedding: also after training, in training only, or none."""
+    batch_size: Count = 512
+    epochs: Epochs = 3
+    learning_rate: LearningRate = 5e-5
+    """Peak learning rate (BERT-base; Gao et al. 2021, appendix A)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
+    """info-nce: InfoNCE on your own pairs or triplets, with the other rows of the batch as negatives."""
+
+    data: tuple[File, ...] = ()
+    """Files with the columns below, or flickr8k (captions of one photo), microworld."""
+    anchor_column: str = "anchor"
+    """Column of the anchors."""
+    positive_column: str = "positive"
+    """Column of the positives."""
+    negative_column: str | None = None
+    """Column of the hard negatives, one for each anchor and a negative of the whole batch; by default there is none."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """cosine, or dot."""
+
+
+def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: "TextBatches") -> Method:
     """Train on single sentences, each its own positive under another draw of dropout. ``dim`` is the embeddings' width.
 
     Sentences of equal text are never negatives of each other. ``mlp`` and ``false_negative_margin`` work as in
@@ -61,6 +152,11 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
     Terms: ``accuracy`` and ``left_out``, as in :func:`contrastive_method`.
     Raises NearfarError for rows of several texts, fewer than two distinct texts, and a batch size of 1.
     """
+    import torch
+
+    from nearfar.methods.contrastive import contrastive_loss
+    from nearfar.objectives import DirectionMasks, distinct_rows
+
     name = "simcse-unsup"
     width = len(batches.texts[0])
     if width != 1:
@@ -71,17 +167,17 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
     _require_negatives(name, batches)
     head = _head(config, dim)
 
-    def extract_items(batch: TextBatch) -> list[str]:
+    def extract_items(batch: "TextBatch") -> list[str]:
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
-    def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         first, second = _projected(head, representations).chunk(2)
         known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
         losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
         return Loss(losses.mean(), terms)
 
-    def describe(batch: TextBatch) -> list[str]:
+    def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
         for text in batch.columns[0]:
             equal = batch.columns[0].count(text) - 1
@@ -101,7 +197,7 @@ def contrastive_method(
     config: SimcseSupConfig | InfoNceConfig,
     embed: EmbedFn,
     dim: int,
-    batches: TextBatches,
+    batches: "TextBatches",
     roles: Roles = NO_PROMPTS,
 ) -> Method:
     """Train on rows (anchor, positive) or (anchor, positive, negative). ``dim`` is the embeddings' width.
@@ -129,6 +225,11 @@ def contrastive_method(
     Raises NearfarError for rows of one text, ``simcse-sup`` or a ``hard_negative_weight`` on rows without negatives or
     with the direction ``doc_to_query``, pairs of which none can be a negative of another, and a batch size of 1.
     """
+    import torch
+
+    from nearfar.methods.contrastive import contrastive_loss
+    from nearfar.runtime.transfer import to_device
+
     name = "simcse-sup" if isinstance(config, SimcseSupConfig) else "info-nce"
     width = len(batches.texts[0])
     if width not in (2, 3):
@@ -155,13 +256,13 @@ def contrastive_method(
         )
     head = _head(config, dim)
 
-    def by_role(batch: TextBatch) -> tuple[list[int], list[int]]:
+    def by_role(batch: "TextBatch") -> tuple[list[int], list[int]]:
         return batch.columns[0], list(chain(*batch.columns[1:]))
 
-    def extract_items(batch: TextBatch) -> Sequence[TrainingText]:
+    def extract_items(batch: "TextBatch") -> "Sequence[TrainingText]":
         return roles.items(batch.sentences, *by_role(batch))
 
-    def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         queries, documents = roles.split(_projected(head, representations), batch.sentences, *by_role(batch))
         columns = to_device(torch.tensor(batch.columns), queries.device)
         anchors, positives, *negatives = (
@@ -180,7 +281,7 @@ def contrastive_method(
         )
         return Loss(losses.mean(), terms)
 
-    def describe(batch: TextBatch) -> list[str]:
+    def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
         rows, known = len(batch.rows), _masks(batch, "query_to_doc").query_to_doc
         assert known is not None
@@ -200,27 +301,37 @@ def contrastive_method(
     return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
-def _masks(batch: TextBatch, directions: Directions) -> DirectionMasks:
+def _masks(batch: "TextBatch", directions: "Directions") -> "DirectionMasks":
     """Where a candidate is a negative of a row's text, judged by the texts alone."""
+    import torch
+
+    from nearfar.objectives import direction_masks
+
     return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
 
 
-def _own_negatives(batch: int, device: torch.device) -> RowMask:
+def _own_negatives(batch: int, device: "torch.device") -> "RowMask":
     """Where a candidate is the negative of the same row; the positives of all rows come first."""
+    import torch
+
+    from nearfar.objectives import RowMask
+
     index = torch.arange(2 * batch, device=device)
     return RowMask(lambda rows: index == batch + index[:batch][rows, None], (batch, 2 * batch))
 
 
-def _head(config: InfoNceSettings, dim: int) -> nn.Module | None:
+def _head(config: InfoNceSettings, dim: int) -> "nn.Module | None":
     """The linear layer and tanh that are dropped after training, if ``mlp`` asks for them."""
+    from nearfar.encoder.heads import TanhHead
+
     return TanhHead(dim) if isinstance(config, SimcseConfig) and config.mlp == "train_only" else None
 
 
-def _projected(head: nn.Module | None, representations: Float[Tensor, "items dim"]) -> Float[Tensor, "items dim"]:
+def _projected(head: "nn.Module | None", representations: 'Float[Tensor, "items dim"]') -> 'Float[Tensor, "items dim"]':
     return representations if head is None else head(representations)
 
 
-def _require_negatives(name: str, batches: TextBatches) -> None:
+def _require_negatives(name: str, batches: "TextBatches") -> None:
     """Refuse rows in which no anchor can have a negative. In a row of one text, the text is its own positive."""
     if batches.batch_size == 1:
         raise NearfarError(
@@ -236,3 +347,101 @@ def _require_negatives(name: str, batches: TextBatches) -> None:
             f"{batches.texts[0][-1]!r} to {batches.texts[0][0]!r}, so there is nothing to push away; add rows of "
             "other texts"
         )
+
+
+def read_sentences(config: SimcseUnsupConfig) -> "TextData":
+    """Read single sentences."""
+    from nearfar.data.rows import load_sentences
+
+    return load_sentences(config.data, column=config.text_column, limit=config.limit)
+
+
+def read_triplets(config: SimcseSupConfig) -> "TextData":
+    """Read triplets, or build them from NLI rows."""
+    from nearfar.data.triplets import load_triplets
+
+    return load_triplets(config.data, limit=config.limit)
+
+
+def read_pairs(config: InfoNceConfig) -> "TextData":
+    """Read pairs, or triplets where a column of negatives is named."""
+    from nearfar.data.triplets import load_tuples
+
+    negative = (config.negative_column,) if config.negative_column else ()
+    columns = (config.anchor_column, config.positive_column, *negative)
+    return load_tuples(require_data(config, "info-nce"), columns=columns, limit=config.limit)
+
+
+def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build simcse-unsup."""
+    batches = _batches(config, context, rows)
+    method = unsupervised(config, context.encoder.embed, context.encoder.encoder.dim, batches)
+    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches))
+
+
+def build_supervised(config: SimcseSupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build simcse-sup."""
+    roles = Roles.of(context.encoder)
+    batches = _batches(config, context, rows, roles)
+    method = contrastive_method(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
+    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches, method.extract_items))
+
+
+def build_info_nce(config: InfoNceConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build info-nce."""
+    roles = Roles.of(context.encoder)
+    dim = context.encoder.encoder.dim
+    batches = context.batches(config, rows, roles=roles, distinct_texts=config.distinct_texts)
+    return BuiltMethod(contrastive_method(config, context.encoder.embed, dim, batches, roles), text_facts(rows))
+
+
+def _batches(
+    config: SimcseConfig, context: BuildContext, rows: "TextData", roles: Roles | None = None
+) -> "TextBatches":
+    if config.mlp == "kept":
+        context.encoder.encoder.add_dense()
+    distinct = isinstance(config, SimcseSupConfig) and config.distinct_texts
+    return context.batches(config, rows, roles=roles, distinct_texts=distinct)
+
+
+def _extra_losses(
+    config: SimcseConfig,
+    context: BuildContext,
+    batches: "TextBatches",
+    texts: "Callable[[TextBatch], Sequence[TrainingText]]" = sentences_of,
+) -> tuple[tuple[Method, float], ...]:
+    """The masked-language-model loss on the ``texts`` of a batch, if it has a weight."""
+    from torch import nn
+
+    from nearfar.encoder.heads import MaskedLmHead
+    from nearfar.methods.masked_lm import masked_language_model
+
+    if not config.mlm_weight:
+        return ()
+    encoder = context.encoder.encoder
+    words = encoder.backbone.get_input_embeddings()
+    assert isinstance(words, nn.Embedding)
+    mask = encoder.tokenizer.mask_token_id
+    if mask is None:
+        raise NearfarError("--mlm-weight: this encoder's tokenizer has no mask token.")
+    method = masked_language_model(
+        config.mlm_probability,
+        context.encoder.ids,
+        context.encoder.hidden,
+        MaskedLmHead(encoder.backbone.config.hidden_size, words, std=initializer_range(encoder.backbone)),
+        batches,
+        mask_token=mask,
+        vocabulary=words.num_embeddings,
+        special=encoder.tokenizer.all_special_ids,
+        texts=texts,
+    )
+    return ((method, config.mlm_weight),)
+
+
+METHODS = {
+    "simcse-unsup": MethodEntry(
+        config=SimcseUnsupConfig, read_rows=read_sentences, build=build_unsupervised, papers=(PAPER,)
+    ),
+    "simcse-sup": MethodEntry(config=SimcseSupConfig, read_rows=read_triplets, build=build_supervised, papers=(PAPER,)),
+    "info-nce": MethodEntry(config=InfoNceConfig, read_rows=read_pairs, build=build_info_nce, papers=(PAPER,)),
+}

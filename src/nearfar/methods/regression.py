@@ -18,29 +18,90 @@ Batch size, learning rate and epochs are those of the SimCSE review, which fine-
 encoder; here texts are encoded independently.
 """
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
-from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.encoder.heads import RegressionHead
-from nearfar.methods.base import EmbedFn, Loss, Method
-from nearfar.methods.regression import RegressionConfig
-from nearfar.objectives import (
-    angle_similarity,
-    by_rows,
-    cosent,
-    cosine_regression,
-    direction_masks,
-    info_nce,
-    regression_features,
-    row_similarities,
+from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
+from nearfar.config.training import TrainConfig
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    EmbedFn,
+    Loss,
+    Method,
+    sentences_of,
+    text_facts,
 )
-from nearfar.runtime.transfer import to_device
-from nearfar.types import NearfarError
+from nearfar.types import MethodEntry, NearfarError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor
+
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
+
+PAPER = """@inproceedings{reimers2019sentence,
+  title     = {Sentence-{BERT}: Sentence Embeddings using Siamese {BERT}-Networks},
+  author    = {Reimers, Nils and Gurevych, Iryna},
+  booktitle = {Proceedings of EMNLP-IJCNLP},
+  year      = {2019}
+}"""
 
 
-def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: TextBatches) -> Method:
+@dataclass(frozen=True, kw_only=True)
+class RegressionConfig(TrainConfig):
+    """regression: squared error between a score and the cosine of two texts, or a ranking of cosines as the scores."""
+
+    recipe_batch_size: ClassVar[int | None] = 32
+
+    data: tuple[File, ...] = ("stsb:train",)
+    """Scored pairs: stsb:train, sickr:train, or files with the columns below."""
+    first_column: str = "sentence1"
+    """Column of the first texts."""
+    second_column: str = "sentence2"
+    """Column of the second texts."""
+    score_column: str = "score"
+    """Column of the scores."""
+    objective: Literal["mse", "cosent", "angle"] = "mse"
+    """mse: squared error; cosent: rank the cosines of a batch as the scores (CoSENT); angle: the same, in-batch
+    negatives, and a ranking of angles in complex space (AnglE, Li & Li 2024)."""
+    head: Literal["cosine", "linear"] = "cosine"
+    """cosine, or a linear head on (|u - v|, u * v), which is dropped after training; linear with OBJECTIVE mse only."""
+    temperature: Temperature = 0.05
+    """Divides the cosines in cosent and angle, also those of in-batch negatives."""
+    angle_temperature: Temperature = 1.0
+    """Divides the angles in angle."""
+    cosine_weight: Weight = 1.0
+    """Weight of the ranking of cosines in angle."""
+    in_batch_weight: Weight = 1.0
+    """Weight of the in-batch negatives in angle."""
+    angle_weight: Weight = 1.0
+    """Weight of the ranking of angles in angle."""
+    in_batch_threshold: Fraction = 0.8
+    """Pairs with at least this score (of 0 to 1) are positives of the in-batch negatives in angle."""
+    batch_size: Count = 16
+    """Batch size per process (the STS-B setting of the SimCSE review); the default shrinks to the number of rows."""
+    epochs: Epochs = 10
+    warmup: Fraction = 0.06
+    """Share of the steps in which the learning rate rises: 214 of 3,590 steps."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if self.head == "linear" and self.objective != "mse":
+            raise NearfarError(
+                f"--head linear and --objective {self.objective}: {self.objective} ranks cosines; leave out --head, or "
+                "use --objective mse."
+            )
+        if self.objective == "angle" and not (self.cosine_weight or self.in_batch_weight or self.angle_weight):
+            raise NearfarError(
+                "--cosine-weight, --in-batch-weight and --angle-weight are all 0, so there is no loss; make one of "
+                "them positive."
+            )
+
+
+def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: "TextBatches") -> Method:
     """Train on scored pairs. ``dim`` is the width of the embeddings.
 
     Terms: with ``mse`` ``mae``, the mean absolute error of the predicted scores; with ``cosent`` and ``angle``
@@ -49,12 +110,18 @@ def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: Text
     Raises NearfarError for rows that are not pairs or have no scores, a score outside 0..1, scores that are all the
     same, and in-batch negatives with a weight if no pair has a score of ``in_batch_threshold``.
     """
+    import torch
+
+    from nearfar.encoder.heads import RegressionHead
+    from nearfar.objectives import cosine_regression, regression_features
+    from nearfar.runtime.transfer import to_device
+
     _require_scores(batches)
     if config.objective == "angle" and config.in_batch_weight:
         _require_positives(config, batches)
     linear = RegressionHead(dim) if config.head == "linear" else None
 
-    def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
         targets = to_device(torch.tensor(batch.targets, dtype=embeddings.dtype), embeddings.device)
         if config.objective != "mse":
@@ -65,17 +132,21 @@ def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: Text
             errors = (linear(regression_features(first, second)) - targets).square()
         return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
 
-    return Method("regression", batches, _sentences, embed, loss_fn, _describe, linear)
+    return Method("regression", batches, sentences_of, embed, loss_fn, _describe, linear)
 
 
 def _ranking_loss(
     config: RegressionConfig,
-    batch: TextBatch,
-    first: Float[Tensor, "pairs dim"],
-    second: Float[Tensor, "pairs dim"],
-    targets: Float[Tensor, " pairs"],
+    batch: "TextBatch",
+    first: 'Float[Tensor, "pairs dim"]',
+    second: 'Float[Tensor, "pairs dim"]',
+    targets: 'Float[Tensor, " pairs"]',
 ) -> Loss:
     """CoSENT, or the parts of AnglE."""
+    import torch
+
+    from nearfar.objectives import angle_similarity, cosent, row_similarities
+
     cosines = row_similarities(first, second, "cosine")
     accuracy = _accuracy(cosines.detach(), targets)
     ranked = cosent(cosines, targets, temperature=config.temperature)
@@ -92,13 +163,20 @@ def _ranking_loss(
 
 
 def _in_batch(
-    config: RegressionConfig, batch: TextBatch, first: Float[Tensor, "pairs dim"], second: Float[Tensor, "pairs dim"]
-) -> Float[Tensor, ""]:
+    config: RegressionConfig,
+    batch: "TextBatch",
+    first: 'Float[Tensor, "pairs dim"]',
+    second: 'Float[Tensor, "pairs dim"]',
+) -> 'Float[Tensor, ""]':
     """Mean InfoNCE of both texts of each pair with a high score against all texts of the batch; 0 without such a pair.
 
     Texts equal to the anchor, or to a text that has a high score with it, are left out; a text that occurs several
     times is one candidate.
     """
+    import torch
+
+    from nearfar.objectives import direction_masks, info_nce
+
     high = torch.tensor([target >= config.in_batch_threshold for target in batch.targets], device=first.device)
     ids = [torch.tensor(column, device=first.device) for column in batch.columns]
     anchors, positives = torch.cat([first[high], second[high]]), torch.cat([second[high], first[high]])
@@ -109,10 +187,13 @@ def _in_batch(
     return losses.sum() / max(len(losses), 1)
 
 
-def _accuracy(cosines: Float[Tensor, " pairs"], targets: Float[Tensor, " pairs"]) -> Float[Tensor, ""]:
+def _accuracy(cosines: 'Float[Tensor, " pairs"]', targets: 'Float[Tensor, " pairs"]') -> 'Float[Tensor, ""]':
     """The share of comparisons in the right order; 1 without a comparison."""
+    import torch
 
-    def count(rows: slice) -> Int[Tensor, "pairs 2"]:
+    from nearfar.objectives import by_rows
+
+    def count(rows: slice) -> 'Int[Tensor, "pairs 2"]':
         compared = targets[rows, None] < targets
         right = compared & (cosines[rows, None] < cosines)
         return torch.stack([compared.sum(dim=1), right.sum(dim=1)], dim=1)
@@ -121,18 +202,14 @@ def _accuracy(cosines: Float[Tensor, " pairs"], targets: Float[Tensor, " pairs"]
     return torch.where(compared > 0, right / compared.clamp(min=1), 1.0)
 
 
-def _sentences(batch: TextBatch) -> list[str]:
-    return batch.sentences
-
-
-def _describe(batch: TextBatch) -> list[str]:
+def _describe(batch: "TextBatch") -> list[str]:
     lines: list[str] = []
     for first, second, score in zip(*batch.columns, batch.targets, strict=True):
         lines += [f"score {score:.2f}  {batch.sentences[first]}", f"{'':<10}  {batch.sentences[second]}"]
     return lines
 
 
-def _require_scores(batches: TextBatches) -> None:
+def _require_scores(batches: "TextBatches") -> None:
     width = len(batches.texts[0])
     if width != 2:
         raise NearfarError(f"regression trains on scored pairs, but each row has {width} text{'s' * (width > 1)}")
@@ -150,10 +227,30 @@ def _require_scores(batches: TextBatches) -> None:
         )
 
 
-def _require_positives(config: RegressionConfig, batches: TextBatches) -> None:
+def _require_positives(config: RegressionConfig, batches: "TextBatches") -> None:
     assert batches.targets is not None
     if max(batches.targets) < config.in_batch_threshold:
         raise NearfarError(
             f"no pair has a score of at least {config.in_batch_threshold:g} (the highest is {max(batches.targets):g}), "
             "so there are no positives for in-batch negatives; lower --in-batch-threshold, or set --in-batch-weight 0"
         )
+
+
+def read_rows(config: RegressionConfig) -> "TextData":
+    """Read scored pairs."""
+    from nearfar.data.rows import load_scored
+
+    columns = (config.first_column, config.second_column, config.score_column)
+    return load_scored(config.data, columns=columns, limit=config.limit)
+
+
+def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build the method on its rows."""
+    batches = context.batches(config, rows, min_batch_size=1)
+    method = regression(config, context.encoder.embed, context.encoder.encoder.dim, batches)
+    return BuiltMethod(method, text_facts(rows))
+
+
+METHODS = {
+    "regression": MethodEntry(config=RegressionConfig, read_rows=read_rows, build=build, min_rows=1, papers=(PAPER,))
+}

@@ -13,56 +13,114 @@ A batch is premises with all their rows. Two losses are added:
   premise with a hypothesis of another premise, which rank below contradiction.
 
 Both use the same vectors: each distinct text is encoded once. Hypotheses that neither loss uses are not encoded.
+
+The method is nearfar's own, so its defaults have no paper.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
-
-from nearfar.data.batching import NliBatch, NliBatches
-from nearfar.encoder.training_encoder import TrainingText
-from nearfar.methods.base import EmbedFn, Loss, Method
-from nearfar.methods.contrastive import contrastive_loss
+from nearfar.config.bounds import Count, File, Temperature, Weight
+from nearfar.methods.base import BuildContext, BuiltMethod, EmbedFn, Loss, Method
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
-from nearfar.methods.nli_order import NliOrderConfig
-from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.objectives import (
-    DirectionMasks,
-    Directions,
-    RowMask,
-    cosent,
-    direction_masks,
-    not_known_positive,
-    ranknet,
-    row_similarities,
-    similarities,
+from nearfar.methods.nli import (
+    batch_nli,
+    describe_silent,
+    items_by_role,
+    nli_facts,
+    read_nli,
+    require_anchors,
+    vectors_by_role,
 )
-from nearfar.runtime.transfer import to_device
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NearfarError
+from nearfar.methods.roles import NO_PROMPTS, Roles
+from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliColumns
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+    from torch import Tensor
+
+    from nearfar.data.batching import NliBatch, NliBatches
+    from nearfar.data.nli import NliData
+    from nearfar.encoder.training_encoder import TrainingText
+    from nearfar.objectives import DirectionMasks, Directions, RowMask
+
+PAPERS = (
+    """@inproceedings{khosla2020supervised,
+  title     = {Supervised Contrastive Learning},
+  author    = {Khosla, Prannay and Teterwak, Piotr and Wang, Chen and Sarna, Aaron and Tian, Yonglong and Isola, Phillip
+               and Maschinot, Aaron and Liu, Ce and Krishnan, Dilip},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2020}
+}""",
+    """@inproceedings{burges2005learning,
+  title     = {Learning to Rank using Gradient Descent},
+  author    = {Burges, Chris and Shaked, Tal and Renshaw, Erin and Lazier, Ari and Deeds, Matt and Hamilton, Nicole and
+               Hullender, Greg},
+  booktitle = {Proceedings of ICML},
+  year      = {2005}
+}""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
+    """nli-order: InfoNCE on NLI rows, and a loss that ranks entailment above neutral above contradiction."""
+
+    data: tuple[File, ...] = ("snli",)
+    """NLI rows: snli, mnli, snli+mnli, snli:dev+test, microworld, or files; several are joined."""
+    batch_size: Count = 192
+    """Rows in a batch per process, in SNLI about 64 premises; the default shrinks to the number of rows."""
+    distinct_texts: bool = True
+    """No text of two premises in a batch, as far as possible: a premise that repeats one waits for a later batch."""
+    similarity: Literal["cosine", "dot"] = "cosine"
+    """cosine, or dot."""
+    order_weight: Weight = 1.0
+    """Weight of the order loss; 0 for InfoNCE alone. With ORDER_PAIRS batch, whose loss is a sum, start with 0.1."""
+    order_pairs: Literal["within-premise", "batch"] = "within-premise"
+    """Hypotheses that the order loss compares: those of the same premise, each pair for itself (RankNet), or all of the
+    batch in one sum (CoSENT)."""
+    order_temperature: Temperature = 0.05
+    """Divides the similarities in the order loss."""
+    order_margin: Weight = 0.0
+    """Similarity by which a higher label has to exceed a lower one in the order loss."""
+    order_unrelated: bool = False
+    """With ORDER_PAIRS batch: rank the hypotheses of other premises below contradicted ones."""
+    neutral: bool = True
+    """Rank neutral hypotheses between entailed and contradicted ones; without, they are not used."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if self.order_unrelated and self.order_pairs != "batch":
+            raise NearfarError(
+                f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
+                "--order-pairs batch only."
+            )
 
 
 class Pairs(NamedTuple):
     """The pairs of a batch on the CPU, as indices of sentences; equal indices are equal texts."""
 
-    premises: Int[Tensor, " pairs"]
-    hypotheses: Int[Tensor, " pairs"]
-    labels: Int[Tensor, " pairs"]
+    premises: 'Int[Tensor, " pairs"]'
+    hypotheses: 'Int[Tensor, " pairs"]'
+    labels: 'Int[Tensor, " pairs"]'
 
     @classmethod
-    def of(cls, batch: NliBatch) -> "Pairs":
+    def of(cls, batch: "NliBatch") -> "Pairs":
         """The pairs of a batch as tensors."""
+        import torch
+
         return cls(*(torch.tensor(ids) for ids in (batch.premises, batch.hypotheses, batch.labels)))
 
-    def labelled(self, label: int) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
+    def labelled(self, label: int) -> 'tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]':
         """Premises and hypotheses of the pairs with this label."""
         chosen = self.labels == label
         return self.premises[chosen], self.hypotheses[chosen]
 
 
-def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: NliBatches, roles: Roles = NO_PROMPTS) -> Method:
+def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: "NliBatches", roles: Roles = NO_PROMPTS) -> Method:
     """Train by InfoNCE + order_weight * order. Both losses are 0 in a batch without an anchor or a comparison.
 
     Premises are encoded as queries, hypotheses as documents, with the prompts of ``roles``.
@@ -78,21 +136,20 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: NliBatches, roles
     weight but nothing to compare.
     """
     ranks_neutral = config.neutral and config.order_weight > 0
-    _require_anchors(batches)
+    require_anchors(batches)
     if config.order_weight > 0:
         _require_comparisons(config, batches)
 
-    def used(batch: NliBatch) -> NliBatch:
+    def used(batch: "NliBatch") -> "NliBatch":
         return batch if ranks_neutral else _without_neutral(batch)
 
-    def extract_items(batch: NliBatch) -> Sequence[TrainingText]:
-        batch = used(batch)
-        return roles.items(batch.sentences, batch.premises, batch.hypotheses)
+    def extract_items(batch: "NliBatch") -> "Sequence[TrainingText]":
+        return items_by_role(roles, used(batch))
 
-    def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
         batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
         pairs = Pairs.of(batch)
-        queries, documents = roles.split(embeddings, batch.sentences, batch.premises, batch.hypotheses)
+        queries, documents = vectors_by_role(roles, batch, embeddings)
         contrast, terms = _contrast(config, queries, documents, pairs, neutral)
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
@@ -100,14 +157,16 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: NliBatches, roles
         order = _order(config, queries, documents, pairs)
         return Loss(contrast + config.order_weight * order, {**terms, "order": order.detach()})
 
-    def describe(batch: NliBatch) -> list[str]:
+    def describe(batch: "NliBatch") -> list[str]:
         return _describe(config, batch, ranks_neutral=ranks_neutral)
 
     return Method("nli-order", batches, extract_items, embed, loss_fn, describe)
 
 
-def _without_neutral(batch: NliBatch) -> NliBatch:
+def _without_neutral(batch: "NliBatch") -> "NliBatch":
     """The batch without neutral pairs and texts that only they have; unchanged if nothing would be left."""
+    from nearfar.data.batching import NliBatch
+
     kept = [pair for pair, label in enumerate(batch.labels) if label != NEUTRAL]
     if not kept:
         return batch
@@ -123,8 +182,10 @@ def _without_neutral(batch: NliBatch) -> NliBatch:
     )
 
 
-def _neutral_pairs(batch: NliBatch, used: NliBatch) -> Int[Tensor, "2 pairs"]:
+def _neutral_pairs(batch: "NliBatch", used: "NliBatch") -> 'Int[Tensor, "2 pairs"]':
     """Premises and hypotheses of the neutral pairs whose texts are both used, as indices of the used sentences."""
+    import torch
+
     places = {text: place for place, text in enumerate(used.sentences)}
     texts = [
         (batch.sentences[premise], batch.sentences[hypothesis])
@@ -135,8 +196,10 @@ def _neutral_pairs(batch: NliBatch, used: NliBatch) -> Int[Tensor, "2 pairs"]:
     return torch.tensor(found, dtype=torch.long).reshape(-1, 2).T
 
 
-def _masks(directions: Directions, pairs: Pairs, neutral: Int[Tensor, "2 pairs"]) -> DirectionMasks:
+def _masks(directions: "Directions", pairs: Pairs, neutral: 'Int[Tensor, "2 pairs"]') -> "DirectionMasks":
     """Where a candidate is a negative; rows are the entailed pairs, documents their hypotheses and the contradicted."""
+    from nearfar.objectives import direction_masks
+
     owners, negatives = pairs.labelled(CONTRADICTION)
     return direction_masks(
         directions,
@@ -148,8 +211,12 @@ def _masks(directions: Directions, pairs: Pairs, neutral: Int[Tensor, "2 pairs"]
     )
 
 
-def _contradicted(pairs: Pairs) -> RowMask:
+def _contradicted(pairs: Pairs) -> "RowMask":
     """Where the text of a document is a contradicted hypothesis of the row's premise, or the premise itself."""
+    import torch
+
+    from nearfar.objectives import RowMask, not_known_positive
+
     (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
     documents = torch.cat([positives, negatives])
     others = not_known_positive(torch.cat([anchors, owners]), torch.cat([anchors, negatives]), documents)
@@ -158,12 +225,15 @@ def _contradicted(pairs: Pairs) -> RowMask:
 
 def _contrast(
     config: NliOrderConfig,
-    queries: Float[Tensor, "texts dim"],
-    documents: Float[Tensor, "texts dim"],
+    queries: 'Float[Tensor, "texts dim"]',
+    documents: 'Float[Tensor, "texts dim"]',
     pairs: Pairs,
-    neutral: Int[Tensor, "2 pairs"],
-) -> tuple[Float[Tensor, ""], dict[str, Tensor]]:
+    neutral: 'Int[Tensor, "2 pairs"]',
+) -> 'tuple[Float[Tensor, ""], dict[str, Tensor]]':
     """The mean over anchors of the mean over their positives, and the terms to log."""
+    from nearfar.methods.contrastive import contrastive_loss
+    from nearfar.runtime.transfer import to_device
+
     anchors, positives = pairs.labelled(ENTAILMENT)
     negatives, device = pairs.labelled(CONTRADICTION)[1], queries.device
     margin = config.false_negative_margin is not None
@@ -183,11 +253,16 @@ def _contrast(
 
 def _order(
     config: NliOrderConfig,
-    queries: Float[Tensor, "texts dim"],
-    documents: Float[Tensor, "texts dim"],
+    queries: 'Float[Tensor, "texts dim"]',
+    documents: 'Float[Tensor, "texts dim"]',
     pairs: Pairs,
-) -> Float[Tensor, ""]:
+) -> 'Float[Tensor, ""]':
     """How far the similarities of the pairs are from the order of their labels; 0 if there is nothing to compare."""
+    import torch
+
+    from nearfar.objectives import cosent, ranknet, row_similarities, similarities
+    from nearfar.runtime.transfer import to_device
+
     premise, hypothesis = to_device(torch.stack([pairs.premises, pairs.hypotheses]), queries.device)
     scores = row_similarities(queries[premise], documents[hypothesis], config.similarity)
     ranks, settings = -pairs.labels, {"temperature": config.order_temperature, "margin": config.order_margin}
@@ -208,16 +283,20 @@ def _order(
 
 
 def _unrelated(
-    premises: Int[Tensor, " anchors"], hypotheses: Int[Tensor, " candidates"], pairs: Pairs
-) -> Bool[Tensor, "anchors candidates"]:
+    premises: 'Int[Tensor, " anchors"]', hypotheses: 'Int[Tensor, " candidates"]', pairs: Pairs
+) -> 'Bool[Tensor, "anchors candidates"]':
     """Where a premise and a hypothesis are different texts and no pair of the batch, whatever its label."""
+    import torch
+
     unrelated = premises[:, None] != hypotheses
     unrelated[torch.searchsorted(premises, pairs.premises), torch.searchsorted(hypotheses, pairs.hypotheses)] = False
     return unrelated
 
 
-def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -> list[str]:
+def _describe(config: NliOrderConfig, batch: "NliBatch", *, ranks_neutral: bool) -> list[str]:
     """Each anchor with its positives and negatives, and notes on what else the losses compare."""
+    import torch
+
     pairs = Pairs.of(batch)
     mask = _masks("query_to_doc", pairs, torch.stack(pairs.labelled(NEUTRAL))).query_to_doc
     assert mask is not None
@@ -238,11 +317,7 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
             ],
         )
         lines += [f"  neutral   {batch.sentences[text]}" for text in neutral]
-    silent = len(set(batch.premises)) - len(set(anchors.tolist()))
-    if silent:
-        lines.append(
-            f"no anchor   {pluralize(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
-        )
+    lines += describe_silent(batch, len(set(anchors.tolist())))
     if config.order_weight:
         which = "of the same premise" if config.order_pairs == "within-premise" else "of all premises"
         names = LABEL_NAMES if ranks_neutral else (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION])
@@ -253,20 +328,7 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
     return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
 
-def _require_anchors(batches: NliBatches) -> None:
-    if all(row.label != ENTAILMENT for row in batches.rows):
-        raise NearfarError(
-            f"none of the {len(batches.rows)} rows is an entailment, so there is nothing to pull a premise towards; "
-            "add entailment rows (are the labels in the right order?)"
-        )
-    if len(batches.premises) == 1:
-        raise NearfarError(
-            f"all {len(batches.rows)} rows have the same premise, {batches.rows[0].premise!r}, so there are no "
-            "hypotheses of other premises to push it away from; add rows of other premises"
-        )
-
-
-def _require_comparisons(config: NliOrderConfig, batches: NliBatches) -> None:
+def _require_comparisons(config: NliOrderConfig, batches: "NliBatches") -> None:
     """Refuse rows in which the order loss compares nothing."""
     if config.order_unrelated:
         return  # there are several premises, so every row is above the pairs of different premises
@@ -283,3 +345,13 @@ def _require_comparisons(config: NliOrderConfig, batches: NliBatches) -> None:
         f"{what} {several}{without}, so --order-weight {config.order_weight:g} has nothing to rank; add rows of other "
         "labels, or set --order-weight 0"
     )
+
+
+def build(config: NliOrderConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
+    """Build the method on its rows."""
+    roles = Roles.of(context.encoder)
+    batches = batch_nli(config, context, data, roles, distinct_texts=config.distinct_texts)
+    return BuiltMethod(nli_order(config, context.encoder.embed, batches, roles), nli_facts(data, batches))
+
+
+METHODS = {"nli-order": MethodEntry(config=NliOrderConfig, read_rows=read_nli, build=build, min_rows=1, papers=PAPERS)}

@@ -29,7 +29,6 @@ from nearfar.data.batching import NliBatch, TextBatch
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.base import Batches, Loss, Method
 from nearfar.methods.describe import pluralize
-from nearfar.methods.simcse import SimcseConfig
 from nearfar.objectives import masked_lm
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
@@ -47,7 +46,7 @@ class MaskedSentence(NamedTuple):
 
 
 def masked_language_model(
-    config: SimcseConfig,
+    probability: float,
     tokenise: Callable[[Sequence[Any]], Sequence[list[int]]],
     hidden: Callable[[Sequence[Sequence[int]]], Tensor],
     head: MaskedLmHead,
@@ -65,13 +64,12 @@ def masked_language_model(
     drawn; the mask token is always one of them. ``vocabulary`` is the number of ids. ``texts`` gives the sentences of a
     batch, by default its distinct ones.
 
-    Each token that is not special is masked with probability ``mlm_probability``. The masked tokens and their
+    Each token that is not special is masked with ``probability``. The masked tokens and their
     replacements are drawn in each step from torch's global generator on the CPU. A batch without masked tokens has loss
     0. There are no terms.
 
     Raises NearfarError if the whole vocabulary is special.
     """
-    probability = config.mlm_probability
     special_ids = torch.tensor(sorted({*special, mask_token}))
     words = torch.arange(vocabulary)
     words = words[~torch.isin(words, special_ids)]

@@ -1,0 +1,253 @@
+"""distill: the student's vectors, or its similarity lists, are fitted to those of a frozen teacher.
+
+Data: raw sentences x_i with the teacher's vectors t_i, which do not change, and the student's embeddings s_i. The loss
+is the mean over a batch's sentences of
+
+``lists``    KL(p_i || q_i), p_i = softmax_{j != i}(cos(t_i, t_j) / t_T), q_i = softmax_{j != i}(cos(s_i, s_j) / t_S)
+``vectors``  2 - 2 cos(P s_i, t_i), or with --vector-distance squared ||P s_i - t_i||^2 / (d m); P a linear layer where
+             the widths differ, else the identity; d the teacher's width; m the mean square of the entries of the
+             teacher's vectors
+
+each times its weight. Between vectors of length 1 the two distances are equal. The division by m makes the second one
+independent of the scale of the teacher: predicting zeros costs 1.
+
+``lists`` is the ListNet distillation of Liu et al. 2023 (RankCSE), which in the paper is added to InfoNCE on the same
+batch; here a second objective (``--second``) adds any other loss. ``vectors`` is that of Reimers & Gurevych 2020.
+See ``docs/methods/distill.md``.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
+from nearfar.config.training import TrainConfig
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    EmbedFn,
+    Loss,
+    Method,
+    require_data,
+    sentences_of,
+    text_facts,
+)
+from nearfar.methods.settings import TextColumn
+from nearfar.types import MethodEntry, NearfarError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.teacher import TeacherVectors
+
+PAPERS = (
+    """@inproceedings{reimers2020making,
+  title     = {Making Monolingual Sentence Embeddings Multilingual using Knowledge Distillation},
+  author    = {Reimers, Nils and Gurevych, Iryna},
+  booktitle = {Proceedings of EMNLP},
+  year      = {2020}
+}""",
+    """@inproceedings{liu2023rankcse,
+  title     = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
+  author    = {Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and
+               Zhao, Dongyan and Chen, Kai and Yan, Rui},
+  booktitle = {Proceedings of ACL},
+  year      = {2023}
+}""",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(TextColumn, TrainConfig):
+    """distill: fit an encoder, mostly a smaller one, to a teacher's vectors or to its similarities in the batch."""
+
+    data: tuple[File, ...] = ()
+    """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
+    teacher: Model | None = None
+    """The teacher (required): a folder, or owner/name on the hub. Its own pooling and default prompt apply."""
+    list_weight: Weight = 0.0
+    """Weight of the KL divergence between the teacher's and the student's softmax of the batch's cosines (RankCSE)."""
+    vector_weight: Weight = 1.0
+    """Weight of the squared distance between the vectors of student and teacher."""
+    vector_distance: Literal["cosine", "squared"] = "cosine"
+    """Between the vectors scaled to length 1, which is 2 - 2 cosine, or between the vectors as they are."""
+    temperature: Temperature = 0.05
+    """Divides the student's cosines, with LIST_WEIGHT."""
+    teacher_temperature: Temperature | None = None
+    """Divides the teacher's cosines, with LIST_WEIGHT; by default TEMPERATURE. RankCSE sharpens them to half of it."""
+    vector_projection: Literal["same_width", "kept", "train_only"] = "same_width"
+    """Where the widths differ: a linear layer from student to teacher, kept after training, or in training only. By
+    default the layer of a narrower student is square and kept; that of a wider one is in training only."""
+    learning_rate: LearningRate = 1e-4
+    head_learning_rate: LearningRate | None = 1e-3
+    dropout: BelowOne | None = 0.0
+    """Probability of dropout in training."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if not (self.list_weight or self.vector_weight):
+            raise NearfarError("--list-weight and --vector-weight are both 0, so there is no loss; raise one.")
+        if not self.list_weight and (
+            self.teacher_temperature is not None or self.temperature != type(self).temperature
+        ):
+            raise NearfarError(
+                "--temperature and --teacher-temperature divide the lists' cosines; set --list-weight too."
+            )
+        if self.vector_distance == "squared" and not self.vector_weight:
+            raise NearfarError("--vector-distance compares the vectors; set --vector-weight above 0.")
+        if self.vector_projection == "kept" and not self.vector_weight:
+            raise NearfarError(
+                "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."
+            )
+
+
+def distill(
+    config: DistillConfig,
+    embed: EmbedFn,
+    teacher: "TeacherVectors",
+    batches: "TextBatches",
+    *,
+    normalize: bool,
+    head: "nn.Module | None" = None,
+    basis: 'Float[Tensor, "width dim"] | None' = None,
+) -> Method:
+    """Train on single sentences. ``head`` projects the student's vectors to the teacher's width.
+
+    ``basis`` does so by orthonormal columns that are not trained.
+
+    ``normalize`` says that the student's model ends with Normalize; its vectors are then compared at length 1.
+
+    Terms: ``lists`` and ``vectors`` before their weights, as far as they have one.
+    Raises NearfarError for rows of several texts, and lists in batches of two, which are always equal.
+    """
+    import torch
+
+    from nearfar.objectives import l2_normalize, list_distillation, row_similarities, vector_distillation
+    from nearfar.runtime.transfer import to_device
+
+    width = len(batches.texts[0])
+    if width != 1:
+        raise NearfarError(f"distill trains on single sentences, but each row has {width} texts")
+    if not config.vector_weight and batches.batch_size < 3:
+        raise NearfarError(
+            f"--batch-size is {batches.batch_size}: a list has the batch's other texts, and a list of one teaches "
+            "nothing; make it 3 or more."
+        )
+
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
+        target = teacher(batch.sentences).to(representations.device)
+        total = representations.new_zeros(())
+        terms: dict[str, Tensor] = {}
+        if config.list_weight:
+            terms["lists"] = list_distillation(
+                representations,
+                target,
+                temperature=config.temperature,
+                teacher_temperature=config.teacher_temperature,
+            ).mean()
+            total = total + config.list_weight * terms["lists"]
+        if config.vector_weight:
+            with torch.autocast(representations.device.type, enabled=False):
+                own = l2_normalize(representations) if normalize else representations
+                own = own if head is None else head(own)
+                own = own if basis is None else own.to(basis.dtype) @ to_device(basis, own.device).T
+                if config.vector_distance == "cosine":
+                    distances = 2 - 2 * row_similarities(own, target, "cosine")
+                else:
+                    distances = vector_distillation(own, target) / teacher.mean_square
+                terms["vectors"] = distances.mean()
+            total = total + config.vector_weight * terms["vectors"]
+        return Loss(total, {name: term.detach() for name, term in terms.items()})
+
+    return Method("distill", batches, sentences_of, embed, loss_fn, partial(_describe, config), head, embeddings=False)
+
+
+def _describe(config: DistillConfig, batch: "TextBatch") -> list[str]:
+    targets = ["the teacher's vector of it"] if config.vector_weight else []
+    targets += [f"its similarities with the {len(batch.sentences) - 1} others"] if config.list_weight else []
+    return [
+        *(f"{'sentence':<10}  {text}" for text in batch.sentences),
+        f"each is fitted to {', and to '.join(targets)}",
+    ]
+
+
+def read_rows(config: DistillConfig) -> "TextData":
+    """Read single sentences."""
+    from nearfar.data.rows import load_sentences
+
+    data = require_data(config, "distill")
+    if config.teacher is None:
+        raise NearfarError(
+            "distill needs a teacher: name an encoder with --teacher MODEL, or, for a second objective, as teacher in "
+            "its TOML file."
+        )
+    return load_sentences(data, column=config.text_column, limit=config.limit)
+
+
+def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Open the teacher, check it against the student, and build the method."""
+    import torch
+
+    from nearfar.encoder.finite import NotFiniteError
+    from nearfar.encoder.heads import LinearHead, add_projection, main_directions, start_at_rotation
+    from nearfar.encoder.teacher import TeacherVectors
+
+    assert config.teacher is not None
+    student = context.encoder.encoder
+    teacher = _open_teacher(config.teacher, student)
+    if teacher.seen is not None:  # what the teacher has seen, the student learns from it
+        student.seen = teacher.seen if student.seen is None else student.seen.union(teacher.seen)
+    texts = (text for row in rows.rows[: config.limit] for text in row)
+    vectors = TeacherVectors(teacher, texts, name=config.teacher, bf16=context.encoder.bf16)
+    head = basis = None
+    projected = ""
+    if config.vector_weight and teacher.dim != student.dim:
+        own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
+        try:
+            targets = vectors(vectors.sample).cpu()
+        except NotFiniteError as error:
+            raise NearfarError(f"--teacher {config.teacher}: {error}") from None
+        if config.vector_projection == "kept":
+            layer = add_projection(student, teacher.dim)
+        elif config.vector_projection == "same_width" and student.dim < teacher.dim:
+            layer, basis = add_projection(student, student.dim), main_directions(targets, student.dim)
+        else:
+            head = LinearHead(student.dim, teacher.dim)
+            layer = head.linear
+        where = "for the vectors" if head is not None else "by a layer that is kept"
+        projected = f", the student {own.shape[1]}, projected {where}"
+        start_at_rotation(layer, own, targets if basis is None else targets @ basis)
+    batches = context.batches(config, rows)
+    method = distill(
+        config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head, basis=basis
+    )
+    prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
+    facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projected}"]
+    return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
+
+
+def _open_teacher(name: str, student: "Encoder") -> "Encoder":
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.weights import locate
+
+    try:
+        teacher = Encoder.from_pretrained(name, device=student.device)
+    except NearfarError as error:
+        raise NearfarError(f"--teacher: {error}") from error
+    same = student.source is not None and Path(locate(name)).resolve() == student.source.resolve()
+    layers = (one.backbone.config.num_hidden_layers for one in (teacher, student))
+    if same and len(set(layers)) == 1 and teacher.pooling == student.pooling and teacher.dim == student.dim:
+        raise NearfarError(
+            f"--teacher {name}: is the start model itself, so there is nothing to learn. Choose another --model, or "
+            "fewer of its layers with --keep-layers."
+        )
+    return teacher
+
+
+METHODS = {"distill": MethodEntry(config=DistillConfig, read_rows=read_rows, build=build, papers=PAPERS)}

@@ -1,0 +1,284 @@
+"""Gunel et al. 2021, "Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning" (arXiv 2011.01403).
+
+``scl-finetune``: classifiers. An encoder and a classification head are trained on labelled texts, or pairs of texts
+that are read as one sequence:
+
+    loss = (1 - lambda) CE + lambda SCL                                                                    (eq. 1)
+
+with CE the cross-entropy of the head (eq. 2) and SCL :func:`nearfar.objectives.supcon` (eq. 3) of the last hidden state
+of [CLS], scaled to length 1; the head gets that state unscaled. If rows have scores instead of labels (STS-B), the loss
+is the mean squared error of the head's one output, as in GLUE's baselines and in the SimCSE review; there is no SCL.
+
+====================  =============================  ==========================================================
+                      paper                          here
+====================  =============================  ==========================================================
+backbone              RoBERTa-large, fairseq         any of transformers, with the head of its family
+lambda, temperature   0.9, 0.3 almost everywhere,    0.9, 0.3
+                      of 0.1 to 1 and 0.1 to 0.7
+SCL over anchors      sum over the batch             mean over the anchors with a positive; 0 if there are none
+a text twice          two examples                   two examples
+optimiser             Adam, 1e-5, batch 16           AdamW without decay, 1e-5, batch 16
+dropout               0.1                            the model's own, 0.1 in BERT and RoBERTa
+====================  =============================  ==========================================================
+
+``supcon-text``: the same loss trains a sentence encoder alone. Texts of one label move together, others move apart, and
+no head is needed. The loss of a batch is the mean of :func:`nearfar.objectives.supcon` over the texts that have another
+of their label in it. Batches should be balanced, so that each text has one: in a random batch of 16 many labels occur
+once.
+
+====================  =============================  ==========================================================
+                      paper                          here
+====================  =============================  ==========================================================
+loss                  (1 - 0.9) CE + 0.9 SCL         SCL
+sum over anchors      sum                            mean over those with a positive; 0 if there are none
+embedding             [CLS]                          the encoder's
+a text twice          two examples                   one: its first row in the batch, also where labels differ
+batch                 16, drawn from all rows        as many texts of each label
+temperature           0.1, 0.3, 0.5, 0.7 tried       0.3, the best almost everywhere
+====================  =============================  ==========================================================
+
+The authors published no code.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+from nearfar.config.bounds import File, Temperature
+from nearfar.config.finetune import FinetuneConfig
+from nearfar.config.training import TrainConfig
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    EmbedFn,
+    Loss,
+    Method,
+    require_data,
+    sentences_of,
+    text_facts,
+)
+from nearfar.methods.describe import pluralize
+from nearfar.methods.settings import TextColumn
+from nearfar.types import MethodEntry, NearfarError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float, Int
+    from torch import Tensor, nn
+
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
+
+PAPER = """@inproceedings{gunel2021supervised,
+  title     = {Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning},
+  author    = {Gunel, Beliz and Du, Jingfei and Conneau, Alexis and Stoyanov, Veselin},
+  booktitle = {Proceedings of ICLR},
+  year      = {2021}
+}"""
+StatesFn: TypeAlias = "Callable[[Sequence[tuple[str, ...]]], Tensor]"
+"""Texts or pairs -> the last hidden state of each one's [CLS], [items, dim], with gradient."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupconTextConfig(TextColumn, TrainConfig):
+    """supcon-text: supervised contrastive loss over the labels of texts (the loss of Gunel et al. 2021)."""
+
+    data: tuple[File, ...] = ()
+    """Labelled texts: files with the columns below, or trec, sst2, sst5, mr, cr, subj, mpqa."""
+    label_column: str = "label"
+    """Column of the labels."""
+    temperature: Temperature = 0.3
+    """Divides the cosines (best almost everywhere in Gunel et al. 2021)."""
+
+
+def scl_finetune(
+    config: FinetuneConfig,
+    states: StatesFn,
+    head: "nn.Module",
+    batches: "TextBatches",
+    *,
+    label_names: Sequence[str] = (),
+) -> Method:
+    """Fine-tune a classifier: ``states`` and ``head`` are its two halves.
+
+    The targets of ``batches`` are indices into ``label_names``. Without ``label_names`` they are scores, and the loss
+    is the squared error. With ``scl_weight`` 0 the loss is exactly the cross-entropy, bit for bit.
+
+    Terms: ``ce``, ``scl`` (if it has a weight) and ``accuracy`` of the head; ``mse`` for scores.
+    Raises NearfarError for targets that are not label numbers.
+    """
+    import torch
+    from torch.nn import functional
+
+    from nearfar.objectives import supcon
+    from nearfar.runtime.transfer import to_device
+
+    scl_weight = config.scl_weight
+    _require_targets(batches, label_names)
+
+    def loss_fn(batch: "TextBatch", rows: "Tensor") -> Loss:
+        outputs = head(rows).float()
+        if not label_names:
+            targets = to_device(torch.tensor(batch.targets, dtype=outputs.dtype), outputs.device)
+            error = functional.mse_loss(outputs.squeeze(1), targets)
+            return Loss(error, {"mse": error.detach()})
+        on_cpu = torch.tensor([int(target) for target in batch.targets])
+        labels = to_device(on_cpu, outputs.device)
+        ce = functional.cross_entropy(outputs, labels)
+        terms = {"ce": ce.detach(), "accuracy": (outputs.detach().argmax(dim=1) == labels).float().mean()}
+        if not scl_weight:
+            return Loss(ce, terms)
+        per_anchor = supcon(rows, on_cpu, temperature=config.temperature)
+        scl = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
+        return Loss((1 - scl_weight) * ce + scl_weight * scl, terms | {"scl": scl.detach()})
+
+    def describe(batch: "TextBatch") -> list[str]:
+        lines = []
+        for item, target in zip(_row_texts(batch), batch.targets, strict=True):
+            alike = sum(other == target for other in batch.targets) - 1
+            name = label_names[int(target)] if label_names else f"{target:g}"
+            contrast = f"; {alike} positive{'s' * (alike != 1)}" if label_names and scl_weight else ""
+            lines += [f"{name:<14}  {item[0]}", *(f"{'':<14}  {text}" for text in item[1:])]
+            lines[-1] += contrast
+        return lines
+
+    return Method("scl-finetune", batches, _row_texts, states, loss_fn, describe, head)
+
+
+def _row_texts(batch: "TextBatch") -> list[tuple[str, ...]]:
+    """The rows, each with its texts."""
+    return [tuple(batch.sentences[text] for text in row) for row in zip(*batch.columns, strict=True)]
+
+
+def _require_targets(batches: "TextBatches", label_names: Sequence[str]) -> None:
+    if batches.targets is None:
+        raise NearfarError("scl-finetune needs a label or a score for each row; name its column")
+    for row, target in enumerate(batches.targets):
+        if label_names and not (float(target).is_integer() and 0 <= target < len(label_names)):
+            raise NearfarError(f"row {row} has the label {target}, but labels are 0 to {len(label_names) - 1}")
+
+
+def supcon_text(
+    config: SupconTextConfig, embed: EmbedFn, batches: "TextBatches", *, label_names: Sequence[str] = ()
+) -> Method:
+    """Train so that texts of one label are near each other and far from the others.
+
+    The targets of ``batches`` are label numbers; ``label_names`` are their names, where known. A text that comes twice
+    in a batch counts once, as it can be neither its own positive nor its own negative: its first row decides, also if
+    rows of the same text have different labels.
+
+    Terms: ``accuracy``, the share of texts with a positive whose nearest other text in the batch has their label.
+    Raises NearfarError for rows without labels or of several texts, labels that are not integers, a single label, a
+    label with a single distinct text, and a batch size below 3.
+    """
+    import torch
+
+    from nearfar.objectives import supcon
+
+    _require_labels(batches, label_names)
+
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
+        labels = torch.tensor(_labels(batch))
+        per_anchor = supcon(embeddings, labels, temperature=config.temperature)
+        total = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
+        return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
+
+    def describe(batch: "TextBatch") -> list[str]:
+        labels = _labels(batch)
+        lines: list[str] = []
+        for label in dict.fromkeys(labels):
+            alike = [text for text, other in zip(batch.sentences, labels, strict=True) if other == label]
+            others = pluralize(len(labels) - len(alike), "other text", "other texts")
+            role = "positives of each other" if len(alike) > 1 else "no anchor, as it is alone"
+            lines.append(f"{'label':<10}  {_name(label, label_names)}: {role}; negatives: {others}")
+            lines += [f"  {'text':<8}  {text}" for text in alike]
+        return lines
+
+    return Method("supcon-text", batches, sentences_of, embed, loss_fn, describe)
+
+
+def _labels(batch: "TextBatch") -> list[int]:
+    """The label of each distinct text: that of its first row in the batch."""
+    first: dict[int, int] = {}
+    for text, label in zip(batch.columns[0], batch.targets, strict=True):
+        first.setdefault(text, int(label))
+    return [first[text] for text in range(len(batch.sentences))]
+
+
+def _accuracy(embeddings: 'Float[Tensor, "batch dim"]', labels: 'Int[Tensor, " batch"]') -> 'Float[Tensor, ""]':
+    import torch
+
+    from nearfar.objectives import by_rows
+    from nearfar.runtime.transfer import to_device
+
+    unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
+    index = torch.arange(len(unit), device=unit.device)
+
+    def nearest_other(rows: slice) -> 'Int[Tensor, " anchors"]':
+        return (unit[rows] @ unit.T).scatter_(1, index[rows, None], -torch.inf).argmax(dim=1)
+
+    nearest = by_rows(nearest_other, len(unit), len(unit))
+    _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
+    anchors = sizes[label] > 1
+    count = max(int(anchors.sum()), 1)
+    labels, anchors = to_device(labels, unit.device), to_device(anchors, unit.device)
+    return ((labels[nearest] == labels) & anchors).sum() / count
+
+
+def _require_labels(batches: "TextBatches", label_names: Sequence[str]) -> None:
+    """Refuse rows of which some or all cannot be trained on."""
+    width = len(batches.texts[0])
+    if width != 1:
+        raise NearfarError(f"supcon-text trains on labelled single texts, but each row has {width}")
+    if batches.targets is None:
+        raise NearfarError("supcon-text needs a label for each text; name its column")
+    if batches.batch_size < 3:
+        raise NearfarError(
+            f"--batch-size is {batches.batch_size}, but supcon-text compares a text with one of its label and one of "
+            "another; make it 3 or more"
+        )
+    texts: dict[int, set[str]] = {}
+    for row, ((text,), label) in enumerate(zip(batches.texts, batches.targets, strict=True)):
+        if label != int(label):
+            raise NearfarError(f"row {row}: {text!r} is labelled {label}, but labels must be integers")
+        texts.setdefault(int(label), set()).add(text)
+    if len(texts) == 1:
+        raise NearfarError(
+            f"all {len(batches.texts)} rows are labelled {_name(next(iter(texts)), label_names)}, so there is nothing "
+            "to push away; add rows of other labels"
+        )
+    for label, alike in texts.items():
+        if len(alike) == 1:
+            raise NearfarError(
+                f"the label {_name(label, label_names)} has a single text, {next(iter(alike))!r}, so there is nothing "
+                "to pull it towards; add another text of this label, or leave it out"
+            )
+
+
+def _name(label: int, label_names: Sequence[str]) -> str:
+    return label_names[label] if 0 <= label < len(label_names) else str(label)
+
+
+def read_rows(config: SupconTextConfig) -> "TextData":
+    """Read labelled texts."""
+    from nearfar.data.rows import load_labelled
+
+    data = require_data(config, "supcon-text")
+    return load_labelled(data, text_column=config.text_column, label_column=config.label_column, limit=config.limit)
+
+
+def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build supcon-text, with balanced batches."""
+    from nearfar.data.labelled import label_summary
+
+    batches = context.batches(config, rows, balanced=True)
+    method = supcon_text(config, context.encoder.embed, batches, label_names=rows.label_names)
+    counts = Counter(rows.targets or ())
+    labels = label_summary({name: counts[number] for number, name in enumerate(rows.label_names)})
+    return BuiltMethod(method, [*text_facts(rows), *labels])
+
+
+METHODS = {
+    "supcon-text": MethodEntry(config=SupconTextConfig, read_rows=read_rows, build=build_supcon_text, papers=(PAPER,)),
+    "scl-finetune": MethodEntry(config=FinetuneConfig, command="finetune", papers=(PAPER,)),
+}

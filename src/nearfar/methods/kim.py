@@ -1,0 +1,540 @@
+"""Kim et al. 2021, "Self-Guided Contrastive Learning for BERT Sentence Representations" (ACL 2021): sg, sg-opt, bt.
+
+Data: raw sentences. The encoder is cloned; F stays frozen, T is trained except for its embedding layer. For sentence i,
+c_i is T's embedding (the last layer's [CLS]), and the views h_{i,k} are F's layers k = 0 .. l, pooled over the tokens
+(max). With phi(u, v) = exp(cos(f(u), f(v)) / t), f a projection head that is dropped after training (section 3), or the
+identity where ``projection`` is ``none`` (Table 5):
+
+``sg``      NT-Xent over {c_i} and {h_i}, h_i the view of a random layer
+``sg-opt1``  -log phi(c_i, h_i) / ( sum_{j != i} phi(c_i, c_j) + sum_j phi(c_i, h_j) )
+``sg-opt2``  -log phi(c_i, h_i) / sum_j phi(c_i, h_j)
+``sg-opt``   the mean over k of -log phi(c_i, h_{i,k}) / ( phi(c_i, h_{i,k}) + sum_{m != i} sum_n phi(c_i, h_{m,n}) )
+
+and to the mean over anchors is added lambda ||theta_F - theta_T||^2, the drift. ``bt`` (appendix A.2) is ``sg`` with
+the sentence's back-translation, read by T too, in place of h_i; ``bt+sg-opt`` (section 6) gives the sentence to T and
+its back-translation to F.
+
+Defaults: batch 16, AdamW at 5e-5 with betas (0.9, 0.9), one epoch, t = 0.01, lambda = 0.1 (Table 8); a head of two
+layers 4096 wide, a GELU after each (section 3.1, footnote 4).
+
+Where paper, authors' code and this module differ: ``docs/methods/kim.md``.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
+
+from nearfar.config.bounds import BelowOne, Count, File, LearningRate, Length, Steps, Temperature, Weight, Width
+from nearfar.config.training import TrainConfig
+from nearfar.config.values import Settings
+from nearfar.methods.base import (
+    BuildContext,
+    BuiltMethod,
+    EmbedFn,
+    Loss,
+    Method,
+    initializer_range,
+    require_data,
+    sentences_of,
+    text_facts,
+)
+from nearfar.methods.describe import describe_anchor, pluralize
+from nearfar.methods.settings import MarginSettings, TextColumn
+from nearfar.types import MethodEntry, NearfarError
+
+if TYPE_CHECKING:
+    from jaxtyping import Float
+    from torch import Tensor, nn
+
+    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.rows import TextData
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.guide import Guide
+    from nearfar.encoder.heads import ProjectionHead
+    from nearfar.objectives import RowMask
+
+DriftFn: TypeAlias = "Callable[[], Tensor]"
+"""The squared distance of the trained weights from the initial ones: a scalar with gradient."""
+GuideFn: TypeAlias = "Callable[[Sequence[str]], Tensor]"
+"""Texts -> views [batch, layers, dim] of the frozen copy, without gradient."""
+TextPair: TypeAlias = tuple[str, str]
+"""An item: the text that T reads, and the text that F reads."""
+SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
+"""A loss of :func:`nearfar.objectives.self_guided`."""
+VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
+PAPER = """@inproceedings{kim2021self,
+  title     = {Self-Guided Contrastive Learning for {BERT} Sentence Representations},
+  author    = {Kim, Taeuk and Yoo, Kang Min and Lee, Sang-goo},
+  booktitle = {Proceedings of ACL-IJCNLP},
+  year      = {2021}
+}"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KimConfig(MarginSettings, TrainConfig):
+    """Settings of all methods of Kim et al. 2021."""
+
+    pooling: str | None = "cls"
+    freeze_embeddings: bool = True
+    """Do not train the embedding layer (Kim et al. 2021, section 3); --no-freeze-embeddings trains it."""
+    temperature: Temperature = 0.01
+    """Divides the cosines (Kim et al. 2021, appendix)."""
+    drift_weight: Weight = 0.1
+    """Lambda: weight of the squared distance between the trained weights and the initial ones."""
+    projection: Width | Literal["none"] = 4096
+    """Width of the projection head, which is dropped after training; none for no head (Table 5)."""
+    batch_size: Count = 16
+    learning_rate: LearningRate = 5e-5
+    beta2: BelowOne = 0.9
+    """AdamW's second beta; the first is 0.9 (Kim et al. 2021, appendix)."""
+    train_max_length: Length | None = 128
+    evaluate_every: Steps = 50
+    patience: Steps | None = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class GuidedConfig(KimConfig):
+    """Settings of the methods in which a frozen copy of the encoder guides the trained one."""
+
+    variant: ClassVar[SelfGuidedVariant] = "opt3"
+    views: str = "all"
+    """Layers of the frozen copy that guide: all, or first-last such as 6-12, 0 being the embedding layer."""
+    view_pooling: Literal["max", "mean"] = "max"
+    """Pooling of a layer into a vector: max over tokens (Kim et al. 2021, section 3), or mean (the authors' code)."""
+    guide_dropout: bool = False
+    """Leave the frozen copy's dropout on, as the authors' code does."""
+    keep_views: bool = False
+    """Compute the frozen copy's views once and reuse them in later epochs; costs memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgConfig(TextColumn, GuidedConfig):
+    """sg: NT-Xent between [CLS] and a random layer of a frozen copy (Kim et al. 2021)."""
+
+    variant: ClassVar[SelfGuidedVariant] = "sg"
+    data: tuple[File, ...] = ("stsb-text",)
+    """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld, vocabulary
+    (texts of random words of MODEL's vocabulary)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgOpt1Config(SgConfig):
+    """sg-opt1: sg with [CLS] vectors as the only anchors (Kim et al. 2021, first refinement)."""
+
+    variant: ClassVar[SelfGuidedVariant] = "opt1"
+    recipe_batch_size: ClassVar[int | None] = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgOpt2Config(SgConfig):
+    """sg-opt2: sg-opt1 without [CLS] vectors as each other's negatives (Kim et al. 2021, second refinement)."""
+
+    variant: ClassVar[SelfGuidedVariant] = "opt2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgOptConfig(SgConfig):
+    """sg-opt: sg-opt2 with all layers of the frozen copy as positives (Kim et al. 2021, SG-OPT)."""
+
+    variant: ClassVar[SelfGuidedVariant] = "opt3"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranslationRows(Settings):
+    """Methods that train on sentences and their back-translations."""
+
+    data: tuple[File, ...] = ()
+    """Files with a sentence and its back-translation, as nearfar back-translate makes them; or flickr8k, microworld."""
+    sentence_column: str = "sentence"
+    """Column of the sentences."""
+    translation_column: str = "translation"
+    """Column of their back-translations."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BtConfig(TranslationRows, KimConfig):
+    """bt: NT-Xent between a sentence and its back-translation (a baseline of Kim et al. 2021)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BtSgOptConfig(TranslationRows, GuidedConfig):
+    """bt+sg-opt: sg-opt where the frozen copy reads the back-translation (Kim et al. 2021, section 6)."""
+
+
+def self_guided(
+    config: GuidedConfig,
+    embed: EmbedFn,
+    guide: GuideFn,
+    dim: int,
+    batches: "TextBatches",
+    *,
+    drift: DriftFn,
+    variant: SelfGuidedVariant = "opt3",
+    head_std: float = 0.02,  # authors' code: BERT's initializer_range
+    views: str = "all layers",
+    name: str | None = None,
+) -> Method:
+    """Train by the contrast of c_i with the views, by one of the formulas above, + drift_weight * drift.
+
+    With one text a row, T and F read the same sentence; with two, T reads the first and F the second, its
+    back-translation. ``dim`` is the width of embeddings and views; ``name`` is the method's, by default the variant's.
+
+    Every row is an anchor, and rows that share a text are not each other's negatives. With ``false_negative_margin``
+    row j is not a negative of anchor i either if cos(f(c_i), f(h_j)) > cos(f(c_i), f(h_i)) + margin, for
+    opt3 with means over the layers on both sides. c_i is compared with views, and not with c_j: the [CLS] vectors of an
+    encoder that was not trained to distinguish sentences are all similar, so every row would be left out at the start.
+    The margin must not be negative: a collapsed encoder would then leave out everything, with a loss of 0.
+
+    The layer of each row (sg, opt1, opt2) is drawn in each step from torch's global generator on the CPU. Views get no
+    gradient, whatever ``guide`` returns. ``views`` describes them in words, for ``describe``.
+
+    Terms: the contrast, under the variant's name (``sg-opt`` for opt3), ``drift`` before its weight, and, with a
+    margin, ``left_out``, the share of other rows that the margin leaves out.
+    Raises NearfarError for an unknown variant, rows with another number of texts than the method reads, rows that all
+    have the same text, and, with the first batch, embeddings whose width differs from that of the views.
+    """
+    import torch
+    from torch.nn import functional
+
+    from nearfar.objectives import below_positive, masked_fraction
+    from nearfar.objectives import self_guided as self_guided_loss
+
+    if variant not in VARIANT_NAMES:
+        raise NearfarError(f"variant must be one of {', '.join(VARIANT_NAMES)}, not {variant!r}")
+    name = name or ("bt+" if len(batches.texts[0]) == 2 else "") + VARIANT_NAMES[variant]
+    _require_columns(name, batches, 2 if name.startswith("bt+") else 1)
+    margin = config.false_negative_margin
+    head = _projection_head(config, dim, head_std)
+
+    def represent(items: Sequence[TextPair]) -> 'Float[Tensor, "items views dim"]':
+        """The row of c_i and its views."""
+        own, guiding = embed([text for text, _ in items]), guide([text for _, text in items])
+        if own.shape[1] != guiding.shape[2]:
+            raise NearfarError(
+                f"{name}: the embeddings are {own.shape[1]} wide, but the frozen copy's layers {guiding.shape[2]}; "
+                "start from an encoder without a Dense layer after its pooling"
+            )
+        rows = torch.cat([own[:, None], guiding], dim=1)
+        return rows.to(torch.promote_types(rows.dtype, torch.float32))
+
+    def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
+        own, guiding = representations[:, :1], representations[:, 1:].detach()
+        if variant != "opt3":
+            guiding = draw_layer(guiding)
+        projected = _project(head, torch.cat([own, guiding], dim=1))
+        cls, seen = projected[:, 0], projected[:, 1:]
+        logged_terms: dict[str, Tensor] = {}
+        known = mask = _negatives_mask(batch).to(cls.device)
+        if margin is not None:
+            # The mean cosine with several views is the dot product with the mean of their unit vectors.
+            mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
+            unit = functional.normalize(cls.detach(), dim=1)
+            mask = known & below_positive(unit, mean, mean, margin=margin, similarity="dot")
+            logged_terms["left_out"] = masked_fraction(mask, known)
+        contrast = self_guided_loss(
+            cls, seen if variant == "opt3" else seen[:, 0], temperature=config.temperature, variant=variant, mask=mask
+        ).mean()
+        return _total_loss(config, VARIANT_NAMES[variant], contrast, drift, logged_terms)
+
+    def describe(batch: "TextBatch") -> list[str]:
+        drawn = "each a positive by itself" if variant == "opt3" else "one drawn at each step"
+        sides = [
+            (f"{own} (trained copy)", f"{guiding} (frozen copy: {views}; {drawn})")
+            for own, guiding in _text_pairs(batch)
+        ]
+        lines = _describe_rows(batch, sides, "views" if variant in ("opt2", "opt3") else "embeddings and views")
+        if variant == "sg":
+            lines.append("each view is an anchor too, and its row's embedding the positive")
+        return lines + _describe_margin(margin)
+
+    return Method(name, batches, _text_pairs, represent, loss_fn, describe, head)
+
+
+def back_translation(
+    config: BtConfig,
+    embed: EmbedFn,
+    dim: int,
+    batches: "TextBatches",
+    *,
+    drift: "DriftFn | None" = None,
+    head_std: float = 0.02,
+) -> Method:
+    """Train by NT-Xent between sentences and their back-translations, both read by T, + drift_weight * drift.
+
+    ``dim`` is the width of the embeddings; without ``drift`` that term is left out. Each distinct text of a batch is
+    encoded once; a back-translation equal to its sentence has the same vector. Rows that share a text are not each
+    other's negatives. With ``false_negative_margin`` row j is not a negative of row i either if the cosine, after the
+    head, of one of its texts with one of row i's exceeds the cosine of row i's two texts by more than the margin.
+
+    Terms: ``bt``, the contrast, and ``drift`` and ``left_out`` as for :func:`self_guided`.
+    Raises NearfarError for rows that do not have two texts, and rows that all have the same sentence or the same
+    back-translation.
+    """
+    import torch
+
+    from nearfar.objectives import RowMask, below_positive, masked_fraction, nt_xent
+
+    _require_columns("bt", batches, 2)
+    margin = config.false_negative_margin
+    head = _projection_head(config, dim, head_std)
+
+    def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
+        projected = _project(head, embeddings)
+        first, second = projected[batch.columns[0]], projected[batch.columns[1]]
+        logged_terms: dict[str, Tensor] = {}
+        known = mask = _negatives_mask(batch).to(first.device)
+        if margin is not None:
+            both = torch.cat([first, second])
+            of_both = below_positive(first, second, both, margin=margin) & below_positive(
+                second, first, both, margin=margin
+            )
+            mask = known & RowMask(lambda rows: of_both[rows].unflatten(1, (2, len(first))).all(dim=1), known.shape)
+            logged_terms["left_out"] = masked_fraction(mask, known)
+        contrast = nt_xent(first, second, temperature=config.temperature, mask=mask).mean()
+        return _total_loss(config, "bt", contrast, drift, logged_terms)
+
+    def describe(batch: "TextBatch") -> list[str]:
+        lines = _describe_rows(batch, _text_pairs(batch), "both texts")
+        lines.append("each positive is an anchor too, and its anchor the positive")
+        return lines + _describe_margin(margin)
+
+    return Method("bt", batches, sentences_of, embed, loss_fn, describe, head)
+
+
+def _projection_head(config: KimConfig, dim: int, std: float) -> "ProjectionHead | None":
+    from nearfar.encoder.heads import ProjectionHead
+
+    return None if config.projection == "none" else ProjectionHead(dim, width=config.projection, std=std)
+
+
+def _project(head: "ProjectionHead | None", vectors: "Tensor") -> "Tensor":
+    """The vectors in the space of the loss: f(v), or v in float32 or more where there is no head."""
+    import torch
+
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32)) if head is None else head(vectors)
+
+
+def _text_pairs(batch: "TextBatch") -> list[TextPair]:
+    """Each row's text for T and for F: the same text twice if the row has one."""
+    own, guiding = batch.columns[0], batch.columns[-1]
+    return [(batch.sentences[first], batch.sentences[second]) for first, second in zip(own, guiding, strict=True)]
+
+
+def _negatives_mask(batch: "TextBatch") -> "RowMask":
+    """Whether row j may be a negative of row i: it shares no text with it."""
+    import torch
+
+    from nearfar.objectives import distinct_rows
+
+    return distinct_rows(*(torch.tensor(column) for column in batch.columns))
+
+
+def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "batch 1 dim"]':
+    """The view of a layer for each row, drawn uniformly from torch's global generator on the CPU (section 3.1)."""
+    import torch
+
+    from nearfar.runtime.transfer import to_device
+
+    layers = to_device(torch.randint(views.shape[1], (len(views),)), views.device)
+    return views[torch.arange(len(views), device=views.device), layers][:, None]
+
+
+def _total_loss(
+    config: KimConfig, name: str, contrast: "Tensor", drift: "DriftFn | None", logged_terms: "dict[str, Tensor]"
+) -> Loss:
+    """The contrast, under ``name``, plus the drift; ``logged_terms`` are not part of the loss."""
+    terms = {name: contrast.detach()} | logged_terms
+    if drift is None:
+        return Loss(contrast, terms)
+    distance = drift()
+    return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
+
+
+def _describe_rows(batch: "TextBatch", sides: Sequence[TextPair], negatives: str) -> list[str]:
+    """Each row's anchor and positive, and how many other rows are its negatives."""
+    lines: list[str] = []
+    for (anchor, positive), negative in zip(sides, _negatives_mask(batch)[:].tolist(), strict=True):
+        others = sum(negative)
+        equal = len(sides) - 1 - others
+        lines += describe_anchor(
+            anchor,
+            positives=[positive],
+            negatives=[f"{negatives} of {pluralize(others, 'other row', 'other rows')}"],
+            left_out=f"{pluralize(equal, 'other row', 'other rows')} with a text of this one" if equal else None,
+        )
+    return lines
+
+
+def _describe_margin(margin: float | None) -> list[str]:
+    if margin is None:
+        return []
+    over = "" if margin == 0 else f" by over {margin:g}"
+    return [f"at each step, rows that are more similar to the anchor than its positive{over} are left out"]
+
+
+def _require_columns(name: str, batches: "TextBatches", wanted: int) -> None:
+    rows = batches.texts
+    found = f"{pluralize(len(rows[0]), 'text', 'texts')} a row"
+    if len(rows[0]) != wanted == 2:
+        raise NearfarError(
+            f"{name} needs a sentence and its back-translation in each row, but the data has {found}; "
+            "nearfar back-translate makes such rows from sentences"
+        )
+    if len(rows[0]) != wanted:
+        raise NearfarError(
+            f"{name} takes one sentence a row, but the data has {found}; give sentences, or, "
+            f"if the second text is a back-translation, use the method bt+sg-opt"
+        )
+    for column, kind in zip(range(wanted), ("sentence", "back-translation"), strict=False):
+        if all(row[column] == rows[0][column] for row in rows):
+            raise NearfarError(
+                f"all {len(rows)} rows have the same {kind}, {rows[0][column]!r}, so there is nothing to push it away "
+                "from; add rows of other texts"
+            )
+
+
+def read_sentences(config: SgConfig, own: Sequence[str] | None = None) -> "TextData":
+    """Read single sentences, or make them of the words of the model's vocabulary; ``own`` are those called ``own``."""
+    from nearfar.data.named_sets import OWN, VOCABULARY
+    from nearfar.data.rows import load_sentences
+    from nearfar.encoder.vocabulary import vocabulary_texts
+
+    generated: dict[str, Sequence[str]] = {}
+    if VOCABULARY in config.data:
+        generated[VOCABULARY] = vocabulary_texts(config.model)
+    if own is not None:
+        generated[OWN] = own
+    return load_sentences(config.data, column=config.text_column, limit=config.limit, generated=generated)
+
+
+def read_translations(config: BtConfig | BtSgOptConfig) -> "TextData":
+    """Read sentences and their back-translations."""
+    from nearfar.data.triplets import load_tuples
+
+    columns = (config.sentence_column, config.translation_column)
+    return load_tuples(
+        require_data(config, "bt" if isinstance(config, BtConfig) else "bt+sg-opt"), columns=columns, limit=config.limit
+    )
+
+
+def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build bt."""
+    from nearfar.encoder.guide import Guide
+
+    encoder, batches = context.encoder.encoder, _batches(config, context, rows)
+    drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
+    method = back_translation(
+        config,
+        context.encoder.embed,
+        encoder.dim,
+        batches,
+        drift=drift,
+        head_std=initializer_range(encoder.backbone),
+    )
+    return BuiltMethod(method, text_facts(rows))
+
+
+def build_self_guided(config: GuidedConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build a method with a frozen copy that guides."""
+    encoder, batches = context.encoder.encoder, _batches(config, context, rows)
+    guide = _guide(config, encoder)
+    drift = _drift(config, encoder, guide)
+    guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
+    method = self_guided(
+        config,
+        context.encoder.embed,
+        context.encoder.views(guide),
+        encoder.dim,
+        batches,
+        drift=drift,
+        variant=config.variant,
+        head_std=initializer_range(encoder.backbone),
+        views=f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}",
+    )
+
+    def count_tokens(items: Sequence[TextPair]) -> list[int]:
+        return context.encoder.lengths([own for own, _ in items])
+
+    return BuiltMethod(replace(method, count_tokens=count_tokens), text_facts(rows))
+
+
+def _batches(config: KimConfig, context: BuildContext, rows: "TextData") -> "TextBatches":
+    if config.lora_rank is not None and config.drift_weight:
+        raise NearfarError(
+            "--lora-rank: adapters do not change the encoder's weights, so there is no drift to regularise; "
+            "set --drift-weight 0 with it."
+        )
+    return context.batches(config, rows)
+
+
+def _guide(config: GuidedConfig, encoder: "Encoder") -> "Guide":
+    """The frozen copy: the encoder as it is before training."""
+    from nearfar.encoder.guide import Guide
+
+    if encoder.dim != encoder.backbone.config.hidden_size:
+        raise NearfarError(
+            f"{config.model}: a Dense module makes its embeddings {encoder.dim} wide, its layers are "
+            f"{encoder.backbone.config.hidden_size}; the loss compares the two, so they must be equally wide."
+        )
+    return Guide(
+        encoder.backbone,
+        encoder.route,
+        pooling=config.view_pooling,
+        layers=_layers(config.views),
+        dropout=config.guide_dropout,
+        keep=config.keep_views,
+    )
+
+
+def _drift(config: KimConfig, encoder: "Encoder", initial: "Guide") -> DriftFn:
+    """The squared distance of the trained weights from the initial ones; freezes what is not trained."""
+    import torch
+
+    from nearfar.encoder.guide import freeze_embeddings
+    from nearfar.objectives import squared_distance
+
+    if config.freeze_embeddings:
+        freeze_embeddings(encoder.backbone)
+
+    if not config.drift_weight:
+        return lambda: torch.zeros((), device=encoder.device)
+    # Found once, with the first step, which is after the last change of what is trained.
+    weights = cache(partial(trained_weights, encoder.backbone, initial.backbone))
+    return lambda: squared_distance(*weights())
+
+
+def trained_weights(backbone: "nn.Module", initial: "nn.Module") -> "tuple[list[nn.Parameter], list[Tensor]]":
+    """The weights of a backbone's children with trained weights, and the initial ones, from which they drift."""
+    from nearfar.objectives import matching_parameters
+
+    # Frozen modules have not moved, and half of a small encoder is its embedding layer.
+    trained = [name for name, part in backbone.named_children() if _is_trained(part)]
+    parts = [(backbone.get_submodule(name), initial.get_submodule(name)) for name in trained]
+    found = [matching_parameters(*part) for part in parts]
+    return [each for now, _ in found for each in now], [each for _, before in found for each in before]
+
+
+def _is_trained(module: "nn.Module") -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _layers(views: str) -> tuple[int, int] | None:
+    if views == "all":
+        return None
+    layers = views.split("-")
+    if len(layers) > 2 or not all(layer.isdecimal() for layer in layers):
+        raise NearfarError(f"--views {views}: must be all, a layer such as 6, or a range such as 6-12.")
+    return int(layers[0]), int(layers[-1])
+
+
+METHODS = {
+    "sg": MethodEntry(config=SgConfig, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
+    "sg-opt1": MethodEntry(config=SgOpt1Config, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
+    "sg-opt2": MethodEntry(config=SgOpt2Config, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
+    "sg-opt": MethodEntry(config=SgOptConfig, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
+    "bt": MethodEntry(config=BtConfig, read_rows=read_translations, build=build_back_translation, papers=(PAPER,)),
+    "bt+sg-opt": MethodEntry(
+        config=BtSgOptConfig, read_rows=read_translations, build=build_self_guided, papers=(PAPER,)
+    ),
+}
