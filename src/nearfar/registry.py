@@ -7,7 +7,6 @@ line finds them too.
 """
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -158,8 +157,7 @@ def all_methods() -> list[str]:
 
 def name_of(kind: type) -> str | None:
     """The method whose settings have the class ``kind``, or None."""
-    imported = [name for name, entries in _BUILT_IN.items() if f"nearfar.methods.{entries.__name__[1:]}" in sys.modules]
-    return _name_among(kind, [*imported, *_registered]) or _name_among(kind, all_methods())
+    return _name_among(kind, [*_registered, *all_methods()])
 
 
 def _name_among(kind: type, names: Iterable[str]) -> str | None:

@@ -50,8 +50,11 @@ SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 """Lighter, but each would take a large part of the time of ``--help``."""
 
 
-SCL_MODULES = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
-"""Modules of settings that the help of scl loads."""
+SCL_MODULES = (
+    *("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings"),
+    *("methods.base", "methods.nli", "methods.describe", "methods.roles"),
+)
+"""Modules of settings and methods that the help of scl loads: no other paper's, and none with torch."""
 
 
 def test_help_loads_nothing_heavy() -> None:
