@@ -41,6 +41,8 @@ Resolved: TypeAlias = Literal["fp32", "bf16"]
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
 """The precision setting; :func:`nearfar.encoder.precision.resolve` resolves ``auto``."""
 Schedule: TypeAlias = Literal["linear", "cosine", "constant"]
+SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
+"""Which loss of Kim et al. 2021: sg, sg-opt1, sg-opt2 or sg-opt (opt3)."""
 Tracker: TypeAlias = Literal["tensorboard", "wandb", "mlflow"]
 """A program that records the metrics of runs, beside ``metrics.jsonl``."""
 """The learning rate after the warm-up."""

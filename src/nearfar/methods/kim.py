@@ -17,7 +17,22 @@ its back-translation to F.
 Defaults: batch 16, AdamW at 5e-5 with betas (0.9, 0.9), one epoch, t = 0.01, lambda = 0.1 (Table 8); a head of two
 layers 4096 wide, a GELU after each (section 3.1, footnote 4).
 
-Where paper, authors' code and this module differ: ``docs/methods/kim.md``.
+Where paper, authors' code and this module differ (``docs/methods/kim.md`` has more on training and testing):
+
+=================  ====================  ====================================  =======================================
+                   paper                 authors' code                         here
+=================  ====================  ====================================  =======================================
+dropout of F       F is "fixed"          on: ``train()`` on the loss turns it  off; ``guide_dropout``
+                                         on again
+pooling of views   max                   mean by default                       max; ``view_pooling``
+sg and bt          Table 1               stops: b labels for 2b rows           by the formula
+sg-opt2            all other views       leaves out one of them                all
+layers from a      sampled from those    an index of all layers, among those   drawn from those in use
+lower bound        in use                in use
+bt+sg-opt          Table 7               not published                         by section 6
+equal sentences    negatives             negatives                             left out of each other's denominator
+weight decay       not stated            0.01, though 0 is requested           0
+=================  ====================  ====================================  =======================================
 """
 
 from collections.abc import Callable, Sequence
@@ -41,7 +56,7 @@ from nearfar.methods.base import (
 )
 from nearfar.methods.describe import describe_anchor, pluralize
 from nearfar.methods.settings import MarginSettings, TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import MethodEntry, NearfarError, SelfGuidedVariant
 
 if TYPE_CHECKING:
     from jaxtyping import Float
@@ -60,8 +75,6 @@ GuideFn: TypeAlias = "Callable[[Sequence[str]], Tensor]"
 """Texts -> views [batch, layers, dim] of the frozen copy, without gradient."""
 TextPair: TypeAlias = tuple[str, str]
 """An item: the text that T reads, and the text that F reads."""
-SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
-"""A loss of :func:`nearfar.objectives.self_guided`."""
 VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
 PAPER = """@inproceedings{kim2021self,
   title     = {Self-Guided Contrastive Learning for {BERT} Sentence Representations},

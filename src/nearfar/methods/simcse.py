@@ -29,7 +29,7 @@ their weight       alpha                   log alpha                    log alph
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from nearfar.config.bounds import (
     Count,
@@ -59,14 +59,12 @@ from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, In
 from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    import torch
-    from jaxtyping import Float
     from torch import Tensor, nn
 
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
     from nearfar.encoder.training_encoder import TrainingText
-    from nearfar.objectives import DirectionMasks, Directions, RowMask
+    from nearfar.objectives import DirectionMasks, Directions
 
 PAPER = """@inproceedings{gao2021simcse,
   title     = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
@@ -172,7 +170,7 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: "
         return texts + texts
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        first, second = _projected(head, representations).chunk(2)
+        first, second = (representations if head is None else head(representations)).chunk(2)
         known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
         losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
         return Loss(losses.mean(), terms)
@@ -228,33 +226,17 @@ def contrastive_method(
     import torch
 
     from nearfar.methods.contrastive import contrastive_loss
+    from nearfar.objectives import RowMask, direction_masks
     from nearfar.runtime.transfer import to_device
 
     name = "simcse-sup" if isinstance(config, SimcseSupConfig) else "info-nce"
-    width = len(batches.texts[0])
-    if width not in (2, 3):
-        raise NearfarError(
-            f"{name} trains on pairs (anchor, positive) or triplets (anchor, positive, negative), but each row has "
-            f"{pluralize(width, 'text', 'texts')}"
-        )
-    if width == 2:
-        if name == "simcse-sup":
-            raise NearfarError(
-                "simcse-sup needs rows with the columns anchor, positive and negative, but they have no negative; "
-                "name its column, or use the method info-nce, which takes pairs"
-            )
-        if config.hard_negative_weight != 0:
-            raise NearfarError(
-                f"--hard-negative-weight is {config.hard_negative_weight}, but the rows have the columns anchor and "
-                "positive only; name a column of negatives, or leave the weight at 0"
-            )
-        _require_negatives(name, batches)
-    if config.directions == "doc_to_query" and config.hard_negative_weight:
-        raise NearfarError(
-            "--directions doc_to_query compares with anchors only, so --hard-negative-weight has no effect; leave "
-            "one of them out"
-        )
+    _check_rows(config, name, batches)
+    similarity = config.similarity if isinstance(config, InfoNceConfig) else "cosine"
     head = _head(config, dim)
+
+    def known_negatives(batch: "TextBatch", directions: "Directions") -> "DirectionMasks":
+        """Where a candidate is a negative of a row's text, judged by the texts alone."""
+        return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
 
     def by_role(batch: "TextBatch") -> tuple[list[int], list[int]]:
         return batch.columns[0], list(chain(*batch.columns[1:]))
@@ -263,29 +245,28 @@ def contrastive_method(
         return roles.items(batch.sentences, *by_role(batch))
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        queries, documents = roles.split(_projected(head, representations), batch.sentences, *by_role(batch))
-        columns = to_device(torch.tensor(batch.columns), queries.device)
-        anchors, positives, *negatives = (
-            vectors[column] for vectors, column in zip((queries, documents, documents), columns, strict=False)
-        )
+        projected = representations if head is None else head(representations)
+        queries, documents = roles.split(projected, batch.sentences, *by_role(batch))
+        first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
+        index = torch.arange(2 * len(first), device=queries.device)
+        own = RowMask(lambda rows: index == len(first) + index[: len(first)][rows, None], (len(first), len(index)))
         losses, terms = contrastive_loss(
             config,
-            anchors,
-            positives,
-            negatives[0] if negatives else None,
-            masks=_masks(batch, config.directions).to(queries.device),
-            own_negatives=_own_negatives(len(anchors), queries.device) if negatives else None,
+            queries[first],
+            documents[second],
+            documents[third[0]] if third else None,
+            masks=known_negatives(batch, config.directions).to(queries.device),
+            own_negatives=own if third else None,  # the positives come first among the candidates
             directions=config.directions,
             hard_negative_weight=config.hard_negative_weight,
-            similarity=config.similarity if isinstance(config, InfoNceConfig) else "cosine",
+            similarity=similarity,
         )
         return Loss(losses.mean(), terms)
 
     def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
-        rows, known = len(batch.rows), _masks(batch, "query_to_doc").query_to_doc
-        assert known is not None
-        for row, negatives in enumerate(known[:].tolist()):
+        rows, known = len(batch.rows), known_negatives(batch, "query_to_doc").query_to_doc
+        for row, negatives in enumerate([] if known is None else known[:].tolist()):
             anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
             stays = bool(own) and negatives[rows + row]
             elsewhere = sum(negatives) - stays
@@ -301,25 +282,6 @@ def contrastive_method(
     return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
-def _masks(batch: "TextBatch", directions: "Directions") -> "DirectionMasks":
-    """Where a candidate is a negative of a row's text, judged by the texts alone."""
-    import torch
-
-    from nearfar.objectives import direction_masks
-
-    return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
-
-
-def _own_negatives(batch: int, device: "torch.device") -> "RowMask":
-    """Where a candidate is the negative of the same row; the positives of all rows come first."""
-    import torch
-
-    from nearfar.objectives import RowMask
-
-    index = torch.arange(2 * batch, device=device)
-    return RowMask(lambda rows: index == batch + index[:batch][rows, None], (batch, 2 * batch))
-
-
 def _head(config: InfoNceSettings, dim: int) -> "nn.Module | None":
     """The linear layer and tanh that are dropped after training, if ``mlp`` asks for them."""
     from nearfar.encoder.heads import TanhHead
@@ -327,8 +289,31 @@ def _head(config: InfoNceSettings, dim: int) -> "nn.Module | None":
     return TanhHead(dim) if isinstance(config, SimcseConfig) and config.mlp == "train_only" else None
 
 
-def _projected(head: "nn.Module | None", representations: 'Float[Tensor, "items dim"]') -> 'Float[Tensor, "items dim"]':
-    return representations if head is None else head(representations)
+def _check_rows(config: SimcseSupConfig | InfoNceConfig, name: str, batches: "TextBatches") -> None:
+    """Refuse rows that are no pairs or triplets, or that lack what the settings need."""
+    width = len(batches.texts[0])
+    if width not in (2, 3):
+        raise NearfarError(
+            f"{name} trains on pairs (anchor, positive) or triplets (anchor, positive, negative), but each row has "
+            f"{pluralize(width, 'text', 'texts')}"
+        )
+    if width == 2 and name == "simcse-sup":
+        raise NearfarError(
+            "simcse-sup needs rows with the columns anchor, positive and negative, but they have no negative; "
+            "name its column, or use the method info-nce, which takes pairs"
+        )
+    if width == 2 and config.hard_negative_weight != 0:
+        raise NearfarError(
+            f"--hard-negative-weight is {config.hard_negative_weight}, but the rows have the columns anchor and "
+            "positive only; name a column of negatives, or leave the weight at 0"
+        )
+    if width == 2:
+        _require_negatives(name, batches)
+    if config.directions == "doc_to_query" and config.hard_negative_weight:
+        raise NearfarError(
+            "--directions doc_to_query compares with anchors only, so --hard-negative-weight has no effect; leave "
+            "one of them out"
+        )
 
 
 def _require_negatives(name: str, batches: "TextBatches") -> None:
@@ -374,34 +359,32 @@ def read_pairs(config: InfoNceConfig) -> "TextData":
 
 def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
     """Build simcse-unsup."""
-    batches = _batches(config, context, rows)
-    method = unsupervised(config, context.encoder.embed, context.encoder.encoder.dim, batches)
+    encoder, batches = context.encoder, _batches(config, context, rows)
+    method = unsupervised(config, encoder.embed, encoder.encoder.dim, batches)
     return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches))
 
 
 def build_supervised(config: SimcseSupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
     """Build simcse-sup."""
-    roles = Roles.of(context.encoder)
-    batches = _batches(config, context, rows, roles)
-    method = contrastive_method(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
+    encoder, roles = context.encoder, Roles.of(context.encoder)
+    batches = _batches(config, context, rows, roles=roles, distinct_texts=config.distinct_texts)
+    method = contrastive_method(config, encoder.embed, encoder.encoder.dim, batches, roles)
     return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches, method.extract_items))
 
 
 def build_info_nce(config: InfoNceConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
     """Build info-nce."""
-    roles = Roles.of(context.encoder)
-    dim = context.encoder.encoder.dim
+    encoder, roles = context.encoder, Roles.of(context.encoder)
     batches = context.batches(config, rows, roles=roles, distinct_texts=config.distinct_texts)
-    return BuiltMethod(contrastive_method(config, context.encoder.embed, dim, batches, roles), text_facts(rows))
+    method = contrastive_method(config, encoder.embed, encoder.encoder.dim, batches, roles)
+    return BuiltMethod(method, text_facts(rows))
 
 
-def _batches(
-    config: SimcseConfig, context: BuildContext, rows: "TextData", roles: Roles | None = None
-) -> "TextBatches":
+def _batches(config: SimcseConfig, context: BuildContext, rows: "TextData", **order: Any) -> "TextBatches":
+    """Batches of the rows, after the layer that is kept is added to the encoder."""
     if config.mlp == "kept":
         context.encoder.encoder.add_dense()
-    distinct = isinstance(config, SimcseSupConfig) and config.distinct_texts
-    return context.batches(config, rows, roles=roles, distinct_texts=distinct)
+    return context.batches(config, rows, **order)
 
 
 def _extra_losses(

@@ -13,7 +13,6 @@ from nearfar.objectives._masks import below_positive, distinct_rows, masked_frac
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._scores import angle_similarity, cosent, cosine_regression, ranknet, regression_features
 from nearfar.objectives._self_guided import (
-    SelfGuidedVariant,
     matching_parameters,
     parameter_drift,
     self_guided,
@@ -21,6 +20,7 @@ from nearfar.objectives._self_guided import (
 )
 from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities, similarities
 from nearfar.objectives._supcon import supcon
+from nearfar.types import SelfGuidedVariant
 
 __all__ = [
     "DirectionMasks",

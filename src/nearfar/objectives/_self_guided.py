@@ -5,7 +5,7 @@ And the drift, the squared distance of the trained parameters from the clone's, 
 
 from collections.abc import Sequence
 from functools import reduce
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, get_args
 
 import torch
 from jaxtyping import Bool, Float
@@ -15,10 +15,7 @@ from nearfar.objectives._contrast import RowMask, Sets, contrast
 from nearfar.objectives._info_nce import info_nce, nt_xent, view_loss
 from nearfar.objectives._masks import check_mask, rows_with_own
 from nearfar.objectives._similarity import check_temperature, prepare_pair
-from nearfar.types import NearfarError
-
-SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
-"""Which loss of Kim et al. 2021: sg, sg-opt1, sg-opt2 or sg-opt (opt3)."""
+from nearfar.types import NearfarError, SelfGuidedVariant
 
 
 def self_guided(

@@ -19,10 +19,7 @@ The names of the columns do not matter, their order does; a label column is call
 With several processes, each process contrasts the texts of its own batch.
 """
 
-from nearfar.sentence_transformers._info_nce import InfoNceLoss
-from nearfar.sentence_transformers._premise_batches import PremiseBatches
-from nearfar.sentence_transformers._premise_scl import PremiseSclLoss
+from nearfar.sentence_transformers._losses import InfoNceLoss, PremiseBatches, PremiseSclLoss, SupconLoss
 from nearfar.sentence_transformers._self_guided import SelfGuidedLoss
-from nearfar.sentence_transformers._supcon import SupconLoss
 
 __all__ = ["InfoNceLoss", "PremiseBatches", "PremiseSclLoss", "SelfGuidedLoss", "SupconLoss"]

@@ -1,4 +1,4 @@
-"""What a loss reads from sentence-transformers' features: token ids, equal texts, columns, labels."""
+"""What the losses share: what they read from sentence-transformers' features, their settings, the limits of heads."""
 
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import torch
 from jaxtyping import Int
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from nearfar.types import NearfarError
 
@@ -16,6 +16,38 @@ Features: TypeAlias = dict[str, Any]
 
 EDGES = ("cls", "sep", "bos", "eos", "pad")
 """The special tokens that a tokenizer puts around a text."""
+
+
+class TextLoss(nn.Module):
+    """A loss on the texts of a batch, with its settings as attributes."""
+
+    paper = ""
+    """BibTeX of the paper."""
+
+    def __init__(self, model: SentenceTransformer, **settings: Any) -> None:
+        super().__init__()
+        self.model = model
+        self._settings = tuple(settings)
+        for name, value in settings.items():
+            setattr(self, name, value)
+        self._edges = edge_tokens(model)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {name: getattr(self, name) for name in self._settings}
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper, for the model card."""
+        return self.paper
+
+    def text_ids(self, columns: Sequence[Features]) -> list[Int[Tensor, " batch"]]:
+        """:func:`text_ids` with the model's own special tokens around a text."""
+        return text_ids(columns, self._edges)
+
+    def embed(self, columns: Iterable[Features]) -> list[Tensor]:
+        """The embeddings of each column, [batch, dim]."""
+        return [self.model(features)["sentence_embedding"] for features in columns]
 
 
 def edge_tokens(model: SentenceTransformer) -> frozenset[int]:
@@ -64,11 +96,6 @@ def integer_labels(loss: nn.Module, labels: Tensor | None, rows: int, meaning: s
             f"labels of shape {tuple(labels.shape)}"
         )
     return labels.reshape(rows).long()
-
-
-def embed(model: nn.Module, columns: Iterable[Features]) -> list[Tensor]:
-    """The embeddings of each column, [batch, dim]."""
-    return [model(features)["sentence_embedding"] for features in columns]
 
 
 def token_rows(features: Features) -> list[list[int]]:
@@ -126,3 +153,37 @@ def _stripped(tokens: Sequence[int], edges: frozenset[int]) -> tuple[int, ...]:
     while start < end and tokens[end - 1] in edges:
         end -= 1
     return tuple(tokens[start:end])
+
+
+# --- losses with a head: the trainer synchronises the model's forward pass alone ---
+
+
+def embedding_width(model: SentenceTransformer) -> int:
+    """The width of the model's embeddings.
+
+    Raises:
+        NearfarError: the model does not say.
+    """
+    width = model.get_embedding_dimension()
+    if width is None:
+        raise NearfarError("the model's modules do not say how wide its embeddings are, so no head fits on them")
+    return int(width)
+
+
+def check_width(loss: nn.Module, embeddings: Tensor, width: int, *, without: str) -> None:
+    """Raise NearfarError unless the embeddings have the width that the loss was made for."""
+    if embeddings.shape[1] != width:
+        raise NearfarError(
+            f"{type(loss).__name__} was made for embeddings of width {width}, but they are {embeddings.shape[1]} wide; "
+            f"MatryoshkaLoss, which shortens them, needs a loss without a head: {without}"
+        )
+
+
+def refuse_processes(loss: nn.Module, *, without: str) -> None:
+    """Raise NearfarError in one of several processes: each would train weights outside the model on its own."""
+    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+        raise NearfarError(
+            f"{type(loss).__name__} has a part outside the model's forward pass, whose gradients the trainer does not "
+            f"average over the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, or "
+            f"with {without}"
+        )

@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -18,18 +18,18 @@ from nearfar.methods.kim import PAPER, draw_layer, trained_weights
 from nearfar.objectives import SelfGuidedVariant, distinct_rows, self_guided, squared_distance
 from nearfar.sentence_transformers._features import (
     Features,
+    TextLoss,
+    check_width,
     columns_of,
-    edge_tokens,
-    embed,
+    embedding_width,
     refuse_labels,
-    text_ids,
+    refuse_processes,
     token_rows,
 )
-from nearfar.sentence_transformers._heads import check_width, embedding_width, refuse_processes
 from nearfar.types import NearfarError
 
 
-class SelfGuidedLoss(nn.Module):
+class SelfGuidedLoss(TextLoss):
     """A sentence's embedding against the layers of a frozen copy of the model (SG-OPT), plus the drift of the weights.
 
     The mean of :func:`nearfar.objectives.self_guided` over the sentences, plus ``drift_weight`` times the squared
@@ -64,6 +64,11 @@ class SelfGuidedLoss(nn.Module):
     the same loss, with these defaults.
     """
 
+    variant: SelfGuidedVariant
+    temperature: float
+    drift_weight: float
+    paper = PAPER
+
     def __init__(
         self,
         model: SentenceTransformer,
@@ -77,21 +82,25 @@ class SelfGuidedLoss(nn.Module):
         guide_dropout: bool = False,
         freeze_embeddings: bool = True,
     ) -> None:
-        super().__init__()
         backbone = _backbone(model)
-        self.dim = _common_width(model, backbone)
+        dim = _common_width(model, backbone)
         if drift_weight and hasattr(backbone, "peft_config"):
             raise NearfarError(
                 "SelfGuidedLoss: adapters do not change the model's weights, so there is no drift to regularise; set "
                 "drift_weight=0"
             )
-        self.model = model
-        self.variant: SelfGuidedVariant = variant
-        self.temperature = temperature
-        self.drift_weight = drift_weight
-        self.projection = projection
-        self.view_pooling = view_pooling
-        self.freeze_embeddings = freeze_embeddings
+        super().__init__(
+            model,
+            variant=variant,
+            temperature=temperature,
+            drift_weight=drift_weight,
+            projection=projection,
+            views=views,
+            view_pooling=view_pooling,
+            guide_dropout=guide_dropout,
+            freeze_embeddings=freeze_embeddings,
+        )
+        self.dim = dim
         self.head: ProjectionHead | None = None
         if projection is not None:
             head = ProjectionHead(self.dim, projection, std=initializer_range(backbone))
@@ -103,7 +112,7 @@ class SelfGuidedLoss(nn.Module):
         )
         if freeze_embeddings:
             freeze_embedding_layer(backbone)
-        self._edges = edge_tokens(model)
+        self.views = list(self.guide.layers)
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
@@ -111,9 +120,9 @@ class SelfGuidedLoss(nn.Module):
         if self.head is not None or self.drift_weight:
             refuse_processes(self, without="projection=None and drift_weight=0")
         columns = columns_of(self, sentence_features, [1, 2], "sentence[, back-translation]")
-        ids = text_ids(columns, self._edges)
+        ids = self.text_ids(columns)
         views = self.guide.views(token_rows(columns[-1]))
-        (embeddings,) = embed(self.model, columns[:1])
+        (embeddings,) = self.embed(columns[:1])
         check_width(self, embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
         if self.variant != "opt3":
             views = draw_layer(views)
@@ -130,24 +139,6 @@ class SelfGuidedLoss(nn.Module):
             return contrast
         drift = squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
         return contrast + self.drift_weight * drift
-
-    def get_config_dict(self) -> dict[str, Any]:
-        """The settings, for the model card."""
-        return {
-            "variant": self.variant,
-            "temperature": self.temperature,
-            "drift_weight": self.drift_weight,
-            "projection": self.projection,
-            "views": list(self.guide.layers),
-            "view_pooling": self.view_pooling,
-            "guide_dropout": self.guide.dropout,
-            "freeze_embeddings": self.freeze_embeddings,
-        }
-
-    @property
-    def citation(self) -> str:
-        """BibTeX of the paper, for the model card."""
-        return PAPER
 
     def _project(self, vectors: Tensor) -> Tensor:
         return vectors if self.head is None else self.head(vectors)
