@@ -77,16 +77,12 @@ def _with_margin(
             return None
         return known & below_positive(one, other, candidates, margin=margin, similarity=kind)
 
-    known = masks.query_to_doc
     found = DirectionMasks(
-        below(known, anchors, positives, documents),
+        below(masks.query_to_doc, anchors, positives, documents),
         below(masks.doc_to_query, positives, anchors, anchors),
         below(masks.query_to_query, anchors, positives, anchors),
         below(masks.doc_to_doc, positives, anchors, documents),
     )
-    if own_negatives is None:
+    if own_negatives is None or found.query_to_doc is None or masks.query_to_doc is None:
         return found
-    near = found.query_to_doc
-    assert known is not None
-    assert near is not None
-    return found._replace(query_to_doc=near | (known & own_negatives))
+    return found._replace(query_to_doc=found.query_to_doc | (masks.query_to_doc & own_negatives))

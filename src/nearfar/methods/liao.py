@@ -39,13 +39,15 @@ optimiser         Adam                      AdamW                          the l
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from itertools import compress
+from typing import TYPE_CHECKING, Any, Literal
 
 from nearfar.config.bounds import Cap, File, Fraction, Temperature
 from nearfar.config.training import TrainConfig
 from nearfar.methods.base import BuildContext, BuiltMethod, EmbedFn, Loss, Method
 from nearfar.methods.describe import describe_anchor, pluralize
 from nearfar.methods.nli import (
+    Pairs,
     batch_nli,
     describe_silent,
     items_by_role,
@@ -59,8 +61,7 @@ from nearfar.methods.settings import MarginSettings, NliColumns
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, MethodEntry, NearfarError, NliRow
 
 if TYPE_CHECKING:
-    import torch
-    from jaxtyping import Float, Int
+    from jaxtyping import Float
     from torch import Tensor, nn
 
     from nearfar.data.batching import NliBatch, NliBatches
@@ -125,14 +126,6 @@ class AugmentConfig(SbertConfig):
     """Maximum number of negatives of an anchor, other hypotheses of the batch; or all (allpalln)."""
 
 
-class Pairs(NamedTuple):
-    """Labelled pairs of a batch's sentences; equal indices are equal texts."""
-
-    premises: 'Int[Tensor, " pairs"]'
-    hypotheses: 'Int[Tensor, " pairs"]'
-    labels: 'Int[Tensor, " pairs"]'
-
-
 def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: "NliBatches", roles: Roles = NO_PROMPTS) -> Method:
     """Train by classifying pairs: total = CE. ``dim`` is the width of the embeddings.
 
@@ -147,7 +140,7 @@ def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: "NliBatches", 
     head = SoftmaxHead(dim, layers=config.head_layers)
 
     def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
-        ce, accuracy = _classify(head, vectors_by_role(roles, batch, embeddings), _pairs(batch, embeddings.device))
+        ce, accuracy = _classify(head, vectors_by_role(roles, batch, embeddings), Pairs.of(batch, embeddings.device))
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
     return Method("sbert", batches, partial(items_by_role, roles), embed, loss_fn, describe_labels, head)
@@ -174,7 +167,7 @@ def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: "NliBatches", role
     head = SoftmaxHead(dim, layers=config.head_layers) if scl_weight < 1 else None
 
     def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
-        pairs, ids = _pairs(batch, embeddings.device), _pairs(batch)
+        pairs, ids = Pairs.of(batch, embeddings.device), Pairs.of(batch)
         queries, documents = by_role = vectors_by_role(roles, batch, embeddings)
         per_anchor = premise_scl(
             queries[pairs.premises],
@@ -226,7 +219,7 @@ def augment(
     head = SoftmaxHead(dim, layers=config.head_layers)
 
     def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
-        own = _pairs(batch)
+        own = Pairs.of(batch)
         added = augmented_pairs(own, max_positives=most_positives, max_negatives=most_negatives)
         pairs = Pairs(*(to_device(torch.cat(both), embeddings.device) for both in zip(own, added, strict=True)))
         ce, accuracy = _classify(head, vectors_by_role(roles, batch, embeddings), pairs)
@@ -269,15 +262,6 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
 
 def _cap(cap: Cap) -> int | None:
     return None if cap == "all" else cap
-
-
-def _pairs(batch: "NliBatch", device: "torch.device | None" = None) -> Pairs:
-    import torch
-
-    from nearfar.runtime.transfer import to_device
-
-    fields = torch.tensor([batch.premises, batch.hypotheses, batch.labels])
-    return Pairs(*(fields if device is None else to_device(fields, device)))
 
 
 def _classify(
@@ -337,32 +321,30 @@ def describe_anchors(
     )
     # Entailment pairs of one premise have the same sets, so each premise is shown once.
     anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
-    in_positives, in_negatives = sets.positives[:], sets.negatives[:]
+    in_positives, in_negatives = sets.positives[:].tolist(), sets.negatives[:].tolist()
     lines: list[str] = []
     for premise, anchor in anchors.items():
-        positives: list[str] = []
-        negatives: list[str] = []
-        elsewhere = equal = soft = 0
-        for pair, hypothesis in enumerate(batch.hypotheses):
-            if in_positives[anchor, pair]:
-                positives.append(batch.sentences[hypothesis])
-            elif not in_negatives[anchor, pair]:
-                near = {premise, *(batch.hypotheses[k] for k in in_positives[anchor].nonzero().flatten().tolist())}
-                equal += hypothesis in near
-                soft += hypothesis not in near
-            elif batch.premises[pair] == premise:
-                negatives.append(f"{batch.sentences[hypothesis]} ({LABEL_NAMES[batch.labels[pair]]})")
-            else:
-                elsewhere += 1
+        positives, negatives = ([*compress(batch.hypotheses, of[anchor])] for of in (in_positives, in_negatives))
+        own = [
+            f"{batch.sentences[hypothesis]} ({LABEL_NAMES[label]})"
+            for hypothesis, label, other, kept in zip(
+                batch.hypotheses, batch.labels, batch.premises, in_negatives[anchor], strict=True
+            )
+            if kept and other == premise
+        ]
+        near = {premise, *positives}
+        equal = sum(hypothesis in near for hypothesis in batch.hypotheses) - len(positives)
+        soft = len(batch.hypotheses) - len(positives) - len(negatives) - equal
         left_out = [
             f"{pluralize(count, 'hypothesis', 'hypotheses')} {which}"
             for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
             if count
         ]
+        elsewhere = pluralize(len(negatives) - len(own), "hypothesis", "hypotheses")
         lines += describe_anchor(
             batch.sentences[premise],
-            positives=positives,
-            negatives=[*negatives, f"{pluralize(elsewhere, 'hypothesis', 'hypotheses')} of other premises"],
+            positives=[batch.sentences[positive] for positive in positives],
+            negatives=[*own, f"{elsewhere} of other premises"],
             left_out=" and ".join(left_out) or None,
         )
     lines += describe_silent(batch, len(anchors))

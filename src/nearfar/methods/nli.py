@@ -1,7 +1,7 @@
 """What the methods on NLI rows share: reading and batching them, and the refusal of rows without a contrast."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.config.training import TrainConfig
 from nearfar.methods.base import BuildContext, repair_facts
@@ -10,11 +10,35 @@ from nearfar.methods.roles import Roles
 from nearfar.types import ENTAILMENT, NearfarError
 
 if TYPE_CHECKING:
+    import torch
+    from jaxtyping import Int
     from torch import Tensor
 
     from nearfar.data.batching import NliBatch, NliBatches
     from nearfar.data.nli import NliData
     from nearfar.encoder.training_encoder import TrainingText
+
+
+class Pairs(NamedTuple):
+    """Labelled pairs of a batch's sentences, as indices of these; equal indices are equal texts."""
+
+    premises: 'Int[Tensor, " pairs"]'
+    hypotheses: 'Int[Tensor, " pairs"]'
+    labels: 'Int[Tensor, " pairs"]'
+
+    @classmethod
+    def of(cls, batch: "NliBatch", device: "torch.device | str" = "cpu") -> "Pairs":
+        """The pairs of a batch as tensors."""
+        import torch
+
+        from nearfar.runtime.transfer import to_device
+
+        return cls(*to_device(torch.tensor([batch.premises, batch.hypotheses, batch.labels]), device))
+
+    def labelled(self, label: int) -> 'tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]':
+        """Premises and hypotheses of the pairs with this label."""
+        chosen = self.labels == label
+        return self.premises[chosen], self.hypotheses[chosen]
 
 
 def read_nli(config: Any) -> "NliData":

@@ -19,12 +19,13 @@ The method is nearfar's own, so its defaults have no paper.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from nearfar.config.bounds import Count, File, Temperature, Weight
 from nearfar.methods.base import BuildContext, BuiltMethod, EmbedFn, Loss, Method
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.nli import (
+    Pairs,
     batch_nli,
     describe_silent,
     items_by_role,
@@ -98,26 +99,6 @@ class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
                 f"--order-unrelated and --order-pairs {self.order_pairs}: hypotheses of other premises are ranked with "
                 "--order-pairs batch only."
             )
-
-
-class Pairs(NamedTuple):
-    """The pairs of a batch on the CPU, as indices of sentences; equal indices are equal texts."""
-
-    premises: 'Int[Tensor, " pairs"]'
-    hypotheses: 'Int[Tensor, " pairs"]'
-    labels: 'Int[Tensor, " pairs"]'
-
-    @classmethod
-    def of(cls, batch: "NliBatch") -> "Pairs":
-        """The pairs of a batch as tensors."""
-        import torch
-
-        return cls(*(torch.tensor(ids) for ids in (batch.premises, batch.hypotheses, batch.labels)))
-
-    def labelled(self, label: int) -> 'tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]':
-        """Premises and hypotheses of the pairs with this label."""
-        chosen = self.labels == label
-        return self.premises[chosen], self.hypotheses[chosen]
 
 
 def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: "NliBatches", roles: Roles = NO_PROMPTS) -> Method:
