@@ -9,7 +9,6 @@ from torch import nn
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
-from nearfar.methods.simcse import SimcseUnsupConfig
 from nearfar.types import NearfarError, NliRow
 
 DIM, VOCABULARY = 6, 30
@@ -42,9 +41,9 @@ def build(rows=TRIPLETS, **settings):
     words = Words()
     head = MaskedLmHead(DIM, words.embeddings, std=0.5).double()
     settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL} | settings
-    config = SimcseUnsupConfig(output="x", mlm_probability=settings.pop("probability", 0.15))
+    probability = settings.pop("probability", 0.15)
     batches = TextBatches(rows, len(rows), min_batch_size=1)
-    method = masked_language_model(config, tokenise, words, head, batches, **settings)
+    method = masked_language_model(probability, tokenise, words, head, batches, **settings)
     (batch,) = batches.epoch(0)
     return words, head, method, batch
 
@@ -153,8 +152,7 @@ def test_nli_batches_are_accepted():
     words, head, _, _ = build()
     batches = NliBatches([NliRow("4 5", "6", 0), NliRow("4 5", "7 8 9", 2)], 2)
     settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL}
-    config = SimcseUnsupConfig(output="x", mlm_probability=0.9)
-    method = masked_language_model(config, tokenise, words, head, batches, **settings)
+    method = masked_language_model(0.9, tokenise, words, head, batches, **settings)
     (batch,) = batches.epoch(0)
     assert method.loss(batch).total > 0
 
