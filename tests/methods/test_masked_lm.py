@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from nearfar.config import SimcseUnsupConfig
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
@@ -185,7 +186,7 @@ def test_forty_steps_decrease_the_loss_of_the_words():
 @pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, math.nan])
 def test_an_invalid_probability_is_refused(probability):
     with pytest.raises(NearfarError, match=r"--mlm-probability .*: must be (in \(0, 1\)|a finite number)"):
-        build(probability=probability)
+        SimcseUnsupConfig(output="x", mlm_probability=probability)
 
 
 def test_a_vocabulary_without_words_is_refused():
