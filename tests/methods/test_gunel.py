@@ -17,7 +17,7 @@ from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.methods import Loss, Method
 from nearfar.methods.gunel import scl_finetune
 from nearfar.training.gradients import Gradients, seed_rng
-from nearfar.training.optimiser import adamw
+from nearfar.training.optimiser import OptimiserSettings, adamw
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
@@ -165,7 +165,7 @@ def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], d
         )
     )
     rates = {"learning_rate": 1e-3, "head_learning_rate": 1e-2, "weight_decay": 0.1, "beta2": 0.98}
-    optimiser = adamw(classifier.backbone, [training.head], **rates)
+    optimiser = adamw(classifier.backbone, [training.head], OptimiserSettings(**rates))
     gradients, losses = Gradients(3, Processes()), []
     every = (batch for epoch in range(20) for batch in batches.epoch(epoch))
     for step, batch in zip(range(20), every, strict=False):
