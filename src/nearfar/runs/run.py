@@ -13,7 +13,7 @@ A run folder holds
 import atexit
 import json
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
@@ -25,10 +25,11 @@ from rich.console import Console
 from torch import nn
 
 from nearfar.config import RunConfig, flag, method_of
-from nearfar.disk import new_folder, write_text
+from nearfar.disk import SeenHashes, new_folder, write_text
 from nearfar.encoder.device import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.methods.mixture import Mixture
+from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.records import RUN_INFO
 from nearfar.runtime.versions import package_version
@@ -202,6 +203,17 @@ class Run(Trainer):
 
     def discard(self) -> None:
         """Remove the files that only an unfinished run needs. Called in the first process only."""
+
+    def seen_with(
+        self, before: SeenHashes | None, trained: Iterable[Sequence[Sequence[object]]], dev: Sequence[Sequence[object]]
+    ) -> SeenHashes | None:
+        """The hashes of what the model has seen: ``before`` this run, in training, and to choose the step.
+
+        None with ``--no-fingerprints``.
+        """
+        if not self.config.fingerprints:
+            return None
+        return seen_hashes(trained, dev, keep=self.config.keep, patience=self.config.patience, before=before)
 
     def execute(self) -> Progress:
         """Train, from the checkpoint if there is one, and write ``model/`` and ``run.json``.

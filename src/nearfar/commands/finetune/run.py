@@ -20,7 +20,6 @@ from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.methods.gunel import scl_finetune
 from nearfar.methods.mixture import Mixture
-from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
 from nearfar.training.gradients import seed_rng
@@ -103,17 +102,7 @@ class ClassifierRun(Run):
             metric=main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs),
             evaluated_on="the validation rows",
         )
-        classifier.seen = (
-            seen_hashes(
-                training_texts(config, task),
-                task.validation.texts,
-                keep=config.keep,
-                patience=config.patience,
-                before=classifier.seen,
-            )
-            if config.fingerprints
-            else None
-        )
+        classifier.seen = self.seen_with(classifier.seen, training_texts(config, task), task.validation.texts)
 
     def evaluate(self) -> Evaluation:
         """Score the classifier on the validation rows."""

@@ -10,7 +10,6 @@ from nearfar.commands.train.prepare import PreparedRun
 from nearfar.commands.train.teacher import attach_teacher_vectors, discard_teacher_vectors
 from nearfar.config import TrainConfig
 from nearfar.disk import write_seen
-from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.run import ProcessContext, Run
 from nearfar.training.trainer import Evaluation, Interrupted
@@ -60,17 +59,7 @@ class EncoderRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the encoder, without adapters and heads, and with the hashes of the texts that it has seen."""
         self.prepared.merge()
-        self.encoder.seen = (
-            seen_hashes(
-                self._trained,
-                self._dev_rows,
-                keep=self.config.keep,
-                patience=self.config.patience,
-                before=self.encoder.seen,
-            )
-            if self.config.fingerprints
-            else None
-        )
+        self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self._dev_rows)
         self.encoder.save_pretrained(folder)
 
     def conclude(self) -> dict[str, Any]:
