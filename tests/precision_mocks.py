@@ -3,7 +3,7 @@
 import pytest
 
 from nearfar.encoder import precision
-from nearfar.runs import precision as run_precision
+from nearfar.runs import folder
 
 FACTOR = 41.7
 WARNING = "bfloat16 is emulated on this processor: 42 times slower than fp32 here"
@@ -11,7 +11,7 @@ WARNING = "bfloat16 is emulated on this processor: 42 times slower than fp32 her
 
 def machine(patch: pytest.MonkeyPatch, *, native: bool) -> None:
     """Make bfloat16 ``native`` or emulated for the test, regardless of the processor and the environment."""
-    for module in (precision, run_precision):
+    for module in (precision, folder):
         patch.setattr(module, "is_native", lambda _=None: native)
     patch.setattr(precision, "bf16_slowdown", lambda: FACTOR)
     patch.delenv(precision.VARIABLE, raising=False)
