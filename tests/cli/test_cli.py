@@ -85,7 +85,7 @@ def test_help_of_a_method_loads_only_its_own_settings() -> None:
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(output.split("loaded: ")[1].split())
-    expected_modules = {"cli.train", "cli.parsing", *SCL_MODULES}
+    expected_modules = {"cli.train", "cli.parsing", "config.encoder", *SCL_MODULES}
     assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
         f"nearfar.{name}" for name in expected_modules
     }
@@ -285,7 +285,7 @@ def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[
         ("finetune nowhere.toml", "nowhere.toml: cannot be read as TOML"),
         ("finetune typo.toml", "typo.toml: no key is called 'scl_wait'. Did you mean 'scl_weight'?"),
         ("finetune nowhere.tsv --output run", "nowhere.tsv"),
-        ("finetune pairs.tsv --output run", "no column 'label'"),
+        ("finetune pairs.tsv --output run", "no column 'text'"),
         ("finetune rte --output run --scl-weight -1", "--scl-weight -1: must be between 0 and 1"),
         ("finetune rte --output run --text-columns a b --model tiny", "rte is a named task with fixed columns"),
         ("predict tiny --input pairs.tsv --output x.tsv", "tiny: holds no classifier"),
