@@ -29,7 +29,6 @@ SMALL = {
     "nearfar.commands.encode.vectors:PART_TEXTS": 12,
     "nearfar.commands.mine.search:CHUNK": 10,
     "nearfar.commands.search.extend:MAX_BLOCK_CHARACTERS": 400,
-    "nearfar.commands.train.teacher:PART_TEXTS": 12,
 }
 """``module:constant`` -> the value in :func:`run`, so that a command saves its work several times on a few rows."""
 ENCODE_BLOCK = 12

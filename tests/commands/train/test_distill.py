@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError, static
 from nearfar.cli import main
-from nearfar.commands.train import teacher as teacher_module
+from nearfar.commands.encode import vectors
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import plan, prepare
 from nearfar.config import TrainConfig
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 7 of the 31 texts."""
-    monkeypatch.setattr(teacher_module, "BLOCK", 7)
+    monkeypatch.setattr(vectors, "PART_TEXTS", 7)
 
 
 def distill(folder: Path, tmp_path: Path, **settings: Any) -> TrainConfig:

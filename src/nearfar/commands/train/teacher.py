@@ -46,7 +46,8 @@ def attach_teacher_vectors(
             _compute(teacher, file, processes, progress=progress)
         vectors = read_vectors_file(file, (len(teacher.texts), teacher.dim))
         if vectors is None:
-            vectors = np.concatenate([_encode(teacher, start) for start in range(0, len(teacher.texts), PART_TEXTS)])
+            starts = range(0, len(teacher.texts), PART_TEXTS)
+            vectors = np.concatenate([_encode(teacher, start, start + PART_TEXTS) for start in starts])
         teacher.attach(vectors)
 
 
@@ -71,8 +72,8 @@ def _compute(teacher: "TeacherVectors", file: Path, processes: "Processes", *, p
     folder = place.shared
 
     def compute(part: int) -> None:
-        start, _ = plan.row_range(part)
-        vectors = _encode(teacher, start)
+        start, stop = plan.row_range(part)
+        vectors = _encode(teacher, start, stop)
         store_part(place, plan, part, [Piece(start, vectors, len(vectors), 0)], folder)
 
     def finish() -> None:
@@ -95,9 +96,9 @@ def _compute(teacher: "TeacherVectors", file: Path, processes: "Processes", *, p
         )
 
 
-def _encode(teacher: "TeacherVectors", start: int) -> NDArray[np.float32]:
+def _encode(teacher: "TeacherVectors", start: int, stop: int) -> NDArray[np.float32]:
     try:
-        return teacher.encode(start, start + PART_TEXTS)
+        return teacher.encode(start, stop)
     except NearfarError as error:
         raise NearfarError(f"--teacher {teacher.name}: {error}") from error
 
