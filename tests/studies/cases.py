@@ -124,7 +124,8 @@ STUDY: dict[str, Any] = {
 def build(
     study: dict[str, Any], runs: list[Run], *, base: Any = None, scale: str | None = None, **how: Any
 ) -> StudyTable:
-    """The table of a study without settings: its axes get one."""
+    """The table of a study without settings: its axes get one, and it has the replicates of its best ones."""
+    study = {"replicates": {"seed": [1, 2, 3]}, **study} if "best" in study else study
     axes = [{"setting": f"train.setting{number}", **axis} for number, axis in enumerate(study.get("axes", []))]
     loaded = read_recorded({**study, **({"axes": axes} if axes else {})})
     return build_table(replace(loaded, base=base or {}, scale=scale), runs, **how)
