@@ -3,7 +3,10 @@
 import errno
 import os
 import resource
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -89,6 +92,30 @@ def test_a_kill_between_the_renames_is_recovered(tmp_path: Path) -> None:
     checkpoints.latest.rename(tmp_path / ".checkpoint.old")
     (tmp_path / ".checkpoint.new" / "folder").mkdir(parents=True)  # half written
     assert checkpoints.load(state).step == 1
+
+
+def test_a_kill_at_any_moment_of_a_save_leaves_a_whole_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old checkpoint is removed only when the new one stands."""
+    run, calls = tmp_path / "run", []
+    Checkpoints(run).save(Progress(step=1), state_of(network(0)))
+
+    def after_a_copy(call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any, **settings: Any) -> Any:
+            shutil.copytree(run, tmp_path / str(len(calls)))  # what a kill before this call would leave
+            calls.append(call.__name__)
+            return call(*arguments, **settings)
+
+        return called
+
+    with monkeypatch.context() as patch:
+        for name in ("rename", "replace", "unlink", "rmdir"):
+            patch.setattr(os, name, after_a_copy(getattr(os, name)))
+        Checkpoints(run).save(Progress(step=2), state_of(network(0)))
+    assert {"rename", "replace"} & set(calls)
+    for number, call in enumerate(calls):
+        assert Checkpoints(tmp_path / str(number)).load(state_of(network(1))).step in (1, 2), call
 
 
 def test_only_safetensors_and_json(tmp_path: Path) -> None:

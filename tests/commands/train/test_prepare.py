@@ -7,9 +7,11 @@ import pytest
 import torch
 
 from nearfar.commands.train.command import train
+from nearfar.commands.train.inputs import read_training_data
 from nearfar.commands.train.prepare import PreparedRun, plan, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
+from nearfar.runs.fingerprints import fingerprint_rows
 from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
@@ -179,3 +181,20 @@ def test_dropout_is_that_of_the_settings(folder: Path) -> None:
     assert repeats(0.0)
     assert not repeats(0.2)
     assert not repeats(None)
+
+
+@pytest.mark.parametrize(
+    ("method", "old", "new"), [("supcon-text", "dogs\t", "cats\t"), ("regression", "\n0.", "\n1.")]
+)
+def test_labels_and_scores_are_part_of_the_fingerprint(method: str, old: str, new: str, tmp_path: Path) -> None:
+    settings = config(method, write_data(tmp_path))
+
+    def fingerprint() -> str:
+        (parts,) = read_training_data(settings).fingerprint_inputs(settings).values()
+        return fingerprint_rows(*parts)
+
+    before, file = fingerprint(), Path(settings.data[0])
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    assert fingerprint() != before
