@@ -11,21 +11,33 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-JOB = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"]["readme"]
+JOBS = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"]
 
 
-def test_the_commands_of_the_readme_run_on_all_systems() -> None:
+def commands_of(job: str) -> list[str]:
+    return [step["run"] for step in JOBS[job]["steps"] if step.get("run", "").startswith("make")]
+
+
+def test_a_change_is_checked_on_linux_and_tried_elsewhere() -> None:
+    assert commands_of("linux") == ["make check"]
+    assert commands_of("elsewhere") == ["make quick"]
+    systems = {name.partition("-")[0] for name in JOBS["elsewhere"]["strategy"]["matrix"]["os"]}
+    assert systems == {"macos", "windows"}
+
+
+def test_the_commands_of_the_readme_run_on_all_systems_at_night() -> None:
+    """make test-all has all of make test."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8").partition("## Use it")[0]
-    commands = re.findall(r"^make \w+$", readme, re.MULTILINE)
-    assert commands == ["make demo", "make test"]
-    assert [step["run"] for step in JOB["steps"] if step.get("run", "").startswith("make")] == commands
-    assert {name.partition("-")[0] for name in JOB["strategy"]["matrix"]["os"]} == {"ubuntu", "macos", "windows"}
+    assert re.findall(r"^make \w+$", readme, re.MULTILINE) == ["make demo", "make test"]
+    assert commands_of("night") == ["make demo", "make test-all"]
+    systems = {name.partition("-")[0] for name in JOBS["night"]["strategy"]["matrix"]["os"]}
+    assert systems == {"ubuntu", "macos", "windows"}
 
 
 def test_the_python_versions_of_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     named = [line.rpartition(" :: ")[2] for line in project["classifiers"] if re.search(r":: \d\.\d+$", line)]
-    assert JOB["strategy"]["matrix"]["python"] == named
+    assert JOBS["night"]["strategy"]["matrix"]["python"] == named
 
 
 @pytest.mark.parametrize(("system", "folder"), [("", ".venv/bin/"), ("Windows_NT", ".venv/Scripts/")])

@@ -124,7 +124,7 @@ def test_evaluation_uses_fp32_by_default(
 
 def test_geometry_uses_fp32(used_precisions: set[str], workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
-    encode, _ = _open("tiny", prompt=None, progress=False)
+    encode, _ = _open("tiny", {}, progress=False)
     encode(["a dog"])
     assert used_precisions == {"fp32"}
 
@@ -252,7 +252,7 @@ def test_encode_resumes_in_its_recorded_precision(
         ("bf16", [], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
         ("bf16", ["--precision", "bf16"], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
         ("bf16", ["--precision", "fp32"], "--precision was bf16, is fp32"),
-        ("fp8", [], "--precision was fp8, is fp32"),
+        ("fp8", [], "is damaged (precision 'fp8' is unknown)"),
     ],
 )
 def test_encode_does_not_resume_in_another_precision(

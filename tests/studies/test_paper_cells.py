@@ -9,8 +9,9 @@ import pytest
 from nearfar.commands.evaluate.probes import configured_probe
 from nearfar.config import EvaluateConfig
 from nearfar.evaluation.probe_settings import Probe
+from nearfar.studies.cells import plan_cells
 from nearfar.studies.papers import table_file, table_names
-from nearfar.studies.read import load_study, plan_cells
+from nearfar.studies.read import load_study
 from nearfar.types import NearfarError
 
 PLACEHOLDERS = {"start": "start", "tiny": "tiny", "data": "data"}

@@ -127,8 +127,8 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
 def test_a_resumed_run_must_have_the_same_codes(workspace: Path) -> None:
     stopped(dimensions=12, quantize="binary")
     for settings, message in (
-        ({"dimensions": 12}, "--quantize was binary, is None"),
-        ({"quantize": "binary"}, "--dimensions was 12, is None"),
+        ({"dimensions": 12}, "--quantize was binary, is not given"),
+        ({"quantize": "binary"}, "--dimensions was 12, is not given"),
         ({"dimensions": 16, "quantize": "binary"}, "--dimensions was 12, is 16"),
     ):
         with pytest.raises(NearfarError, match=message):

@@ -1,8 +1,9 @@
 """``nearfar encode``: texts -> embeddings, in parts that a later call continues; one file is the join of its parts."""
 
+import os
 from pathlib import Path
 
-from nearfar.commands.encode.begin import EncodeResult, place_of
+from nearfar.commands.encode.begin import EncodeResult, computes_here, place_of
 from nearfar.commands.encode.folder import encode_to_folder
 from nearfar.commands.encode.one_file import encode_to_file
 from nearfar.commands.encode.parts import forget_encoder
@@ -66,8 +67,9 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     """
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
-    is_named = not Path(model).expanduser().is_dir()  # as on the hub
-    name = str(model) if is_named else str(Path(model).expanduser().absolute())
+    folder = Path(os.path.expanduser(model))
+    elsewhere = folder.is_dir() and not computes_here(config)  # a worker may have another working directory
+    name = str(folder.absolute() if elsewhere else model)
     try:
         if config.sharded:
             return encode_to_folder(name, config, block, progress=progress)

@@ -10,6 +10,7 @@ from typing import Any
 from nearfar.commands.encode.corpus import Corpus, InputFile
 from nearfar.disk.places import OWN, Place
 from nearfar.disk.work import Work, list_changes, refuse_changes
+from nearfar.encoder.precision import RECORDED_PRECISIONS
 
 KIND, FORMAT = "nearfar embeddings in parts", 1
 """What the folder is, and the version of its layout."""
@@ -116,6 +117,8 @@ def read_plan(place: Place) -> Plan | None:
         plan = Plan(found["settings"], int(found["dim"]), files, bytes.fromhex(found["schema"]).hex())
         if plan.shard_rows < 1 or plan.rows < 1 or plan.dim < 1:
             raise ValueError("it has a wrong number")
+        if plan.settings["precision"] not in RECORDED_PRECISIONS:
+            raise ValueError(f"precision {plan.settings['precision']!r} is unknown")
     except (ValueError, KeyError, TypeError) as error:
         raise work.damaged(error) from None
     return plan

@@ -212,4 +212,4 @@ class StudyTable(Result):
         for number, group in enumerate(self.groups):
             for column in self.columns:
                 if column not in group.scores:
-                    raise InvalidValueError(f"lacks {column!r}", "groups", f"[{number}]", "scores")
+                    raise InvalidValueError(f"lacks {column!r}", "groups", number, "scores")
