@@ -16,6 +16,8 @@ from nearfar.studies.inputs import ENCODER, write_inputs
 from tests.scripts import load_script
 
 FILE = Path(__file__).parents[1] / "studies" / "peers" / "losses.py"
+BY_DAY = ("mnrl", "distill-mse", "cosent")
+"""Triplets, vectors of a teacher, and scored pairs; the others run at night."""
 SCORED = ("cosent", "angle", "cosine")
 
 
@@ -30,7 +32,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("loss", PEERS.LOSSES)
+@pytest.mark.parametrize(
+    "loss", [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in PEERS.LOSSES]
+)
 def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = "microworld:dev" if loss in SCORED else "microworld"
     words = (
@@ -104,7 +108,13 @@ def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("beside", PEERS.SENTENCE_LOSSES)
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if number else [])
+        for number, name in enumerate(PEERS.SENTENCE_LOSSES)
+    ],
+)
 def test_sentences_train_beside_pairs(
     beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

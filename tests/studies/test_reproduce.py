@@ -12,6 +12,18 @@ from nearfar.studies.inputs import write_inputs
 from nearfar.studies.papers import PAPERS, command_line, list_tables, plan, table_names
 from nearfar.types import NearfarError
 
+BY_DAY = (
+    "liao-table-2",
+    "liao-table-6",
+    "simcse-review-stsb",
+    "kim-table-1",
+    "kim-table-6",
+    "kim-table-9",
+    "gunel-table-2",
+    "simcse-review-spectrum",
+)
+"""Each kind of row and column of the papers' tables; the others run at night."""
+TABLES = [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in table_names()]
 QUICK = ("kim-table-9", "simcse-review-spectrum")
 """Tables with few and short runs."""
 
@@ -35,7 +47,7 @@ def _without_data(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", table_names())
+@pytest.mark.parametrize("name", TABLES)
 def test_a_tiny_table_runs(name: str, output: Path) -> None:
     table = nearfar.reproduce(name, scale="tiny", output=output, engine="inline", resamples=20)[name]
     assert not table.missing
@@ -99,6 +111,7 @@ def test_here_has_its_data(name: str, tmp_path: Path, nearfar_data: Path) -> Non
     assert [one for row in planned.rows for one in row.missing] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.realdata
 def test_the_list_names_the_data(nearfar_data: Path) -> None:
     tables = [one for tables in list_tables(ReproduceConfig()).values() for one in tables]

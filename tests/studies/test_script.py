@@ -103,6 +103,7 @@ def test_the_script_trains_and_its_numbers_are_columns(folder: Path) -> None:
     assert words[6:] == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_worker_keeps_the_output_of_the_script(folder: Path) -> None:
     run(engine="process", workers=2, threads=1)

@@ -477,6 +477,7 @@ STOPPED = """if True:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(inside: Path) -> None:

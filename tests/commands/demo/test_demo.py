@@ -104,6 +104,7 @@ def test_sentence_transformers_gives_the_same_vectors(finished: Finished) -> Non
     assert float(line.rpartition(" ")[2].rstrip(".")) < 1e-6
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_its_commands_give_what_the_demo_has(finished: Finished) -> None:
     """The commands of the report, with another output, write the same weights, hits and page."""

@@ -138,6 +138,7 @@ def test_a_part_reads_only_its_row_groups(corpus: Path, monkeypatch: pytest.Monk
     assert groups == dict.fromkeys(range(4), 1)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_workers_write_the_same_bytes(corpus: Path) -> None:
     encoded("expected", keep=("id",))
@@ -184,6 +185,7 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
     assert contents() == contents("expected")
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_processes_that_start_at_once_agree(corpus: Path) -> None:
     encoded("expected")

@@ -135,6 +135,7 @@ def check_unfinished(corpus: Path, output: Path) -> None:
         assert file.read_bytes() == (corpus / "expected" / file.name).read_bytes()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_a_killed_worker_is_replaced(corpus: Path, moment: int, tmp_path: Path) -> None:
     draw = random.Random(moment)
@@ -160,6 +161,7 @@ def test_a_killed_run_is_continued(corpus: Path, moment: int, tmp_path: Path) ->
     check(corpus, tmp_path / "out")
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 def test_ray_workers_and_the_leading_process_are_killed(corpus: Path, cluster: tuple[str, int], tmp_path: Path) -> None:
     address, pid = cluster
@@ -185,6 +187,7 @@ def test_ray_workers_and_the_leading_process_are_killed(corpus: Path, cluster: t
     wait_until(lambda: not actors(pid))  # they end with the runs
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_a_run_whose_head_node_died_is_continued_on_another_cluster(

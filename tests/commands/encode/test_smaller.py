@@ -87,8 +87,14 @@ def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
 
 
-@pytest.mark.parametrize("settings", [{}, {"calibrate": "c.npy"}], ids=["own ranges", "given ranges"])
-@pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param({}, id="own ranges"),
+        pytest.param({"calibrate": "c.npy"}, id="given ranges", marks=pytest.mark.nightly),
+    ],
+)
+@pytest.mark.parametrize("output", ["x.npy", pytest.param("x.parquet", marks=pytest.mark.nightly)])
 @pytest.mark.long
 def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
     workspace: Path, output: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -141,6 +147,7 @@ def test_a_resumed_run_must_have_the_same_codes(workspace: Path) -> None:
         encoded("y.npy", resume=True, quantize="int8", calibrate="c.npy")
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_processes_truncate_too(workspace: Path) -> None:
     encoded("x.npy", dimensions=12, quantize="int8", processes=2)

@@ -125,8 +125,8 @@ def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
     assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-@pytest.mark.parametrize("quantize", ["none", "int8"])
+@pytest.mark.parametrize("kind", ["onnx", pytest.param("openvino", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("quantize", ["none", pytest.param("int8", marks=pytest.mark.nightly)])
 def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
     calibrate = models / "texts.txt" if (kind, quantize) == ("openvino", "int8") else None
     result = export(
@@ -148,7 +148,10 @@ def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize
         assert np.abs(found - expected).max() > 1e-4 * largest  # it is quantized
 
 
-@pytest.mark.parametrize("architecture", ["roberta", "mpnet", "modernbert", "distilbert"])
+@pytest.mark.parametrize(
+    "architecture",
+    ["roberta", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("mpnet", "modernbert", "distilbert"))],
+)
 def test_architectures(models: Path, tmp_path: Path, architecture: str) -> None:
     save_tiny(tmp_path / "tiny", architecture)
     result = export(tmp_path / "tiny", output=tmp_path / "out", evaluate_on=models / "pairs.tsv", pooling="first_last")
