@@ -111,6 +111,7 @@ class GuidedConfig(KimConfig):
     """Settings of the methods in which a frozen copy of the encoder guides the trained one."""
 
     variant: ClassVar[SelfGuidedVariant] = "opt3"
+    """The contrast in which all views are positives of their row."""
     views: str = "all"
     """Layers of the frozen copy that guide: all, or first-last such as 6-12, 0 being the embedding layer."""
     view_pooling: Literal["max", "mean"] = "max"
@@ -126,6 +127,7 @@ class SgConfig(TextColumn, GuidedConfig):
     """sg: NT-Xent between [CLS] and a random layer of a frozen copy (Kim et al. 2021)."""
 
     variant: ClassVar[SelfGuidedVariant] = "sg"
+    """The plain contrast: NT-Xent over [CLS] vectors and views."""
     data: tuple[File, ...] = ("stsb-text",)
     """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld, vocabulary
     (texts of random words of MODEL's vocabulary)."""
@@ -136,6 +138,7 @@ class SgOpt1Config(SgConfig):
     """sg-opt1: sg with [CLS] vectors as the only anchors (Kim et al. 2021, first refinement)."""
 
     variant: ClassVar[SelfGuidedVariant] = "opt1"
+    """The contrast with [CLS] vectors as the only anchors."""
     recipe_batch_size: ClassVar[int | None] = 64
 
 
@@ -144,6 +147,7 @@ class SgOpt2Config(SgConfig):
     """sg-opt2: sg-opt1 without [CLS] vectors as each other's negatives (Kim et al. 2021, second refinement)."""
 
     variant: ClassVar[SelfGuidedVariant] = "opt2"
+    """The contrast without [CLS] vectors as negatives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +155,7 @@ class SgOptConfig(SgConfig):
     """sg-opt: sg-opt2 with all layers of the frozen copy as positives (Kim et al. 2021, SG-OPT)."""
 
     variant: ClassVar[SelfGuidedVariant] = "opt3"
+    """The contrast in which all views are positives of their row."""
 
 
 @dataclass(frozen=True, kw_only=True)

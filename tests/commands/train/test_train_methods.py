@@ -110,7 +110,7 @@ def test_a_run_writes_a_model_and_its_record(method: str, folder: Path, tmp_path
     evaluated = [line for line in lines(run) if "spearman" in line]
     assert [line["step"] for line in evaluated] == [0, 4, 6]
     for line in evaluated:
-        assert line.keys() == {"step", "spearman", "best"} | MEASURES
+        assert line.keys() == {"step", "spearman", "metric", "best"} | MEASURES
         assert all(math.isfinite(line[name]) for name in MEASURES)
     assert evaluated[0]["uniformity"] != evaluated[-1]["uniformity"]
 
@@ -421,5 +421,5 @@ def test_names_in_brackets_are_printed_unchanged(folder: Path, tmp_path: Path) -
         max_steps=1,
     )
     train(settings, console=Console(file=printed, width=1000))
-    assert "mine [bold].txt: 31 sentences" in printed.getvalue()
+    assert "mine [bold].txt: 41 sentences" in printed.getvalue()
     assert "dev [b].tsv than the untrained encoder. Try a lower --learning-rate." in printed.getvalue()

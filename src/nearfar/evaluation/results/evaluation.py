@@ -234,6 +234,7 @@ class EvaluationResult(Result):
     """What the file is, in error messages."""
 
     kind: Literal["evaluation"] = "evaluation"
+    """Tells result files apart."""
     model: str
     """Name or folder."""
     config: dict[str, Any]
