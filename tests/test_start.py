@@ -25,7 +25,9 @@ HEAVY = (
 TORCH = {"torch"}
 MODEL = {*TORCH, "transformers", "accelerate", "PIL", "scipy", "sympy", "torch._dynamo"}
 """Imported by transformers with a model."""
-SKLEARN = {*MODEL, "sklearn", "scipy.stats", "pandas", "pyarrow"}
+PARTS = {*MODEL, "pyarrow", "pandas"}
+"""Vectors are encoded in parts, which are Parquet; pyarrow imports pandas to look at an array."""
+SKLEARN = {*PARTS, "sklearn", "scipy.stats"}
 WRITTEN = {*SKLEARN, "sentence_transformers", "datasets", "peft"}
 """Imported by sentence-transformers, which writes model folders."""
 CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
@@ -37,26 +39,26 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("study study.toml --output study --dry-run", set()),
         ("push normalized me/normalized --dry-run", {"huggingface_hub"}),
         ("env", TORCH),
-        ("encode normalized --input texts.txt --output vectors.npy", MODEL),
-        ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
+        ("encode normalized --input texts.txt --output vectors.npy", PARTS),
+        ("encode tiny --input texts.txt --output vectors.parquet", PARTS),
         (
             "encode tiny --input rows.parquet --column text --keep text --output parts --shard-rows 9",
-            {*MODEL, "pyarrow"},
+            PARTS,
         ),
     ),
     (
         ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
-        (
-            "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
-            "--relative-margin none --output mined.tsv",
-            MODEL,
-        ),
-        ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
+        (
+            "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
+            "--relative-margin none --output mined.tsv",
+            PARTS,
+        ),
+        ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", PARTS),
         ("evaluate tiny --labelled labelled.tsv --folds 2 --resamples 10", SKLEARN),
         ("geometry tiny normalized --texts texts.txt --page page.html", SKLEARN),
         ("geometry tiny --pairs pairs.tsv --task pairs.tsv --output geometry", {*SKLEARN, "datasets", "matplotlib"}),

@@ -190,8 +190,11 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
 
 
 def _kill(process: "subprocess.Popen[str]") -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    if hasattr(os, "killpg"):
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:
+        process.kill()
     process.wait()
     for pipe in (process.stdout, process.stderr):
         if pipe:
