@@ -53,6 +53,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert not {"torch", "numpy", "transformers", "datasets", "tyro", "rich"} & set(loaded)
 
 
+@pytest.mark.long
 def test_config_classes_load_nothing_heavy() -> None:
     names = [name for name in nearfar.__all__ if name.endswith("Config")]
     loaded = run(f"import sys; from nearfar import {', '.join(names)}; print(*sys.modules)").split()
@@ -73,6 +74,7 @@ def test_no_name_is_hidden_by_a_module() -> None:
     assert not modules & set(nearfar.__all__)
 
 
+@pytest.mark.long
 def test_a_name_is_unchanged_after_its_modules_are_loaded() -> None:
     run(
         "import nearfar, pkgutil, importlib, inspect\n"

@@ -76,6 +76,7 @@ def packages_imported(file: Path) -> set[str]:
     return packages
 
 
+@pytest.mark.long
 def test_packages_import_only_lower_packages() -> None:
     for package, allowed in MAY_IMPORT.items():
         files = (
@@ -101,6 +102,7 @@ def test_modules_of_papers_import_only_settings_at_their_top(file: Path) -> None
     assert not any(isinstance(node, ast.Import) for node in ast.parse(file.read_text(encoding="utf-8")).body)
 
 
+@pytest.mark.long
 def test_configs_and_the_registry_load_no_torch() -> None:
     code = "import sys, nearfar.config as c; kinds = [*c.METHODS.values()]; print(len(kinds), 'torch' in sys.modules)"
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -139,6 +141,7 @@ def import_cycle(graph: Mapping[str, Set[str]]) -> list[str] | None:
     return None
 
 
+@pytest.mark.long
 def test_there_are_no_import_cycles() -> None:
     files = module_files()
     graph = {name: modules_imported(file, files.keys()) - {name} for name, file in files.items()}

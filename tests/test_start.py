@@ -116,13 +116,18 @@ def test_every_verb_has_a_case() -> None:
     assert {command.split()[0] for chain in (*CHAINS, EXPORT_CHAIN) for command, _ in chain} == set(VERBS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "chain",
     [
-        *CHAINS,
+        CHAINS[0],
+        pytest.param(CHAINS[1], marks=pytest.mark.nightly),
         pytest.param(
             EXPORT_CHAIN,
-            marks=pytest.mark.skipif(NO_EXPORT, reason="needs the extra export: pip install 'nearfar[export]'"),
+            marks=[
+                pytest.mark.nightly,
+                pytest.mark.skipif(NO_EXPORT, reason="needs the extra export: pip install 'nearfar[export]'"),
+            ],
         ),
     ],
     ids=["light", "heavy", "export"],

@@ -113,6 +113,7 @@ def test_a_tiny_table_runs(file: Path, folder: Path, monkeypatch: pytest.MonkeyP
         assert set(table.unseen_pairs) == {"microworld"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", STUDIES)
 def test_the_study_has_its_cells(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "no-data"))
@@ -121,6 +122,7 @@ def test_the_study_has_its_cells(file: Path, folder: Path, monkeypatch: pytest.M
     assert not (folder / "nothing").exists()
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize("file", STUDIES)
 def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> None:

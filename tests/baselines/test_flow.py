@@ -36,6 +36,7 @@ def log_likelihood(glow: Glow, x: np.ndarray) -> float:
     return glow(torch.from_numpy(x))[1].mean().item()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("data_init", [True, False])
 def test_training_increases_the_likelihood_and_reduces_anisotropy(data_init):
     train, held_out = cone(1000), cone(500, seed=1)
@@ -116,6 +117,7 @@ def test_rows_are_shuffled_each_epoch_and_actnorm_initialised_once(monkeypatch):
     assert batches[1] != batches[3]
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_weights_and_keeps_the_global_generator():
     weights = []
     for seed in (0, 0, 1):
@@ -128,6 +130,7 @@ def test_a_seed_gives_the_same_weights_and_keeps_the_global_generator():
     assert not torch.allclose(weights[0], weights[2])
 
 
+@pytest.mark.long
 def test_flow_is_an_encode():
     flow = Flow.fit(encode, TEXTS)
     z = flow(["3", "1", "3"])
@@ -150,6 +153,7 @@ def test_progress_prints_the_loss_of_each_epoch_to_stderr(capfd):
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.long
 def test_saved_and_loaded_it_gives_the_same(tmp_path):
     flow = Flow.fit(encode, TEXTS, epochs=2)
     flow.save(tmp_path / "new" / "folder")
@@ -162,6 +166,7 @@ def test_saved_and_loaded_it_gives_the_same(tmp_path):
     assert np.array_equal(Flow.load(tmp_path, odd.encode)(["a"]), odd(["a"]))
 
 
+@pytest.mark.long
 def test_a_failed_save_keeps_the_previous_flow(tmp_path, monkeypatch):
     first, second = Flow.fit(encode, TEXTS), Flow.fit(encode, TEXTS, seed=1)
     first.save(tmp_path)
@@ -233,6 +238,7 @@ def test_invalid_input_raises(embeddings, settings, message):
         fit_glow(embeddings, **settings)
 
 
+@pytest.mark.long
 def test_a_constant_dimension_and_repeated_texts_give_finite_values():
     x = np.repeat(cone(8), 40, axis=0)
     x[:, 5] = 0.3

@@ -86,6 +86,7 @@ def test_log_density_matches_the_jacobian(dim, sizes):
         torch.testing.assert_close(log_density[0], normal.log_prob(z[0]) + log_volume)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_density_integrates_to_one(seed):
     torch.manual_seed(seed)

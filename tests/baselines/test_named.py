@@ -137,6 +137,7 @@ def test_glove(tmp_path: Path) -> None:
     np.testing.assert_array_equal(open_baseline(f"glove:{tmp_path / 'v.txt'}")(["Dog"]), [[1, 2]])
 
 
+@pytest.mark.long
 def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(model, max_length=20)
     encode = open_baseline(f"wk:{model},layer_start=0,window=1", max_length=20, device="cpu")
@@ -150,6 +151,7 @@ def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
         open_baseline(f"wk:{model}")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["whitening", "flow"])
 def test_fitting_per_call_encodes_each_text_once(name: str, model: str, encoded: list[list[str]]) -> None:
     encode = open_baseline(f"{name}:{model},pooling=cls", per_call=True, seed=3)
@@ -165,6 +167,7 @@ def test_fitting_per_call_encodes_each_text_once(name: str, model: str, encoded:
     assert encoded[-1] == ["a new dog in the park"]
 
 
+@pytest.mark.long
 def test_fitted_on_the_sentences_of_a_file(model: str, corpus: str, encoded: list[list[str]]) -> None:
     encode = open_baseline(f"whitening:{model}@{corpus},dimensions=5", pooling="cls")
     assert encoded == [TEXTS[:70]]
@@ -175,6 +178,7 @@ def test_fitted_on_the_sentences_of_a_file(model: str, corpus: str, encoded: lis
     np.testing.assert_allclose(flow(TEXTS), expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_saved_flow(model: str, tmp_path: Path) -> None:
     saved = Flow.fit(Encoder.from_pretrained(model).encode, TEXTS)
     saved.save(tmp_path / "fitted")

@@ -84,6 +84,7 @@ def test_equal_layers_and_texts_whose_layers_do_not_change_are_averaged() -> Non
     assert layer_cosines(torch.tensor(zero).transpose(0, 1))[:, :3, 3].abs().max() == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture)).train()

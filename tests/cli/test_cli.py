@@ -57,6 +57,7 @@ SCL_MODULES = (
 """Modules of settings and methods that the help of scl loads: no other paper's, and none with torch."""
 
 
+@pytest.mark.long
 def test_help_loads_nothing_heavy() -> None:
     code = f"""if True:
         import sys
@@ -78,6 +79,7 @@ def test_help_loads_nothing_heavy() -> None:
             assert "-h, --help" in help_output, words
 
 
+@pytest.mark.long
 def test_help_of_a_method_loads_only_its_own_settings() -> None:
     output = run(
         "import sys; from nearfar.cli import main\n"
@@ -98,6 +100,7 @@ def run(code: str) -> str:
     return completed.stdout
 
 
+@pytest.mark.long
 def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "--help"]):
         with pytest.raises(SystemExit):
@@ -130,6 +133,7 @@ def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> Non
     assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
     assert re.search(
@@ -205,6 +209,7 @@ def test_finetune_predict_compare(workspace: Path, capsys: pytest.CaptureFixture
     assert result.transfer.tasks["labelled.tsv"].rows == 18
 
 
+@pytest.mark.long
 def test_finetune_from_a_file_whose_settings_flags_override(
     workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -250,6 +255,7 @@ def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[
     assert "4 steps" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -44,6 +44,7 @@ def write_results(folder, pairs, noise, seeds):
     return folder
 
 
+@pytest.mark.long
 def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
     good = write_results(tmp_path / "good", pairs, 10, [0]) / "0.json"
     bad = write_results(tmp_path / "bad", pairs, 40, [0]) / "0.json"
@@ -61,6 +62,7 @@ def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
     assert by_file.second.name == "bad"
 
 
+@pytest.mark.long
 def test_folders_and_lists_are_runs_of_one_side(pairs, tmp_path):
     good = write_results(tmp_path / "good", pairs, 10, [0, 1, 2])
     bad = write_results(tmp_path / "bad", pairs, 40, [0, 1, 2])

@@ -82,7 +82,9 @@ def contents(folder: Path, name: str) -> dict[str, bytes]:
     return {name: file.read_bytes() for name, file in own.items() if not name.endswith(skipped)}
 
 
-@pytest.mark.parametrize("verb", COMMANDS)
+@pytest.mark.parametrize(
+    "verb", [pytest.param(verb, marks=[] if verb == "search" else pytest.mark.nightly) for verb in COMMANDS]
+)
 def test_a_process_that_ends_at_any_moment_is_continued(verb: str, workspace: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
     completed = subprocess.run(

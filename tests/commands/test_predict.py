@@ -70,6 +70,7 @@ def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> Non
     assert [row["label"] for row in rows] == [LABELS[best] for best in shares.argmax(axis=1)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
 def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
@@ -88,6 +89,7 @@ def test_blank_lines_get_rows_too(model: str, suffix: str, tmp_path: Path) -> No
     assert_labelled(output, predicted(model, tidy), text=tidy)
 
 
+@pytest.mark.long
 def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     rows = list(zip(TEXTS, OTHERS, strict=True))
     (tmp_path / "one.tsv").write_text("id\ttext\n" + "".join(f"7\t{text}\n" for text in TEXTS))
@@ -117,6 +119,7 @@ def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:
     assert (tmp_path / "one.tsv").read_text() == (tmp_path / "two.tsv").read_text()
 
 
+@pytest.mark.long
 def test_scores_of_a_regression(tmp_path: Path) -> None:
     folder = save(tmp_path / "scores", regression=True)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
@@ -130,6 +133,7 @@ def test_scores_of_a_regression(tmp_path: Path) -> None:
         np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_settings_are_passed_to_the_classifier(model: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a dog runs by the river and the house is red\na dog\n")
     outputs = {}

@@ -42,6 +42,7 @@ def prefixed_pairs() -> str:
     return "prefixed.tsv"
 
 
+@pytest.mark.long
 def test_encode_takes_a_name_or_a_text(folder: Path) -> None:
     encode("plain", input="prefixed.txt", output="expected.npy", progress=False)
     expected = np.load("expected.npy")
@@ -54,6 +55,7 @@ def test_encode_takes_a_name_or_a_text(folder: Path) -> None:
     assert not np.allclose(np.load("default.npy"), expected)
 
 
+@pytest.mark.long
 def test_encode_uses_the_default_prompt_of_the_model(folder: Path) -> None:
     encoder = Encoder.from_pretrained("plain")
     encoder.set_prompts(default=PROMPT)
@@ -63,6 +65,7 @@ def test_encode_uses_the_default_prompt_of_the_model(folder: Path) -> None:
     assert np.array_equal(np.load("x.npy"), np.load("expected.npy"))
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_encode_in_processes(folder: Path) -> None:
     pooling = folder / "model" / "1_Pooling" / "config.json"
@@ -75,6 +78,7 @@ def test_encode_in_processes(folder: Path) -> None:
     assert np.abs(np.load("2.npy") - expected).max() <= 1e-5
 
 
+@pytest.mark.long
 def test_a_resumed_run_has_the_same_prompt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = {"input": "x.txt", "output": "x.npy", "block": 10, "progress": False}
     with monkeypatch.context() as patch:
@@ -90,6 +94,7 @@ def test_a_resumed_run_has_the_same_prompt(folder: Path, monkeypatch: pytest.Mon
     assert BLOCK > 10
 
 
+@pytest.mark.long
 def test_evaluate(folder: Path) -> None:
     settings = {"resamples": 0, "progress": False}
     expected = evaluate("plain", pairs=[prefixed_pairs()], **settings)
@@ -102,6 +107,7 @@ def test_evaluate(folder: Path) -> None:
     assert "query_prompt" not in evaluate("model", pairs=["pairs.tsv"], query_prompt="", **settings).config
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("baseline", ["wk:{},layer_start=0", "whitening:{},dimensions=3", "flow:{}@x.txt"])
 def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
     if baseline.startswith("flow"):
@@ -113,6 +119,7 @@ def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
     assert not np.allclose(found, plain(TEXTS), atol=1e-3)
 
 
+@pytest.mark.long
 def test_geometry(folder: Path) -> None:
     common = {"task": "pairs.tsv", "labelled": None, "progress": False}
     found = geometry("model", pairs="pairs.tsv", output="found", prompt="query", positive_above=0.5, **common)
@@ -126,6 +133,7 @@ def test_geometry(folder: Path) -> None:
     assert (one.uniformity, one.layers) == (pytest.approx(other.uniformity), other.layers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -143,6 +151,7 @@ def test_names_that_no_prompt_has(arguments: list[str], folder: Path) -> None:
     assert not Path("y.npy").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -164,6 +173,7 @@ def test_a_function_has_no_prompt(folder: Path) -> None:
         geometry({"f": lambda texts: np.ones((len(texts), 2))}, output="y", prompt="a ", pairs="pairs.tsv")
 
 
+@pytest.mark.long
 def test_retrieval_encodes_queries_and_documents_with_their_prompts(folder: Path) -> None:
     distinct = list(dict.fromkeys(f"{text} {word}" for text, word in zip(TEXTS, 5 * sentences(6, seed=3), strict=True)))
     pairs = list(zip(distinct[::2], distinct[1::2], strict=False))

@@ -54,6 +54,7 @@ def test_vectors_are_those_of_single_words(sif: float, model: Path, tmp_path: Pa
     np.testing.assert_allclose(encoder.encode([text])[0], mean, atol=1e-5)
 
 
+@pytest.mark.long
 def test_principal_components_keep_as_much_as_any_projection(model: Path, tmp_path: Path) -> None:
     static(model, output=tmp_path / "static", dim=5, sif=0, precision="fp32", progress=False)
     whole = np.stack(list(by_hand(model, sif=0).values())).astype(np.float64)
@@ -64,6 +65,7 @@ def test_principal_components_keep_as_much_as_any_projection(model: Path, tmp_pa
     assert table(tmp_path / "wide").shape[1] == 32  # at most the model's
 
 
+@pytest.mark.long
 def test_other_tools_open_it(model: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(model)
     encoder.normalizes = True

@@ -117,6 +117,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("rows"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
 def test_a_config_shows_its_batches(
     file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -293,6 +294,7 @@ def make(config_class: type[Settings], **changes: object) -> Settings:
     return config_class(**{name: value for name, value in NEEDED.items() if name in names} | changes)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("config_class", KINDS, ids=lambda config_class: config_class.__name__)
 def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Settings]) -> None:
     """A new field whose type has no bounds fails here."""

@@ -28,6 +28,7 @@ def counts(batch):
     return dict(Counter(batch.targets))
 
 
+@pytest.mark.long
 @given(st.lists(st.integers(2, 12), min_size=2, max_size=7), st.data())
 @settings(max_examples=100, deadline=None)
 def test_batches_hold_every_class_evenly_and_no_text_twice(sizes, data):

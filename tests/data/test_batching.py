@@ -29,6 +29,7 @@ def batchings(draw):
     return NliBatches(rows, draw(st.integers(1, len(rows))), draw(st.integers(0, 99)), draw(orders))
 
 
+@pytest.mark.long
 @given(batchings(), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch):
@@ -62,6 +63,7 @@ def test_steps_equal_the_number_of_batches(batches, epochs):
     assert batches.total_steps(epochs) == sum(lengths)
 
 
+@pytest.mark.long
 @given(batchings(), st.integers(0, 3))
 @settings(max_examples=50, deadline=None)
 def test_only_a_large_premise_exceeds_the_batch_size(batches, epoch):
@@ -188,6 +190,7 @@ def read_back(batch):
     return [tuple(batch.sentences[index] for index in indices) for indices in zip(*batch.columns, strict=True)]
 
 
+@pytest.mark.long
 @given(text_batchings(), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_every_text_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch):
@@ -202,6 +205,7 @@ def test_every_text_row_occurs_once_per_epoch_and_indices_are_correct(batches, e
     assert sorted(seen) == list(range(len(batches.texts)))
 
 
+@pytest.mark.long
 @given(text_batchings(), st.integers(0, 3), st.data())
 @settings(max_examples=50, deadline=None)
 def test_text_batches_have_equal_sizes_and_can_be_resumed_at_any_step(batches, epoch, data):

@@ -281,6 +281,7 @@ def test_parse_and_check():
         check_splits("microworld", ("train",), ("dev", "test"))
 
 
+@pytest.mark.long
 def test_offline_names_each_location_in_a_real_process(folder):
     script = "from nearfar.data.catalog import find\ntry: find('snli')\nexcept Exception as error: print(error)"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}

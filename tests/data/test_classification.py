@@ -264,6 +264,7 @@ def test_invalid_row_counts_raise(tmp_path):
     assert "neither a file nor a named data set" in error("sst3")
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_the_tasks_have_the_published_row_counts(nearfar_data):
     # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)

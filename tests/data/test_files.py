@@ -86,12 +86,14 @@ FIELD = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 TSV_FIELD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"), min_size=1, max_size=12)
 
 
+@pytest.mark.long
 @given(rows=st.lists(st.tuples(TSV_FIELD, TSV_FIELD, TSV_FIELD), max_size=5), end=st.sampled_from(["\n", "\r\n"]))
 def test_tsv_round_trip(rows, end, tmp_path_factory):
     path = write_tsv(tmp_path_factory.mktemp("tsv") / "rows.tsv", rows, end=end)
     assert values(path, HEADER) == rows
 
 
+@pytest.mark.long
 @given(rows=st.lists(st.tuples(FIELD, FIELD, FIELD), max_size=5))
 def test_csv_round_trip_and_lines(rows, tmp_path_factory):
     path = write_csv(tmp_path_factory.mktemp("csv") / "rows.csv", rows)
@@ -101,6 +103,7 @@ def test_csv_round_trip_and_lines(rows, tmp_path_factory):
     assert [location.number for location, _ in read_file(path, HEADER)] == starts
 
 
+@pytest.mark.long
 @given(rows=st.lists(st.tuples(FIELD, FIELD, FIELD), min_size=1, max_size=5))
 def test_json_lines_round_trip(rows, tmp_path_factory):
     path = write_json_lines(tmp_path_factory.mktemp("json") / "rows.jsonl", rows)

@@ -38,6 +38,7 @@ def check_rows(task, parts, *, where):
         seen |= set(texts)
 
 
+@pytest.mark.long
 def test_few_shot_splits_divide_the_validation_set_of_glue(folder):
     parts = write_cola(folder)
     task = load_classification("cola", splits="few-shot", validation_rows=120)
@@ -163,6 +164,7 @@ def test_all_samples_have_the_same_validation_and_test_rows(folder):
     assert len({tuple(task.train.texts) for task in tasks}) == 3
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_the_sizes_of_the_splits_of_glue(nearfar_data):
     expected = {

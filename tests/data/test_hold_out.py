@@ -24,6 +24,7 @@ def texts_of(rows, width: int = 2) -> set[str]:
     return {normalize_for_hash(text) for row in rows for text in row[:width]}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("anchors", "size", "expected"),
     [

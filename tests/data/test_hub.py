@@ -87,6 +87,7 @@ def test_an_unreachable_hub_falls_back_to_the_cache(hub, monkeypatch, tmp_path):
     assert len(load_hub("owner/name", split="train")) == 3
 
 
+@pytest.mark.long
 def test_offline_opens_no_connection_in_a_real_process(tmp_path):
     script = (
         "import datasets, socket, sys\n"

@@ -123,6 +123,7 @@ def test_microworld_is_a_named_set():
     assert "microworld has no split 'dev'. It has: train, test" in error("microworld:dev")
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("spec", "rows", "premises", "complete"),
@@ -146,6 +147,7 @@ def test_real_sets_have_their_published_counts(spec, rows, premises, complete, n
     assert (data.dropped, data.repaired) == (0, 0)
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_real_label_counts_and_files_by_path(nearfar_data):
     counts = {"entailment": 15834, "neutral": 3560, "contradiction": 16544}

@@ -89,6 +89,7 @@ def test_a_named_set_defines_its_columns_and_marks_evaluation_text(tmp_path, mon
     assert sentences("flickr8k") == ["a dog", "a cat"]
 
 
+@pytest.mark.long
 def test_sentences_of_microworld_are_the_texts_of_its_nli_rows():
     data = load_sentences("microworld")
     texts = {text for row in load_nli("microworld").rows for text in row[:2]}
@@ -194,6 +195,7 @@ def test_errors_of_scored_pairs(tmp_path):
     assert "No source of scored pairs was named" in error_of(load_scored, [])
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("spec", "read", "dropped"),

@@ -6,6 +6,7 @@ from fractions import Fraction
 from functools import partial
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -86,6 +87,7 @@ def test_held_out_rows_are_stratified_and_leave_a_row_of_each_label():
     assert hold_out([0, 1, 2], 1, seed=0) == []
 
 
+@pytest.mark.long
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 100), st.integers())
 def test_largest_remainders(sizes, percent, seed):
     total = sum(sizes)

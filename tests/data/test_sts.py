@@ -142,6 +142,7 @@ def test_microworld_has_scored_pairs():
     assert "microworld has no split 'train'. It has: test, dev" in error("microworld:train")
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize("spec", SUBSETS)
 def test_real_tasks_have_their_official_subsets(spec, nearfar_data):

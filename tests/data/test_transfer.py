@@ -144,6 +144,7 @@ def test_microworld():
     assert "motion" in task.label_names
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_the_sets_have_the_published_row_counts(nearfar_data):
     # rows of each split, and of the last label in the tested one (README of the data folder; official counts)

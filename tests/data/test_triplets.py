@@ -66,6 +66,7 @@ def test_pairs_of_microworld_are_its_entailments():
     assert set(data.rows) <= {(row.premise, row.hypothesis) for row in rows}
 
 
+@pytest.mark.long
 @given(st.lists(st.builds(NliRow, texts, texts, st.integers(0, 2)), max_size=30))
 def test_every_entailment_of_a_premise_that_is_contradicted_gives_one_triplet(rows):
     of = {
@@ -135,6 +136,7 @@ def test_triplets_of_microworld():
         assert (labels[anchor, positive], labels[anchor, negative]) == (ENTAILMENT, CONTRADICTION)
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize(("spec", "triplets", "dropped"), [("snli:dev+test", 6335, 4), ("mnli:dev_matched", 3238, 5)])
 def test_real_triplets(spec, triplets, dropped, nearfar_data):
@@ -142,6 +144,7 @@ def test_real_triplets(spec, triplets, dropped, nearfar_data):
     assert (len(data.rows), data.dropped) == (triplets, dropped)
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_real_captions(nearfar_data):
     data = load_tuples("flickr8k")

@@ -98,6 +98,7 @@ def test_a_kill_between_the_two_renames_is_undone(tmp_path: Path, monkeypatch: p
     assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
+@pytest.mark.long
 def test_names_are_given_nowhere_else() -> None:
     """The order of flushes and renames is tested here, for all of nearfar."""
     source = Path(nearfar.__file__).parent

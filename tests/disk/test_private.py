@@ -114,6 +114,7 @@ def test_a_fresh_file_replaces_links_and_files(tmp_path: Path) -> None:
         fresh_file(tmp_path / "missing" / "folder")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork and file locks")
 def test_processes_that_write_the_same_file_publish_only_whole_ones(tmp_path: Path) -> None:
     """Each of four processes writes a file of one letter many times; every version that a reader sees is whole."""

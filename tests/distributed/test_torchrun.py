@@ -125,6 +125,7 @@ def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
+@pytest.mark.nightly
 def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     """With a second objective too; the result equals an uninterrupted run of one process."""
     second = tmp_path / "second.toml"

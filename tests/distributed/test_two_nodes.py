@@ -201,9 +201,9 @@ def remove_data(folder: Path) -> None:
     ("change", "message"),
     [
         (change_data, "--data triplets.tsv differs between"),
-        pytest.param(change_model, "--model tiny differs between", marks=pytest.mark.nightly),
-        pytest.param(change_settings, "--schedule, --seed: differs between", marks=pytest.mark.nightly),
-        pytest.param(remove_data, "(process 1): triplets.tsv: no such file", marks=pytest.mark.nightly),
+        (change_model, "--model tiny differs between"),
+        (change_settings, "--schedule, --seed: differs between"),
+        (remove_data, "(process 1): triplets.tsv: no such file"),
     ],
 )
 def test_nodes_that_differ_are_refused(nodes: list[Node], data: Path, change: Any, message: str) -> None:

@@ -53,6 +53,7 @@ def _wide_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "300")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("page", "command"), _commands())
 def test_a_command_and_its_flags_exist(page: str, command: str) -> None:
     words = shlex.split(command.replace("[", "").replace("]", ""))

@@ -39,6 +39,7 @@ def test_the_trainer(model: Path) -> None:
     assert abs(vectors[0] - vectors[1]).max() > 1e-6
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_scikit_learn(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     search = run("GridSearchCV", model)["search"]
@@ -46,6 +47,7 @@ def test_scikit_learn(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "classifier__C" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 def test_mteb(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed: pip install 'nearfar[mteb]'")

@@ -18,6 +18,7 @@ def study() -> Iterator[ModuleType]:
         yield module
 
 
+@pytest.mark.long
 def test_the_pages_are_up_to_date(study: ModuleType) -> None:
     for paper, page in study.PAGES.items():
         assert study.page_of(paper) == text_of(PAPERS / f"{page}.md"), "run: python studies/papers.py report"

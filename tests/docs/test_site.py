@@ -27,6 +27,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     pages = list(site.rglob("*.html"))
     assert len(pages) > 35
@@ -50,6 +51,7 @@ def test_settings_have_a_table(site: Path) -> None:
     assert re.search(r"<code>scl_weight</code>.*?<code>0\.3</code>", page, re.DOTALL)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("link", ["nowhere.md", "index.md#nowhere"])
 def test_a_dead_link_or_anchor_fails(link: str, tmp_path: Path) -> None:
     docs = tmp_path / "docs"
@@ -63,6 +65,7 @@ def test_a_dead_link_or_anchor_fails(link: str, tmp_path: Path) -> None:
     assert "nowhere" in completed.stderr
 
 
+@pytest.mark.long
 def test_a_missing_docstring_is_found(tmp_path: Path) -> None:
     sys.path.insert(0, str(ROOT / "docs"))
     try:

@@ -31,6 +31,7 @@ def test_guides_have_studies() -> None:
     assert {block.page for block in STUDIES} >= {CLASSIFY, PROVE, "docs/guides/studies.md"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("block", STUDIES, ids=lambda block: block.page)
 def test_a_study_of_a_guide_has_its_data(block: Block, start: str) -> None:
     Path("study.toml").write_text(block.text, encoding="utf-8")

@@ -1,8 +1,11 @@
 """The pages of the studies in studies/tables are those of the committed results."""
 
+import pytest
+
 from tests.docs.pages import ROOT, study_script, text_of
 
 
+@pytest.mark.long
 def test_the_pages_are_up_to_date() -> None:
     pages = sorted((ROOT / "docs" / "tables").glob("*.md"))
     results = sorted(file.parent.name for file in (ROOT / "studies" / "results" / "tables").glob("*/study.json"))

@@ -73,6 +73,7 @@ def test_the_longer_text_of_a_pair_is_truncated_first(classifier: Classifier) ->
         classifier.tokenize(pairs, max_length=4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "deberta-v2"])
 def test_logits_equal_those_of_transformers(architecture: str, tmp_path: Path) -> None:
     classifier = open_tiny(tmp_path / "tiny", architecture, max_length=20)
@@ -140,6 +141,7 @@ def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_pat
         assert (found[name] - gradient).abs().max() <= 1e-4 * scale, name
 
 
+@pytest.mark.long
 def test_cls_is_the_first_token_before_the_pooler_and_forward_applies_the_head_to_it(classifier: Classifier) -> None:
     several = items(9)
     tokens = classifier.tokenize(several)
@@ -174,6 +176,7 @@ def test_no_dropout_at_all(architecture: str, tmp_path: Path) -> None:
     torch.testing.assert_close(trained, classifier.eval()(tokens), atol=1e-6, rtol=0)
 
 
+@pytest.mark.long
 def test_predict_keeps_the_order_and_computes_each_item_once(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,7 @@ def state(classifier: Classifier) -> dict[str, torch.Tensor]:
     return classifier.model.state_dict()
 
 
+@pytest.mark.long
 def test_encoder_and_pooler_are_loaded_and_the_head_is_initialised(folder: Path) -> None:
     one, same, other = (state(opened(folder, label_names=LABELS, seed=seed)) for seed in (1, 1, 2))
     kept = load_file(folder / "model.safetensors")
@@ -50,6 +51,7 @@ def test_encoder_and_pooler_are_loaded_and_the_head_is_initialised(folder: Path)
     assert not torch.equal(drawn, other["classifier.weight"])
 
 
+@pytest.mark.long
 def test_a_missing_pooler_is_initialised(folder: Path) -> None:
     rewrite(folder, lambda weights: {name: w for name, w in weights.items() if not name.startswith("pooler")})
     one, same, other = (state(opened(folder, label_names=LABELS, seed=seed)) for seed in (1, 1, 2))
@@ -70,6 +72,7 @@ def test_half_precision_is_opened_in_float32(folder: Path) -> None:
     assert {weight.dtype for weight in state(opened(folder, label_names=LABELS)).values()} == {torch.float32}
 
 
+@pytest.mark.long
 def test_a_saved_head_is_kept_only_for_its_labels(folder: Path, tmp_path: Path) -> None:
     first = opened(folder, label_names=LABELS)
     first.save_pretrained(tmp_path / "saved")
@@ -108,6 +111,7 @@ def load_pooler(folder: Path) -> dict[str, torch.Tensor]:
     return {f"bert.{name}": weight for name, weight in weights.items() if name.startswith("pooler")}
 
 
+@pytest.mark.long
 def test_regression_has_one_output_and_no_labels(folder: Path, tmp_path: Path) -> None:
     classifier = opened(folder, regression=True)
     several = items(5)
@@ -151,6 +155,7 @@ def test_dropout_is_set_everywhere(architecture: str, tmp_path: Path) -> None:
     assert len(modules) >= len(others) > 3  # ModernBERT omits those with p = 0
 
 
+@pytest.mark.long
 def test_a_sentence_transformers_folder(folder: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder, pooling="cls", max_length=13)
     encoder.add_dense()
@@ -164,6 +169,7 @@ def test_a_sentence_transformers_folder(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(found.detach().numpy(), expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_for_pairs(tmp_path / "tiny", "modernbert")
     config = transformers.AutoConfig.from_pretrained(folder, classifier_pooling="mean")

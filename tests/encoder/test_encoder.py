@@ -16,6 +16,7 @@ ONE_LAYER = ("layer:0", "layer:0:max", "layer:1", "layer:1:cls", "layer:1:max", 
 POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", "embeddings_last", *ONE_LAYER)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(
     folder: Path, pooling: str, tmp_path: Path
@@ -32,6 +33,7 @@ def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(
     np.testing.assert_array_equal(again.encode(texts), ours)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture_opens_and_saves(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
@@ -41,6 +43,7 @@ def test_every_architecture_opens_and_saves(architecture: str, tmp_path: Path) -
     assert np.abs(encoder.encode(texts) - theirs).max() <= 1e-6
 
 
+@pytest.mark.long
 def test_a_sentence_transformers_folder_with_dense_and_normalize(folder: Path, tmp_path: Path) -> None:
     modules = [
         st.Transformer(str(folder), max_seq_length=9),
@@ -80,6 +83,7 @@ def test_hidden_returns_the_last_layer_in_the_callers_order(architecture: str, t
     assert learned == sorted(set(ids[0]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", ["cls", "mean_without_cls", "first_last"])
 def test_an_added_dense_is_trained_and_saved(folder: Path, pooling: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder, pooling=pooling)
@@ -114,6 +118,7 @@ def test_an_added_dense_has_the_encoders_precision_and_mode(folder: Path) -> Non
     assert encoder.encode(["a dog"]).shape == (1, 32)
 
 
+@pytest.mark.long
 def test_poolings_by_hand(folder: Path) -> None:
     text = "the big red dog runs"
     layers = None
@@ -251,6 +256,7 @@ def test_bfloat16_is_close(folder: Path) -> None:
     assert cosines.min() < 1 - 1e-7
 
 
+@pytest.mark.long
 def test_all_minilm_equals_sentence_transformers() -> None:
     name = "sentence-transformers/all-MiniLM-L6-v2"
     encoder = Encoder.from_pretrained(name)

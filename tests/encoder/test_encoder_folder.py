@@ -101,6 +101,7 @@ def test_the_offline_wheel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         weights.locate(name)
 
 
+@pytest.mark.long
 def test_the_saved_tokenizer_does_not_depend_on_the_last_texts(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
     saved = []

@@ -26,6 +26,7 @@ def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) ->
     return torch.stack(rows)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_views_equal_the_pooled_hidden_states(architecture: str, pooling: str, tmp_path: Path) -> None:
@@ -121,6 +122,7 @@ def test_it_keeps_its_mode_when_a_parent_changes_mode(encoder: Encoder, dropout:
     assert guide.eval() is guide
 
 
+@pytest.mark.long
 def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = encoder.tokenize(TEXTS).ids
     expected = Guide(encoder.backbone, encoder.route).views(ids)

@@ -82,6 +82,7 @@ def test_projection_head_by_hand():
     torch.testing.assert_close(head(x[0]), head(x)[0])
 
 
+@pytest.mark.long
 def test_initial_weights_of_the_projection_head():
     torch.manual_seed(0)
     head = ProjectionHead(8)

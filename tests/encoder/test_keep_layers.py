@@ -49,6 +49,7 @@ def test_layers_must_ascend(given: str) -> None:
         parse_layers(given, layers=6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_some_layers_of_every_architecture_are_saved_and_read_again(architecture: str, tmp_path: Path) -> None:
     save_tiny(tmp_path / "whole", architecture)
@@ -66,6 +67,7 @@ def test_some_layers_of_every_architecture_are_saved_and_read_again(architecture
     assert np.abs(theirs - vectors).max() <= 1e-5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet"])
 def test_without_the_last_layer_the_output_is_the_layer_before_it(architecture: str, tmp_path: Path) -> None:
     save_tiny(tmp_path / "whole", architecture)

@@ -129,6 +129,7 @@ def test_built_once(compiler: Callable[[str], Callable[[], list[str]]], library:
     assert status["compiler"] == "fake c++ 1.0"
 
 
+@pytest.mark.long
 def test_the_default_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -> None:
     if not any(map(build.shutil.which, build.COMPILERS)):
         pytest.skip("no C++ compiler")
@@ -141,6 +142,7 @@ def test_the_default_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -> No
             assert getattr(library, name)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="needs a compiler for x86")
 def test_the_source_is_valid_for_avx_512() -> None:
     try:
@@ -155,6 +157,7 @@ def test_the_source_is_valid_for_avx_512() -> None:
 BUILD = "from nearfar.encoder.kernels import build; build.load(); print('built')"
 
 
+@pytest.mark.long
 def test_two_processes_that_build_at_the_same_time(
     compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ TEXTS = [*sentences(9, longest=5), "a dog", "", "a dog", *sentences(3, seed=1, l
 ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_path: Path) -> None:
     assert architecture in ARCHITECTURES
@@ -35,6 +36,7 @@ def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_p
     assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])
 
 
+@pytest.mark.long
 def test_modules_after_the_pooling_are_applied(folder: Path, tmp_path: Path) -> None:
     modules = [st.Transformer(str(folder)), st.Pooling(32, pooling_mode="mean"), st.Dense(32, 8), st.Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "theirs"))

@@ -29,6 +29,7 @@ def train(encoder: Encoder, steps: int = 3) -> None:
         optimiser.zero_grad()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_adapters_start_at_zero_are_trained_and_merged(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
@@ -76,6 +77,7 @@ def test_the_merged_weight_by_hand(encoder: Encoder) -> None:
     torch.testing.assert_close(encoder.backbone.encoder.layer[0].attention.self.query.weight, before + 2 * up @ down)
 
 
+@pytest.mark.long
 def test_adapters_survive_a_checkpoint(encoder: Encoder, tmp_path: Path) -> None:
     add_lora(encoder, rank=2, alpha=4)
     train(encoder)
@@ -87,6 +89,7 @@ def test_adapters_survive_a_checkpoint(encoder: Encoder, tmp_path: Path) -> None
     np.testing.assert_array_equal(again.encode(TEXTS), encoder.encode(TEXTS))
 
 
+@pytest.mark.long
 def test_adapters_follow_the_encoders_mode(encoder: Encoder) -> None:
     for module in encoder.modules():
         if isinstance(module, torch.nn.Dropout):

@@ -34,6 +34,7 @@ def embeddings(folder: Path, pooling: str | None = None) -> tuple[np.ndarray, np
     return encoder.encode(TEXTS, precision="fp32"), found.numpy()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_every_architecture(tmp_path: Path, architecture: str) -> None:
     expected, found = embeddings(save_tiny(tmp_path, architecture))
@@ -47,6 +48,7 @@ def test_every_pooling(tmp_path: Path, pooling: str) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 def test_dense_and_normalize(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
     encoder.add_dense()
@@ -57,6 +59,7 @@ def test_dense_and_normalize(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_logits_of_pairs(tmp_path: Path) -> None:
     save_tiny_for_pairs(tmp_path / "tiny")
     Classifier.from_pretrained(tmp_path / "tiny", label_names=["no", "yes"]).save_pretrained(tmp_path / "model")

@@ -102,6 +102,7 @@ def test_unknown_names(name: str) -> None:
         parse_pooling(name, layers=6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", ["layer:0:max", "layer:1:cls", "layer:1:max", "layer:1:mean_without_cls"])
 def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(pooling: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling=pooling)

@@ -106,6 +106,7 @@ def test_native_bfloat16_is_not_resumed_with_emulation(monkeypatch: pytest.Monke
         assert resumed_precision(EMULATED, "cpu", what="it") == "bf16"
 
 
+@pytest.mark.long
 def test_encode_and_predict_use_the_requested_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Uses a tiny model, because bfloat16 may be emulated."""
     texts = sentences(4)

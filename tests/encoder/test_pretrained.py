@@ -41,6 +41,7 @@ def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
     return found
 
 
+@pytest.mark.long
 def test_loaders_are_called_in_one_file_only() -> None:
     elsewhere = [call for file in SOURCE.rglob("*.py") if file != LOADER_FILE for _, call in loaders_called(file)]
     own = ("Glove.from_file", "Tokenizer.from_file")  # of nearfar, and of tokenizers for exported folders
@@ -99,6 +100,7 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return seen
 
 
+@pytest.mark.long
 def test_all_loaders_are_called_with_trust_remote_code_false(loaders: list[tuple[str, Any]], tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
     assert loaders == [("AutoConfig", False), ("AutoModel", False), *loaders[2:]]

@@ -56,6 +56,7 @@ def assert_equal_to_sentence_transformers(folder: Path) -> None:
                 assert np.abs(found - expected).max() <= 1e-6 * max(1, np.abs(expected).max()), (name, settings)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "pooling", "include", "normalize"),
     [
@@ -75,6 +76,7 @@ def test_equal_to_sentence_transformers(
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "prompts", [{}, {"query": QUERY}, {"passage": PASSAGE, "query": QUERY}, {"corpus": "x "}, {"document": ""}]
 )
@@ -83,6 +85,7 @@ def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_p
     assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
 
 
+@pytest.mark.long
 def test_first_of_several_prompts_of_documents(folder: Path) -> None:
     ours, theirs = Encoder.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")
     for name in ("document", "passage", "corpus"):
@@ -122,6 +125,7 @@ def test_pooling_leaves_out_the_prompt_of_each_text(tokens: str) -> None:
         torch.testing.assert_close(found[text], expected)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("include", [True, False])
 def test_everything_survives_saving(include: bool, tmp_path: Path) -> None:
     folder = save(tmp_path / "model", include=include, default_prompt_name="other", similarity_fn_name="dot")
@@ -145,6 +149,7 @@ def test_a_folder_without_prompts_is_saved_as_before(tmp_path: Path) -> None:
     assert Encoder.from_pretrained(tmp_path / "saved").prompts == {"query": "", "document": ""}
 
 
+@pytest.mark.long
 def test_null_prompts_are_empty(folder: Path) -> None:
     edit(folder / SETTINGS, {"prompts": {"query": None, "other": None}, "similarity_fn_name": None})
     encoder = Encoder.from_pretrained(folder)
@@ -153,6 +158,7 @@ def test_null_prompts_are_empty(folder: Path) -> None:
     assert Encoder.from_pretrained(folder).prompts == {"query": "", "document": ""}
 
 
+@pytest.mark.long
 def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     encoder.set_prompts()
@@ -172,6 +178,7 @@ def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     assert encoder.default_prompt_name is None
 
 
+@pytest.mark.long
 def test_prompts_that_are_set_are_saved(folder: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     encoder.set_prompts(query="one ", document="two ", default="three ")
@@ -182,6 +189,7 @@ def test_prompts_that_are_set_are_saved(folder: Path, tmp_path: Path) -> None:
     assert_equal_to_sentence_transformers(tmp_path / "saved")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "flag"), [("query", "--query-prompt"), ("document", "--document-prompt"), ("default", "--prompt")]
 )
@@ -203,6 +211,7 @@ def test_unknown_names_and_two_prompts_are_refused(folder: Path) -> None:
         encoder.encode_query(["dog"], prompt="a ", prompt_name="query")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("include", [True, False])
 def test_streams_and_layers_use_the_default_prompt(include: bool, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save(tmp_path / "model", include=include, default_prompt_name="query"))

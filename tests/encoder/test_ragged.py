@@ -56,6 +56,7 @@ def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
         assert (gradients[0][name] - expected).abs().max() <= 1e-4 * scale, name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_a_text_does_not_depend_on_its_batch(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))

@@ -21,6 +21,7 @@ def bars(request: pytest.FixtureRequest) -> Iterator[bool]:
     (logging.enable_progress_bar if before else logging.disable_progress_bar)()
 
 
+@pytest.mark.long
 def test_a_model_is_saved_without_a_progress_bar(
     bars: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_vectors_of_another_shape_are_refused(encoder: Encoder) -> None:
         teacher_of(encoder).attach(np.zeros((3, 32), dtype=np.float32))
 
 
+@pytest.mark.long
 def test_an_added_projection_is_saved(folder: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     before = encoder.encode(TEXTS)

@@ -59,6 +59,7 @@ def is_mapped(array: np.ndarray) -> bool:
     return isinstance(base, mmap.mmap)
 
 
+@pytest.mark.long
 @IN_FILE
 def test_batches_and_vectors_equal_those_without_a_store(
     in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -215,6 +216,7 @@ def test_another_file_at_the_same_path_is_not_mapped(monkeypatch: pytest.MonkeyP
     assert ids_of(second, TEXTS) == character_codes(TEXTS)[0]
 
 
+@pytest.mark.long
 @LINUX
 def test_the_file_is_unlinked_and_closed_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)

@@ -17,6 +17,7 @@ def open_for_training(folder: Path, architecture: str = "bert", *, bf16: bool = 
     return classifier, TrainingClassifier(classifier, max_length=max_length, bf16=bf16)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "deberta-v2"])
 def test_each_weight_belongs_to_backbone_or_head_and_is_trained(architecture: str, tmp_path: Path) -> None:
     classifier, training = open_for_training(tmp_path, architecture)

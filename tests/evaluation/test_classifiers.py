@@ -30,6 +30,7 @@ def increasing_score():
     return lambda rows, logits: np.full(len(logits), float(next(seen)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nhid", [0, 5])
 def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
     # Sizes of one, two and three minibatches per epoch, the last one full or not; more jobs than slots.
@@ -104,6 +105,7 @@ def test_undefined_scores_never_improve():
     assert (count, best, kept) == (4, -1.0, [])
 
 
+@pytest.mark.long
 def test_the_number_of_slots_has_no_effect(monkeypatch):
     x, y = problem(dim=30)
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()

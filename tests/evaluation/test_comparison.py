@@ -116,6 +116,7 @@ def test_several_runs_are_averaged_and_tested_over_seeds():
     assert comparison.first.sources == ["model-0.json", "model-1.json", "model-2.json"]
 
 
+@pytest.mark.long
 def test_runs_with_the_same_training_seeds_are_paired_in_any_order():
     first = [run(1.0, seed=n, training_seed=n) for n in (1, 2, 3)]
     second = [run(1.4, seed=n, training_seed=n) for n in (3, 1, 2)]

@@ -59,6 +59,7 @@ def test_fewer_than_three_pairs_have_no_correlation(pairs):
     assert np.isnan(pearson(range(pairs), range(pairs)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("weighted", "reference"), SCIPY)
 def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, monkeypatch):
     monkeypatch.setattr(correlation, "_CHUNK", 300)  # blocks of 3 resamples, the last one shorter

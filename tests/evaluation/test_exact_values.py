@@ -22,6 +22,7 @@ NUMBERS = st.one_of(
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=MIN_PAIRS, max_size=8)
 
 
+@pytest.mark.long
 @FEW
 @given(pairs=PAIRS)
 def test_correlations(pairs: list[tuple[float, float]]) -> None:
@@ -106,6 +107,7 @@ def test_a_permutation_test_is_near_the_exact_p() -> None:
         assert found == pytest.approx(share, abs=0.02), differences
 
 
+@pytest.mark.long
 def test_very_many_equal_texts() -> None:
     """All similarities are equal: no correlation, no difference, no interval, and no warning."""
     count = 200_000

@@ -108,6 +108,7 @@ def test_a_sample_of_pairs_is_seeded_and_close_to_the_exact_value():
     assert geometry(x, seed=2)["uniformity"] == uniformity(x)  # 7,140 pairs are all used
 
 
+@pytest.mark.long
 def test_a_sample_never_pairs_a_row_with_itself():
     x = np.eye(300)
     assert uniformity(x, pairs=40_000) == pytest.approx(-4, abs=1e-9)  # a row paired with itself would add exp(0)

@@ -18,6 +18,7 @@ def problem(rows, dim, classes, *, scale=1.0, seed=0):
     return scale * features, labels
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("classes", "rows", "dim"), [(2, 120, 9), (3, 150, 8), (4, 60, 70)])
 @pytest.mark.parametrize("scale", [0.05, 1.0])
 def test_solution_equals_scikit_learn(classes, rows, dim, scale):
@@ -56,6 +57,7 @@ def test_the_gradient_is_zero_at_the_solution(classes):
     assert weights.grad.abs().max() < 1e-5
 
 
+@pytest.mark.long
 def test_fits_do_not_depend_on_other_jobs(monkeypatch):
     x, y = problem(90, 5, 3)
     jobs = [Job(np.delete(np.arange(90), np.arange(k, 90, 7)), GRID) for k in range(7)]
@@ -78,6 +80,7 @@ def test_constant_rows_give_the_majority_and_ties_the_lower_class():
     assert predict(torch.zeros(1, 3, 5).double(), x[:1]) == 0
 
 
+@pytest.mark.long
 def test_separable_rows_of_any_scale_are_classified_correctly():
     x, y = problem(200, 20, 2)
     x[:, 0] += 20 * y

@@ -50,6 +50,7 @@ def inside(figure):
     return box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
 
 
+@pytest.mark.long
 def test_spectra_are_lines(figures, tmp_path):
     spectra({"before": [1.0, 0.1, 0.0], LONG: np.array([1.0, 0.9, 0.8, 0.02])}, tmp_path / "s.png")
     (axes,) = figures[0].axes
@@ -61,11 +62,13 @@ def test_spectra_are_lines(figures, tmp_path):
     assert inside(figures[0])
 
 
+@pytest.mark.long
 def test_spectrum_of_one_direction_and_of_none(figures, tmp_path):
     spectra({"one": [1.0, 0.0, 0.0], "none": [0.0, 0.0]}, tmp_path / "s.png")
     assert figures[0].axes[0].get_ylim() == pytest.approx((1 / 1.5, 1.5))
 
 
+@pytest.mark.long
 def test_cells_of_layers_show_their_scores(figures, tmp_path):
     scores = {"cls": [None, 20.04, 60.06], "mean": [50.0, 51.0, 52.0], "mean_without_cls": [1.0, -2.0, 3.0]}
     layer_heat_map(scores, tmp_path / "l.png", title=LONG, label="Spearman")
@@ -88,6 +91,7 @@ def test_cells_of_layers_show_their_scores(figures, tmp_path):
     assert inside(figures[0])
 
 
+@pytest.mark.long
 def test_layers_of_several_models_share_a_colour_scale(figures, tmp_path):
     scores = {"max": [float(layer) for layer in range(25)]}
     layer_heat_map(scores, tmp_path / "l.png", title="t", label="Spearman", limits=(0.0, 80.0))
@@ -97,12 +101,14 @@ def test_layers_of_several_models_share_a_colour_scale(figures, tmp_path):
     assert {text.get_color() for text in axes.texts} == {"white"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scores", [[50.0, 50.0], [50.0], [None, None]], ids=["equal", "one", "undefined"])
 def test_layers_without_a_range_of_scores(figures, tmp_path, scores):
     layer_heat_map({"cls": scores}, tmp_path / "l.png", title="t", label="Spearman")
     assert [text.get_text() for text in figures[0].axes[0].texts] == ["none" if s is None else "50.0" for s in scores]
 
 
+@pytest.mark.long
 def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
     labels = ["first"] * 15 + ["second"] * 15
     mixed = clusters(15)[np.random.default_rng(1).permutation(30)]
@@ -122,6 +128,7 @@ def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
     assert inside(figures[0])
 
 
+@pytest.mark.long
 def test_twenty_labels_have_twenty_colours(figures, tmp_path):
     labels = [f"label {number:02} with a name of some length" for number in range(20)]
     models = {"m": by_label(np.random.default_rng(0).normal(size=(40, 8)), labels * 2)}
@@ -132,6 +139,7 @@ def test_twenty_labels_have_twenty_colours(figures, tmp_path):
     assert inside(figures[0])
 
 
+@pytest.mark.long
 def test_texts_of_a_pair_are_connected(figures, tmp_path):
     rng = np.random.default_rng(0)
     ones = rng.normal(size=(12, 8))
@@ -165,6 +173,7 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
     assert inside(figures[0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("vectors", [np.ones((9, 4)), np.zeros((9, 4)), np.arange(1.0, 10)[:, None]])
 def test_a_collapsed_space_is_plotted_too(vectors, figures, tmp_path):
     plots.save(labelled_texts({"m": by_label(vectors, list("aabbccabc"))}), tmp_path / "t.png")
@@ -173,6 +182,7 @@ def test_a_collapsed_space_is_plotted_too(vectors, figures, tmp_path):
     assert np.isfinite(points).all()
 
 
+@pytest.mark.long
 def test_dollar_signs_in_names_are_not_formulas(figures, tmp_path):
     models = {"a$x_$b": by_label(clusters(4), ["$one", "two$^$"] * 4)}
     plots.save(labelled_texts(models), tmp_path / "t.png")
@@ -180,6 +190,7 @@ def test_dollar_signs_in_names_are_not_formulas(figures, tmp_path):
     assert figures[0].axes[0].get_title() == r"a\$x_\$b"
 
 
+@pytest.mark.long
 def test_five_models_take_two_rows(figures, tmp_path):
     models = {f"m{number}": by_label(clusters(4, seed=number), ["a", "b"] * 4) for number in range(5)}
     plots.save(labelled_texts(models), tmp_path / "t.png")
@@ -200,6 +211,7 @@ def test_an_image_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path, monkeypa
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("s.png", b"earlier")]
 
 
+@pytest.mark.long
 def test_a_missing_folder_raises(tmp_path):
     with pytest.raises(NearfarError, match=r"nowhere/s\.png: cannot be written"):
         spectra({"m": [1.0]}, Path(tmp_path / "nowhere" / "s.png"))

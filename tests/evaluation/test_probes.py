@@ -32,6 +32,7 @@ def majority(labels):
     return 100 * np.bincount(labels).max() / len(labels)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("nhid", [0, 4])
 def test_inner_kfold_matches_the_reference(nhid):
     # With the same initial weights and orders of rows, all predictions and scores are equal.
@@ -46,6 +47,7 @@ def test_inner_kfold_matches_the_reference(nhid):
     assert len(found.fold_accuracies) == len(found.grid_accuracies) == 3
 
 
+@pytest.mark.long
 def test_kfold_matches_the_reference():
     x, y = problem(classes=4)
     expected = reference.kfold(x[:100], y[:100], x[100:], y[100:], folds=3)
@@ -55,6 +57,7 @@ def test_kfold_matches_the_reference():
     assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
 
 
+@pytest.mark.long
 def test_split_matches_the_reference():
     x, y = problem(300, classes=3)
     train, dev, test = np.split(np.arange(300), [150, 225])
@@ -73,6 +76,7 @@ PARAMS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("preset", PRESETS)
 def test_each_preset_matches_the_reference(preset):
     folds, params = PARAMS[preset]
@@ -95,6 +99,7 @@ def test_each_preset_matches_the_reference(preset):
         assert (tested.accuracy, tested.dev_accuracy, tested.chosen) == (expected[0], expected[1], expected[3])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "params"),
     [
@@ -137,6 +142,7 @@ def test_settings_that_contradict_the_protocol_or_the_preset():
         preset_probe("senteval", "exact", batch_size=3)
 
 
+@pytest.mark.long
 def test_another_seed_gives_other_predictions():
     x, y = problem()
     one, other = (inner_kfold(x, y, classes=2, probe=Probe(folds=3, seed=seed, fold_seed=seed)) for seed in (1111, 7))
@@ -152,6 +158,7 @@ def folds_of(y):
     return list(StratifiedKFold(3, shuffle=True, random_state=1111).split(y, y))
 
 
+@pytest.mark.long
 def test_exact_inner_kfold_equals_scikit_learn():
     x, y = problem(120, 5, noise=2.0)
     found = inner_kfold(x, y, classes=2, probe=EXACT)
@@ -171,6 +178,7 @@ def test_exact_inner_kfold_equals_scikit_learn():
     assert found.fold_accuracies == accuracies
 
 
+@pytest.mark.long
 def test_exact_kfold_and_split_equal_scikit_learn():
     x, y = problem(150, 5, classes=3, noise=2.0)
     train, dev, test = np.split(np.arange(150), [90, 120])

@@ -38,6 +38,7 @@ def test_the_mean_grade_under_a_soft_label_is_the_score_if_at_least_1():
     np.testing.assert_allclose(labels.sum(axis=1), np.minimum(scores, 1), atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("low", [0.0, 1.0])
 def test_relatedness_matches_the_reference(low):
     x, scores = problem(low=low)

@@ -93,6 +93,7 @@ def test_hostile_names_and_notes(text: str) -> None:
     assert_notes_are_inert(text)
 
 
+@pytest.mark.long
 @FEW
 @given(text=PIECES)
 def test_any_name_and_note(text: str) -> None:

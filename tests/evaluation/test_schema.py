@@ -31,6 +31,7 @@ def schema() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_the_committed_schema_equals_the_printed_one() -> None:
     command = [sys.executable, "-m", "nearfar.evaluation.schema"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

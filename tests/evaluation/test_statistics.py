@@ -73,6 +73,7 @@ def test_equal_sides_do_not_differ():
     assert paired_bootstrap(gold, first, np.exp(first), resamples=99)[:4] == (0, 0, 0, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("aggregate", ["all", "mean", "wmean"])
 def test_seeds_are_averaged_on_the_same_resamples(aggregate):
     gold, first, second = two_sides(50, (1.0, 1.5), seeds=3)
@@ -98,6 +99,7 @@ def test_seeds_are_averaged_on_the_same_resamples(aggregate):
     assert found.p == pytest.approx(min(1, 2 * tails))
 
 
+@pytest.mark.long
 def test_without_a_difference_p_values_are_calibrated():
     p = [paired_bootstrap(*two_sides(80, (1.0, 1.0), seed=s), resamples=199).p for s in range(300)]
     # binomial(300, 0.05): 15 expected, standard deviation 3.8
@@ -173,6 +175,7 @@ def test_sign_flips_of_shares_match_a_plain_loop():
     assert permutation_test(differences, resamples=20_000, seed=0) == pytest.approx(by_loop, abs=0.015)
 
 
+@pytest.mark.long
 def test_the_bootstrap_of_means_equals_that_of_rows():
     rng = np.random.default_rng(1)
     right = (rng.random((2, 300)) < [[0.8], [0.6]]).astype(float)

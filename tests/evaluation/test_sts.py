@@ -251,6 +251,7 @@ def test_unusable_settings_are_refused_before_encoding():
         evaluate_sts(lambda texts: pytest.fail("encoded"), {"mine": {"a": subset(3)}}, resamples=-1)
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("task", "pairs"),

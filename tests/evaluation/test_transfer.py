@@ -15,6 +15,7 @@ from tests import reference_senteval as reference
 from tests.transfer_tasks import DIM, EXACT_SETTINGS, FAST_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 
+@pytest.mark.long
 def test_a_pool_matches_the_reference_on_rows_in_the_order_of_senteval():
     one = task(120)
     order, x, y = sort_as_senteval(one.splits["all"])
@@ -41,6 +42,7 @@ def test_a_pool_matches_the_reference_on_rows_in_the_order_of_senteval():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.long
 def test_train_dev_and_test():
     one = task(100, 50, 60, classes=3)
     (_, *train), (_, *dev), (order, *test) = (sort_as_senteval(rows) for rows in one.splits.values())
@@ -51,6 +53,7 @@ def test_train_dev_and_test():
     assert accuracy > 45
 
 
+@pytest.mark.long
 def test_every_distinct_text_is_encoded_once_in_one_call():
     calls = []
 
@@ -67,6 +70,7 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
     assert result.tasks["one"] == evaluate_transfer(vectors, {"one": both["one"]}, **FAST_SETTINGS).tasks["one"]
 
 
+@pytest.mark.long
 def test_the_exact_protocol():
     found = evaluate(task(120), **EXACT_SETTINGS)
     assert found.protocol == "exact"
@@ -76,6 +80,7 @@ def test_the_exact_protocol():
     assert found.predicted == evaluate(task(120), **EXACT_SETTINGS).predicted
 
 
+@pytest.mark.long
 def test_a_text_that_is_not_finite_leaves_out_only_its_tasks():
     bad, good, scored = task(60), task(60, seed=2), pairs(60, 40, 40, scored=True)
     text = bad.splits["all"].texts[7][0]
@@ -136,6 +141,7 @@ def test_invalid_own_data_is_refused_before_encoding(labels, problem):
     assert str(caught.value).startswith(problem)
 
 
+@pytest.mark.long
 def test_an_invalid_named_set_is_reported_with_its_reason_and_the_others_are_scored():
     rows = Split([(f"a{k}",) for k in range(20)], [0] * 20)
     few = TransferTask(name="few", splits={"all": rows}, label_names=("u", "v"))
@@ -173,6 +179,7 @@ def test_no_tasks_and_no_vectors():
             evaluate_transfer(lambda texts, wrong=wrong: wrong, {"mine": task(60)})
 
 
+@pytest.mark.long
 def test_the_digest_depends_on_texts_and_labels_in_order():
     def digest(change):
         one = task(60, 40, 40)

@@ -39,6 +39,7 @@ def test_train_and_test_of_pairs_with_f1():
         assert found.metric(metric).high == pytest.approx(100 * high, abs=3)
 
 
+@pytest.mark.long
 def test_learned_relatedness():
     one = pairs(80, 40, 50, scored=True)
     (_, *train), (_, *dev), (order, *test) = (sort_as_senteval(rows) for rows in one.splits.values())
@@ -56,6 +57,7 @@ def test_learned_relatedness():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+@pytest.mark.long
 def test_the_averages_of_the_papers():
     # SentEval's SST-2 is the phrases; only then an average has a paper's name
     assert set(suite_tasks("transfer")) <= set(PROBE_TASKS)
@@ -77,6 +79,7 @@ def test_the_averages_of_the_papers():
     assert eight.accuracy.score == pytest.approx(mean, abs=1e-3)
 
 
+@pytest.mark.long
 def test_the_average_of_the_seven():
     seven = AVERAGES["SimCSE's seven"]
     tasks = {name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(seven)}
@@ -91,6 +94,7 @@ def test_the_average_of_the_seven():
     assert evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=0).averages == {}
 
 
+@pytest.mark.long
 def test_without_resamples_there_are_no_intervals():
     for one in (task(60), pairs(60, 40), pairs(60, 40, 40, scored=True)):
         found = evaluate(one, resamples=0)
@@ -101,6 +105,7 @@ def test_without_resamples_there_are_no_intervals():
             assert (found.metric(metric).low, found.metric(metric).high) == (None, None)
 
 
+@pytest.mark.long
 def test_an_undefined_task_leaves_the_average_undefined():
     seven = AVERAGES["SimCSE's seven"]
     tasks = {name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(seven)}
@@ -117,6 +122,7 @@ def test_an_undefined_task_leaves_the_average_undefined():
     assert accuracy.reason.startswith("undefined on trec: ")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("protocol", ["senteval", "exact"])
 def test_a_constant_encoder_has_the_majority(protocol):
     def constant(texts):

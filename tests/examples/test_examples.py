@@ -89,6 +89,7 @@ def test_plain_sentences(folder: Path) -> None:
     assert (folder / "run" / "model" / "modules.json").is_file()
 
 
+@pytest.mark.long
 def test_evaluation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main_of("evaluation")("tiny", "other", "scored.tsv")
     output = capsys.readouterr().out
@@ -106,6 +107,7 @@ def test_custom_objective(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert (folder / "run" / "model" / "modules.json").is_file()
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 def test_two_processes(folder: Path) -> None:
@@ -118,6 +120,7 @@ def test_two_processes(folder: Path) -> None:
     assert json.loads((folder / "run" / "run.json").read_text())["processes"] == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 @pytest.mark.filterwarnings("default")
 def test_notebook(folder: Path) -> None:

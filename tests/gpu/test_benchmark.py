@@ -34,6 +34,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
         sys.modules.pop(name, None)
 
 
+@pytest.mark.nightly
 def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bench("run", "--small", "--device", "cpu", "--into", str(tmp_path))
     found = json.loads((tmp_path / "gpu.json").read_text())

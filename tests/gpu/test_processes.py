@@ -44,6 +44,7 @@ def work_alone(rank: int, *arguments) -> None:
     work(rank, *arguments)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 @on_each_device("size, methods", small=[(1, ("scl", "sg-opt"))], whole=[(2, EVERY)])
 def test_processes_equal_one(device: str, size: int, methods: tuple[str, ...], folder: Path, tmp_path: Path) -> None:

@@ -235,6 +235,7 @@ def test_ctrl_c_and_user_errors_are_not_bugs(raise_in_command: Raise, folder: Pa
     assert not list(folder.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows reports it differently")
 @pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"], ["train"]])
 def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:

@@ -235,6 +235,7 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", CONTENTS)
 def test_invalid_content_raises(case: str, workspace: Path) -> None:
     extension, content, mentions = CONTENTS[case]
@@ -244,11 +245,13 @@ def test_invalid_content_raises(case: str, workspace: Path) -> None:
     assert len(output) < 2000
 
 
+@pytest.mark.long
 def test_the_list_of_columns_is_limited(workspace: Path) -> None:
     Path("bad.tsv").write_text("\t".join(f"c{n}" for n in range(10**6)) + "\n")
     assert len(assert_refused(argv_of("scl", "bad.tsv"), "no column 'premise'", "c0, c1", "...")) < 1000
 
 
+@pytest.mark.long
 def test_a_line_without_line_end_raises(workspace: Path) -> None:
     with open("bad.tsv", "wb") as file:
         file.truncate(files.MAX_LINE_BYTES + 100)  # a sparse file of NUL bytes

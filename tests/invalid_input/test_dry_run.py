@@ -137,6 +137,7 @@ def _dry_run_output(*flags: str) -> str:
     return result.out
 
 
+@pytest.mark.long
 def test_counts_are_printed_last_and_a_batch_shows_three_anchors(workspace: Path) -> None:
     short, long = _dry_run_output("--batch-size", "60"), _dry_run_output("--batch-size", "60", "--verbose")
     counts = short[short.rindex("nli.tsv: ") :]
@@ -161,6 +162,7 @@ def test_two_objectives_show_three_anchors_each(workspace: Path) -> None:
     assert "second objective, simcse-unsup: texts.txt" in output
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "rows", "fact"),
     [
@@ -190,6 +192,7 @@ def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, fact:
     assert_refused([*argv, "--batch-size", "63"], f"--batch-size 63: there are {limit} rows in {rows}")
 
 
+@pytest.mark.long
 def test_a_run_with_a_batch_that_shrank_resumes(workspace: Path) -> None:
     argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --limit 30 --epochs 3 --output new".split()
     first = run_cli(argv)
@@ -203,6 +206,7 @@ def test_a_run_with_a_batch_that_shrank_resumes(workspace: Path) -> None:
     assert Path("new/model/model.safetensors").read_bytes() == weights
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "content", "mention"),
     [
@@ -221,6 +225,7 @@ def test_data_without_negatives_is_refused(method: str, content: str, mention: s
         assert "to 1" not in output
 
 
+@pytest.mark.long
 def test_geometry_of_scores_on_any_scale(workspace: Path) -> None:
     """Positive pairs are above 0.8 of the highest score of a file, and above 4 on the scale of a named set."""
     lines = [line.split("\t") for line in Path("pairs.tsv").read_text().splitlines()[1:]]

@@ -427,12 +427,14 @@ def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", TABLE, ids=[one.name for one in TABLE])
 def test_an_error_in_a_flag(empty_folder: Path, row: Row) -> None:
     assert_refused(row.argv, *row.messages)
     assert not any(empty_folder.iterdir())
 
 
+@pytest.mark.long
 def test_errors_in_flags_do_not_load_torch() -> None:
     code = f"""if True:
         import sys

@@ -67,6 +67,7 @@ DAMAGES: dict[str, tuple[str, Callable[[bytes], bytes] | None, str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", DAMAGES)
 def test_damaged_held_out_rows(case: str, held_out: Path) -> None:
     name, change, message = DAMAGES[case]
@@ -80,6 +81,7 @@ def test_damaged_held_out_rows(case: str, held_out: Path) -> None:
     assert run_cli(EVALUATE.split()).status == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "content", [b"", b"[]", b'{"kind": "evaluation"}', b"\xff"], ids=["empty", "list", "other", "bytes"]
 )

@@ -170,6 +170,7 @@ ROWS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", ROWS)
 def test_by_kind(models: Path, row: str, tmp_path: Path) -> None:
     damage, mentions = ROWS[row]
@@ -199,6 +200,7 @@ def test_a_link_in_a_translation_model(tmp_path: Path) -> None:
     assert_load_refused(lambda: load_translator(folder, max_length=8), folder, ("generation_config.json", *LINK))
 
 
+@pytest.mark.long
 def test_links_that_stay_inside_are_followed(models: Path, tmp_path: Path) -> None:
     """A link inside the folder, a link to the whole folder, and the links of the local hub cache."""
     snapshot, blobs = tmp_path / "models--a--b" / "snapshots" / "1", tmp_path / "models--a--b" / "blobs"

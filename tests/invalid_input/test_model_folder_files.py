@@ -96,6 +96,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, An
         return {form: (root / form, results_of(form, root / form)) for form in FILES}
 
 
+@pytest.mark.long
 def test_every_file_is_mutated(intact: dict[str, tuple[Path, Any]]) -> None:
     for form, files in FILES.items():
         found = {str(file.relative_to(intact[form][0])) for file in intact[form][0].rglob("*") if file.is_file()}
@@ -210,6 +211,7 @@ def test_a_name_that_is_too_long(workspace: Path) -> None:
     assert_refused(["encode", "/" + "x" * 300, *ENCODE], "has a name of over 255 bytes")
 
 
+@pytest.mark.long
 def test_a_pipe_next_to_the_files_does_not_block(workspace: Path) -> None:
     os.mkfifo(workspace / "tiny" / "notes.txt")
     assert run_cli(["encode", "tiny", *ENCODE]).status == 0

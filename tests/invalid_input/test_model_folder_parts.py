@@ -47,6 +47,7 @@ LISTS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("listed", "mentions"), LISTS, ids=range(len(LISTS)))
 def test_list_of_modules(models: Path, listed: object, mentions: tuple[str, ...], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "modules", tmp_path / "model"))

@@ -62,6 +62,7 @@ CONFIG = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("changes", "mentions"), rows_of(CONFIG))
 def test_config(models: Path, changes: dict[str, Any], mentions: tuple[str, ...], tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "plain", tmp_path / "model"))

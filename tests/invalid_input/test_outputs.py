@@ -133,6 +133,7 @@ def test_the_markdown_of_a_result_may_be_an_input(user_files: Path, overwrite: b
     assert run_cli("encode tiny --input texts.txt --output v.npy".split()).status == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", TO_FILE)
 def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
@@ -145,6 +146,7 @@ def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str
     assert Path(name).read_bytes()[:8] != b"a thesis"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", ["evaluate", "compare", "report"])
 def test_a_result_of_nearfar_is_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
@@ -207,6 +209,7 @@ def test_geometry_replaces_its_own_files_only(user_files: Path) -> None:
 # --- encode, interrupted and finished ---
 
 
+@pytest.mark.long
 def test_encode_resumes_when_it_replaces(user_files: Path) -> None:
     from tests.encode_helpers import Killed, stop_after
 
@@ -327,6 +330,7 @@ RUN_AS_MODEL = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", RUN_AS_MODEL)
 def test_a_run_folder_is_accepted_as_model(user_files: Path, row: str) -> None:
     result = run_cli(RUN_AS_MODEL[row].split())

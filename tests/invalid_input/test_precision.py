@@ -80,6 +80,7 @@ def used_precisions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 PRECISION_CASES = [([], True, "bf16"), ([], False, "fp32"), (["--precision", "fp32"], True, "fp32")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("flags", "native", "expected"), PRECISION_CASES)
 @pytest.mark.parametrize("verb", ["train", "finetune"])
 def test_a_run_records_its_precision(
@@ -95,6 +96,7 @@ def test_a_run_records_its_precision(
         assert read("new/result.json")["config"]["precision"] == expected
 
 
+@pytest.mark.long
 def test_a_report_distinguishes_the_precisions_of_auto(workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
     run_ok(TRAINED)
@@ -129,6 +131,7 @@ def test_geometry_uses_fp32(used_precisions: set[str], workspace: Path, monkeypa
     assert used_precisions == {"fp32"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", VERBS)
 def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
@@ -146,6 +149,7 @@ RESUMED = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("verb", RESUMED)
 def test_a_run_resumes_in_fp32_where_bf16_is_native(
     verb: str, used_precisions: set[str], runs: Path, monkeypatch
@@ -179,6 +183,7 @@ def test_a_damaged_record_is_named(verb: str, runs: Path) -> None:
     assert_refused(argv, f"{folder}/inputs.json: is damaged: the precision is none of fp32, bf16")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("native", [True, False])
 def test_a_run_that_started_emulated_resumes(native: bool, runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=native)
@@ -218,6 +223,7 @@ def unfinished(workspace: Path, monkeypatch) -> Path:
     return file
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("record", "flags", "native", "bf16"),
     [
@@ -246,6 +252,7 @@ def test_encode_resumes_in_its_recorded_precision(
     assert found == {bf16}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("record", "flags", "message"),
     [

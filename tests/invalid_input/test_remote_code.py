@@ -104,6 +104,7 @@ COMMANDS = {
 OPENED_AS = {"plain": "AutoModel", "classifier": "AutoModelForSequenceClassification"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("component", ["an unknown type", "the model", "the tokenizer"])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_by_command(model_with_code: Callable[[str], Path], workspace: Path, command: str, component: str) -> None:
@@ -224,6 +225,7 @@ def test_by_kind_of_code(model_with_code: Callable[[str], Path], workspace: Path
     assert not (workspace / "RAN").exists()
 
 
+@pytest.mark.long
 def test_a_class_that_transformers_has_is_taken_from_transformers(
     model_with_code: Callable[[str], Path], workspace: Path
 ) -> None:

@@ -199,6 +199,7 @@ def test_a_damaged_result_is_named(
     assert not Path("r.html").exists()
 
 
+@pytest.mark.long
 def test_the_unchanged_files_are_valid(valid_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(valid_results)
     names = ["scores.json", "tuned.json", "two.json", "three.json", "space.json", "record.json"]

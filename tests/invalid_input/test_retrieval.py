@@ -108,6 +108,7 @@ def test_refused_command(case: str, workspace: Path) -> None:
     assert_refused(command.split(), mention)
 
 
+@pytest.mark.long
 def test_a_measure_that_results_lack_and_results_on_other_documents(workspace: Path) -> None:
     for name, more in (("one", ""), ("two", "--corpus texts.txt")):
         command = f"evaluate tiny --retrieval anchors.tsv {more} --resamples 10 --output {name}.json"

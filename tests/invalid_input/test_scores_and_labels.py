@@ -183,6 +183,7 @@ def test_a_row_of_nli_without_label(extension: str, label: Any, workspace: Path)
         load_nli(f"a.{extension}")
 
 
+@pytest.mark.long
 def test_labels_are_listed_and_rare_ones_reported_before_training(workspace: Path) -> None:
     lines = Path("labelled.tsv").read_text().splitlines()
     Path("mine.tsv").write_text("\n".join([*lines, "red dog\twram"]) + "\n")

@@ -52,6 +52,7 @@ VECTORS = {
 """Name -> what happens to vectors.npy, and the message."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("more", ["", "--approximate"], ids=["exact", "approximate"])
 @pytest.mark.parametrize("damage", VECTORS)
 def test_vectors_that_are_not_those_of_the_index(damage: str, more: str, workspace: Path) -> None:
@@ -66,6 +67,7 @@ def test_vectors_that_are_not_those_of_the_index(damage: str, more: str, workspa
     assert run_cli([*argv, "--rebuild"]).status == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["manifest.json", "vectors.npy", "texts.npy", "rows.jsonl", "rows.npy"])
 @pytest.mark.parametrize("content", [b"", b'{"a": 1}\n', b"\xff\xfe\0", None], ids=["empty", "JSON", "bytes", "folder"])
 def test_files_with_other_content(name: str, content: bytes | None, workspace: Path) -> None:
@@ -96,6 +98,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", COMMANDS)
 def test_an_index_of_something_else(case: str, workspace: Path) -> None:
     shutil.copytree("tiny", "other")
@@ -111,6 +114,7 @@ def test_an_index_of_something_else(case: str, workspace: Path) -> None:
 CHANGES = {"empty": (b"", "texts.txt: holds no texts"), "UTF-16": ("a dog\n".encode("utf-16"), "It is UTF-16")}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_cannot_be_read_any_more_leaves_its_index(change: str, workspace: Path) -> None:
     content, message = CHANGES[change]

@@ -20,6 +20,7 @@ def test_every_job_comes_after_its_inputs_and_once() -> None:
     assert ordered[:4] == with_inputs(last[:1])  # the first graph is finished first
 
 
+@pytest.mark.long
 def test_a_long_chain_is_no_recursion() -> None:
     last = Job("m:f")
     for number in range(5000):
@@ -28,6 +29,7 @@ def test_a_long_chain_is_no_recursion() -> None:
     assert len(shard_of([last], (1, 2))) + len(shard_of([last], (2, 2))) == 1
 
 
+@pytest.mark.long
 def test_inputs_of_finished_jobs_are_not_needed(tmp_path: Path) -> None:
     store = JobStore(tmp_path)
     first = job("first")

@@ -105,6 +105,7 @@ def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path, monkeypa
         run_jobs([job("first")], JobStore(tmp_path), engine="ray")
 
 
+@pytest.mark.long
 @INSTALLED
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999"])
 def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path) -> None:

@@ -216,6 +216,7 @@ def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [store.part(first).name]
 
 
+@pytest.mark.long
 def test_a_thousand_empty_jobs(tmp_path: Path) -> None:
     jobs = [Job(f"{HERE}:nothing", {"number": number}) for number in range(1000)]
     events: list[JobEvent] = []

@@ -13,6 +13,7 @@ def published(folder: Path, count: int = 3) -> list[Job]:
     return [Job(f"{HERE}:publishes", {"number": number}, local={"to": str(folder)}) for number in range(count)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["inline", "process"])
 def test_every_job_runs_in_a_temporary_folder_of_its_own(engine: str, tmp_path: Path) -> None:
     before = os.getcwd()
@@ -30,6 +31,7 @@ def test_every_job_runs_in_a_temporary_folder_of_its_own(engine: str, tmp_path: 
     assert [event.kind for event in events].count("finished") == 3  # only the function knows what is there
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("engine", ["inline", "process"])
 def test_a_failure_has_no_folder_to_look_at(engine: str, tmp_path: Path) -> None:
     jobs = [Job(f"{HERE}:raises", {"name": "bad"}), *published(tmp_path)]

@@ -173,6 +173,7 @@ def test_each_text_is_encoded_once():
     assert method.name == "distill"
 
 
+@pytest.mark.long
 def test_sixty_steps_decrease_both_terms():
     table, _, method, batch = build()
     before = method.loss(batch)

@@ -177,6 +177,7 @@ def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], d
     return losses, {name: tensor.clone() for name, tensor in classifier.model.state_dict().items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "roberta"])
 def test_weight_0_equals_cross_entropy_bit_for_bit(architecture, tmp_path):
     folder = save_tiny_for_pairs(tmp_path, architecture)
@@ -193,6 +194,7 @@ def test_weight_0_equals_cross_entropy_bit_for_bit(architecture, tmp_path):
         assert not torch.equal(one[embeddings], weights[embeddings])
 
 
+@pytest.mark.long
 def test_weight_0_trains_like_the_loss_of_transformers(tmp_path):
     seed_rng(0)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(tmp_path / "tiny", dropout=0.0), label_names=NAMES)

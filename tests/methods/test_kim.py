@@ -271,6 +271,7 @@ def test_back_translation_without_projection_head():
     torch.testing.assert_close(setting.method.loss(setting.batch()).total, torch.stack(values).mean())
 
 
+@pytest.mark.long
 def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
     encoder = Encoder.from_pretrained(save_tiny(tmp_path), pooling="cls", device="cpu")
     guide = Guide(encoder.backbone, encoder.route)
@@ -386,6 +387,7 @@ def test_the_margin_of_bt_excludes_rows_with_a_too_similar_text():
 # --- learning ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sentences_become_most_similar_to_their_views(variant):
     rows = [(f"sentence {n}",) for n in range(8)]
@@ -405,6 +407,7 @@ def test_sentences_become_most_similar_to_their_views(variant):
     assert num_matched() == 8
 
 
+@pytest.mark.long
 def test_bt_increases_the_similarity_of_pairs():
     rows = [(f"sentence {n}", f"back {n}") for n in range(6)]
     setting = MethodSetup(rows, "bt", with_drift=False)
@@ -440,6 +443,7 @@ def test_methods_are_named_by_variant_and_columns(variant, name):
     assert MethodSetup(PAIRS, "bt").method.name == "bt"
 
 
+@pytest.mark.long
 def test_the_default_head_equals_that_of_the_paper():
     setting = MethodSetup(projection=SgConfig(output="x").projection, head_std=0.02)
     weights = [weight for weight in setting.method.head.parameters() if weight.ndim == 2]

@@ -82,6 +82,7 @@ METHODS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
 def test_blocks_give_the_loss_of_the_full_matrix_in_less_memory(name, monkeypatch):
     torch.manual_seed(0)

@@ -56,6 +56,7 @@ def compared(losses: Callable[[], Tensor], rows: Tensor, run: PreparedRun) -> tu
     return total, [gradient for gradient in found if gradient is not None]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "method", [name for name in METHODS if name != "distill"]
 )  # fits all dimensions of the teacher
@@ -138,6 +139,7 @@ def test_it_equals_the_matryoshka_loss_of_sentence_transformers(folder: Path) ->
     assert torch.allclose(rows.grad, vectors.grad, rtol=1e-7, atol=1e-12)
 
 
+@pytest.mark.long
 def test_angles_are_those_of_the_two_halves_of_the_first_dimensions(folder: Path) -> None:
     """Without a head the vectors are cut, not set to zero: AnglE reads their halves as real and imaginary parts."""
     single, several = (prepare(config("regression", folder, objective="angle", matryoshka=w)) for w in (None, (32, 9)))
@@ -169,6 +171,7 @@ def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(
     assert float(terms["loss@32"]) == pytest.approx(float(terms["loss@16"]), rel=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", ["info-nce", "scl", "bt"])
 def test_large_batches_are_computed_in_blocks(method: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = prepare(config(method, folder, model=str(folder / "tiny"), matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
@@ -252,6 +255,7 @@ def toy() -> Method:
     )
 
 
+@pytest.mark.long
 def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     def settings(**values: Any) -> InfoNceConfig:
         return InfoNceConfig(output="x", **values)

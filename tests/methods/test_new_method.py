@@ -87,6 +87,7 @@ def weights(run: str) -> bytes:
     return Path(run, "model", "model.safetensors").read_bytes()
 
 
+@pytest.mark.long
 def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy", "--output", "run", *FLAGS, "--sharpness", "1", "--dry-run"]) == 0
     assert "batch 1\n  spread  " in capsys.readouterr().out
@@ -118,6 +119,7 @@ def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture
     assert "(default: 2.0)" in shown
 
 
+@pytest.mark.long
 def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
     from nearfar.training.trainer import Interrupted
 
@@ -148,6 +150,7 @@ def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) 
     assert weights("stopped") == weights("whole")
 
 
+@pytest.mark.long
 def test_a_file_can_name_it_also_as_second_objective(toy: None, folder: Path) -> None:
     Path("toy.toml").write_text('method = "toy"\ndata = ["texts.txt"]\nsharpness = 0.5\n')
     assert load_toml("toy.toml")[0] is ToyConfig

@@ -131,6 +131,7 @@ def test_the_sum_of_both_losses_by_hand(temperature, similarity, settings, pairs
     assert not any(term.requires_grad for term in loss.terms.values())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("temperature", "similarity"), [(0.5, "cosine"), (2.0, "dot")])
 @pytest.mark.parametrize("neutral", [True, False])
 def test_unrelated_hypotheses_rank_lowest(temperature, similarity, neutral):
@@ -316,6 +317,7 @@ def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
     assert table.vectors.weight.grad is None or table.vectors.weight.grad.isfinite().all()
 
 
+@pytest.mark.long
 def test_forty_steps_learn_the_order():
     rows = [NliRow(f"premise {n}", f"{label} {n}", label) for n in range(6) for label in range(3)]
     table, method, batch = build(rows)

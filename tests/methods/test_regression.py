@@ -151,6 +151,7 @@ def test_each_distinct_text_is_encoded_once():
     assert method.name == "regression"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("objective", ["cosent", "angle"])
 def test_a_hundred_steps_learn_the_order_of_the_scores(objective):
     table, method, batch = build(objective=objective)

@@ -161,6 +161,7 @@ def named(**prompts: str) -> dict[str, str]:
     return {f"{name}_prompt" if name != "default" else "prompt": text for name, text in prompts.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_without_prompts_the_tokens_are_those_of_the_texts(method: str, data: Path) -> None:
     run = prepare(config(method, data))
@@ -178,6 +179,7 @@ def test_without_prompts_the_tokens_are_those_of_the_texts(method: str, data: Pa
     assert losses(empty) == losses(prepare(config(method, data)))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("method", METHODS)
 def test_methods_without_roles_use_the_default_prompt(method: str, data: Path) -> None:
     """Texts with the default prompt are trained on as texts that start with it."""
@@ -188,6 +190,7 @@ def test_methods_without_roles_use_the_default_prompt(method: str, data: Path) -
     assert (roles == plain) is (method not in TWO_ROLES)
 
 
+@pytest.mark.long
 def test_the_default_prompt_is_a_prefix(data: Path) -> None:
     lines = (data / "sentences.txt").read_text().splitlines()
     (data / "prefixed.txt").write_text("".join(f"{DEFAULT}{line}\n" for line in lines))
@@ -199,6 +202,7 @@ def test_the_default_prompt_is_a_prefix(data: Path) -> None:
     assert losses(run) != pytest.approx(prefixed, rel=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("weight", [0.0, 0.3])
 @pytest.mark.parametrize("model", ["noisy", "prompted"])
 def test_training_embeds_as_encode_query_and_encode_document(model: str, weight: float, data: Path) -> None:
@@ -220,6 +224,7 @@ def test_training_embeds_as_encode_query_and_encode_document(model: str, weight:
             assert np.isfinite(float(mlm.loss(other).total.detach()))
 
 
+@pytest.mark.long
 def test_micro_batches_with_prompts(data: Path, tmp_path: Path) -> None:
     saved = []
     for micro_batch in (None, 3):
@@ -230,6 +235,7 @@ def test_micro_batches_with_prompts(data: Path, tmp_path: Path) -> None:
     assert np.abs(saved[0] - saved[1]).max() <= 1e-4
 
 
+@pytest.mark.long
 def test_the_trained_folder_has_the_prompts_of_training(data: Path, tmp_path: Path) -> None:
     prompts = named(query=QUERY, document=DOCUMENT, default="text: ")
     train(config("info-nce", data, output=str(tmp_path / "run"), **prompts))

@@ -296,6 +296,7 @@ def test_accuracy_is_the_share_of_anchors_whose_positive_is_most_similar(margin)
 # --- learning ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "rows"), [("simcse-unsup", SENTENCES), ("simcse-sup", TRIPLETS), ("info-nce", PAIRS)])
 def test_forty_steps_learn_the_rows(name, rows):
     table, method, batch = build(name, rows, noise=0.5)

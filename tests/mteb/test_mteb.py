@@ -44,6 +44,7 @@ def test_the_model_follows_the_protocol(folder: Path) -> None:
     assert isinstance(MtebModel(folder), EncoderProtocol)
 
 
+@pytest.mark.long
 def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
     (found,) = mteb_scores(MtebModel(folder), "LocalSTS")
     result = evaluate(str(folder), mteb=["LocalSTS"], output=tmp_path / "result.json", resamples=200, progress=False)
@@ -61,6 +62,7 @@ def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
     assert "mteb:LocalSTS" in table
 
 
+@pytest.mark.long
 def test_subsets_are_those_of_mteb(folder: Path) -> None:
     found = mteb_scores(MtebModel(folder), "LocalLanguages")
     scored = evaluate(str(folder), mteb=["LocalLanguages"], resamples=0, progress=False).tasks["mteb:LocalLanguages"]
@@ -70,6 +72,7 @@ def test_subsets_are_those_of_mteb(folder: Path) -> None:
         assert estimate.score == pytest.approx(100 * one["cosine_spearman"], abs=1e-3)
 
 
+@pytest.mark.long
 def test_retrieval_by_queries_and_documents(folder: Path) -> None:
     (found,) = mteb_scores(MtebModel(folder), "LocalRetrieval")
     assert 0.3 < found["ndcg_at_10"] <= 1
@@ -88,6 +91,7 @@ def test_prompts_by_the_role_of_a_text(folder: Path) -> None:
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     meta = MtebModel(folder).mteb_model_meta
@@ -105,6 +109,7 @@ def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
     assert other.revision != meta.revision
 
 
+@pytest.mark.long
 def test_results_are_cached_for_one_state_of_the_model(folder: Path, tmp_path: Path) -> None:
     cache = mteb.ResultCache(cache_path=tmp_path / "cache")
 

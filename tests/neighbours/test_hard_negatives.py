@@ -151,6 +151,7 @@ def test_negatives_equal_plain_python(seed: int) -> None:
     assert all(dropped.values())
 
 
+@pytest.mark.long
 def test_random_sampling_draws_from_the_whole_range() -> None:
     pairs, corpus, queries, documents = problem(0)
     limits = NegativeLimits(relative_margin=0.05)

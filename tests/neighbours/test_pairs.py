@@ -33,6 +33,7 @@ def test_nearest_others_equal_a_full_matrix(rows: int, columns: int) -> None:
     assert done == [min(start + rows, 60) for start in range(0, 60, rows)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("rows", "columns"), BLOCKS)
 @pytest.mark.parametrize("threshold", [-50, 4.5, 7.5, 9.5, 50])
 def test_groups_equal_connected_components(rows: int, columns: int, threshold: float) -> None:

@@ -73,6 +73,7 @@ def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, kind: 
         np.testing.assert_allclose(found.scores, exact.scores, atol=1e-6)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("kind", "alone", "rescored"), [("int8", 0.97, 0.999), ("binary", 0.4, 0.95)])
 def test_recall_against_exact_search(index: SearchIndex, kind: Any, alone: float, rescored: float) -> None:
     """The data are seeded and the codes exact, so that the recall is the same in every run."""

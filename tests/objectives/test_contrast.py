@@ -258,6 +258,7 @@ def test_backward_can_run_twice(weighting, blocks):
 # --- unsupported ---
 
 
+@pytest.mark.long
 def test_a_second_derivative_raises(blocks):
     x = vectors(COUNT, DIM).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda x: supcon(x, LABELS, temperature=0.5), x)  # the full matrix has one
@@ -318,6 +319,7 @@ def twice(mask):
     return RowMask(lambda rows: mask[rows].repeat(1, 2), (mask.shape[0], 2 * mask.shape[1]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", LARGE)
 def test_memory_is_linear_in_the_batch_size(name, blocks):
     block, counts = 2**10, (128, 256)

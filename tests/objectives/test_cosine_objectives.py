@@ -51,6 +51,7 @@ def batch(count, seed=0, dim=5):
     return vectors(count, 3, dim, seed=seed), labels
 
 
+@pytest.mark.long
 @given(names, counts, seeds)
 @settings(max_examples=60, deadline=None)
 def test_permuting_the_batch_changes_nothing(name, count, seed):
@@ -60,6 +61,7 @@ def test_permuting_the_batch_changes_nothing(name, count, seed):
     torch.testing.assert_close(permuted.sort().values, OBJECTIVES[name](x, labels, 0.3).sort().values)
 
 
+@pytest.mark.long
 @given(names, counts, seeds)
 @settings(max_examples=60, deadline=None)
 def test_rotating_all_vectors_changes_nothing(name, count, seed):
@@ -68,6 +70,7 @@ def test_rotating_all_vectors_changes_nothing(name, count, seed):
     torch.testing.assert_close(OBJECTIVES[name](x @ rotation, labels, 0.3), OBJECTIVES[name](x, labels, 0.3))
 
 
+@pytest.mark.long
 @given(names, counts, seeds, st.floats(1e-3, 1e3))
 @settings(max_examples=60, deadline=None)
 def test_scaling_any_one_vector_changes_nothing(name, count, seed, scale):

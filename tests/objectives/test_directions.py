@@ -28,6 +28,7 @@ THEIRS = {
 # --- values and gradients against references ---
 
 
+@pytest.mark.long
 @directions
 @counts
 @temperatures
@@ -55,6 +56,7 @@ def test_pairs_match_the_reference(direction, count, temperature, masked, simila
     )
 
 
+@pytest.mark.long
 @directions
 @counts
 @pytest.mark.parametrize("masked", [False, True])

@@ -61,6 +61,7 @@ def test_any_number_of_negatives_matches_the_reference(negatives):
     )
 
 
+@pytest.mark.long
 @counts
 @temperatures
 @masked

@@ -34,6 +34,7 @@ def inputs(variant, count, layers=3, dim=5):
 # --- values and gradients against references ---
 
 
+@pytest.mark.long
 @variants
 @counts
 @temperatures

@@ -48,6 +48,7 @@ def same(first: SeenHashes | None, second: SeenHashes | None) -> bool:
     return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
 
 
+@pytest.mark.long
 def test_a_run_leaves_the_hashes_of_its_rows(config: SclConfig) -> None:
     train(replace(config, limit=30))
     rows, dev = load_nli(config.data).rows[:30], load_pairs(config.evaluate_on)
@@ -62,6 +63,7 @@ def test_a_run_leaves_the_hashes_of_its_rows(config: SclConfig) -> None:
     assert len(seen.trained_texts) < len(everything), "the rows after --limit are not among them"
 
 
+@pytest.mark.long
 def test_the_second_objective_counts_too(config: SclConfig, tmp_path: Path) -> None:
     scored = write_pairs(tmp_path / "scored.tsv", seed=3)
     (tmp_path / "second.toml").write_text(f'method = "regression"\ndata = ["{scored}"]\nlimit = 12\n')
@@ -92,6 +94,7 @@ def test_a_triplet_has_two_pairs_and_a_single_text_none() -> None:
     assert seen.trained_texts.tolist() == hashes("a", "b", "c", "d").tolist()
 
 
+@pytest.mark.long
 def test_a_model_inherits_what_its_initial_model_has_seen(config: SclConfig, tmp_path: Path) -> None:
     train(config)
     other = write_nli(tmp_path / "other.tsv", seed=5)
@@ -121,6 +124,7 @@ def read_seen_of_training(config: SimcseSupConfig, tmp_path: Path) -> SeenHashes
     return seen
 
 
+@pytest.mark.long
 def test_no_fingerprints(config: SclConfig, tmp_path: Path) -> None:
     train(config)
     without = replace(config, model=config.output, output=str(tmp_path / "without"), fingerprints=False)
@@ -133,6 +137,7 @@ def test_no_fingerprints(config: SclConfig, tmp_path: Path) -> None:
     assert "seen" not in result.to_dict()["tasks"][task]
 
 
+@pytest.mark.long
 def test_hashes_change_neither_fingerprint_nor_vectors(config: SclConfig, tmp_path: Path) -> None:
     train(config)
     folder = Path(config.output) / "model"
@@ -143,6 +148,7 @@ def test_hashes_change_neither_fingerprint_nor_vectors(config: SclConfig, tmp_pa
     assert np.array_equal(SentenceTransformer(str(folder), device="cpu").encode(texts), vectors)
 
 
+@pytest.mark.long
 def test_a_resumed_run_has_the_same_hashes(config: SclConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     train(config)
     stopped = replace(config, output=str(tmp_path / "stopped"), checkpoint_every=1)
@@ -159,6 +165,7 @@ def test_a_resumed_run_has_the_same_hashes(config: SclConfig, tmp_path: Path, mo
     assert same(read_seen(Path(stopped.output)), read_seen(Path(config.output)))
 
 
+@pytest.mark.long
 def test_a_saved_copy_keeps_the_hashes(config: SclConfig, tmp_path: Path) -> None:
     train(config)
     encoder = Encoder.from_pretrained(config.output)
@@ -168,6 +175,7 @@ def test_a_saved_copy_keeps_the_hashes(config: SclConfig, tmp_path: Path) -> Non
     assert read_seen(tmp_path / "copy") is None, "a model without hashes leaves none of another model"
 
 
+@pytest.mark.long
 def test_a_classifier_leaves_its_rows_and_inherits(tmp_path: Path) -> None:
     encoder = RegressionConfig(
         output=str(tmp_path / "encoder"),
@@ -237,6 +245,7 @@ def test_a_file_with_other_content_is_refused(
         read_seen(tmp_path)
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_named(config: SclConfig, tmp_path: Path) -> None:
     train(config)
     file = Path(config.output) / "model" / SEEN_FILE
@@ -254,6 +263,7 @@ def test_a_damaged_file_is_named(config: SclConfig, tmp_path: Path) -> None:
     assert torch.is_tensor(next(iter(Encoder.from_pretrained(config.output).parameters())))
 
 
+@pytest.mark.long
 def test_held_out_rows_are_not_trained_on_and_dev_rows_chose_the_step(tmp_path: Path) -> None:
     rows = [f"anchor {number} {text}\tpositive {number} {text}" for number, text in enumerate(sentences(300))]
     (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")

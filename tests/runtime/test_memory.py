@@ -28,6 +28,7 @@ def nothing(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> 
     """A job."""
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
 def test_free_blocks_between_kept_ones_are_returned(tmp_path: Path) -> None:
     grown, after, released, again = report_of(FRAGMENTED, folder=tmp_path)
@@ -38,6 +39,7 @@ def test_free_blocks_between_kept_ones_are_returned(tmp_path: Path) -> None:
     assert not again  # it has not grown since
 
 
+@pytest.mark.long
 def test_a_job_that_grew_ends_with_a_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = iter([0, 2 * memory.GROWTH, memory.GROWTH, 2 * memory.GROWTH - 1])  # the third is after the release
     trimmed = []

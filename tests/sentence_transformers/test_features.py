@@ -49,6 +49,7 @@ def test_padding_on_the_left(model: SentenceTransformer) -> None:
     assert token_rows(left[0]) == token_rows(right[0])
 
 
+@pytest.mark.long
 def test_concatenated_texts(model: SentenceTransformer) -> None:
     (padded,) = features_of(model, TEXTS)
     rows = token_rows(padded)
@@ -57,6 +58,7 @@ def test_concatenated_texts(model: SentenceTransformer) -> None:
     assert token_rows(flat) == rows
 
 
+@pytest.mark.long
 def test_static_embeddings(model: SentenceTransformer) -> None:
     static = SentenceTransformer(
         modules=[StaticEmbedding(model.tokenizer.backend_tokenizer, embedding_dim=8)], device="cpu"
@@ -75,6 +77,7 @@ def test_inputs_that_are_not_texts_are_refused(model: SentenceTransformer) -> No
         SupconLoss(model)([{"pixel_values": torch.zeros(2, 3)}], torch.tensor([0, 1]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "columns", "labels", "message"),
     [
@@ -102,6 +105,7 @@ def test_wrong_columns_and_labels(
         kind(model)(features, None if labels is None else torch.tensor(labels))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -114,6 +118,7 @@ def test_settings_out_of_range(model: SentenceTransformer, make: Any, message: s
         make(model)(features_of(model, ["a dog", "a cat"], ["one dog", "one cat"]))
 
 
+@pytest.mark.long
 def test_settings_that_no_model_fits(model: SentenceTransformer) -> None:
     with pytest.raises(NearfarError, match=r"scl_weight must be in \[0, 1\]"):
         PremiseSclLoss(model, scl_weight=1.5)
@@ -126,6 +131,7 @@ def test_settings_that_no_model_fits(model: SentenceTransformer) -> None:
         SelfGuidedLoss(model)
 
 
+@pytest.mark.long
 def test_matryoshka_works_without_a_head(model: SentenceTransformer) -> None:
     rows = nli_rows(3)
     features = features_of(model, [row.premise for row in rows], [row.hypothesis for row in rows])
@@ -143,6 +149,7 @@ def test_matryoshka_works_without_a_head(model: SentenceTransformer) -> None:
         MatryoshkaLoss(model, PremiseSclLoss(model), [32, 8])(features, labels)
 
 
+@pytest.mark.long
 def test_a_model_that_normalizes_compares_cosines(model: SentenceTransformer) -> None:
     columns = ["a dog", "a cat"], ["one dog", "one cat"]
     cosine = InfoNceLoss(model)(features_of(model, *columns))
@@ -150,6 +157,7 @@ def test_a_model_that_normalizes_compares_cosines(model: SentenceTransformer) ->
     torch.testing.assert_close(InfoNceLoss(model, similarity="dot")(features_of(model, *columns)), cosine)
 
 
+@pytest.mark.long
 def test_a_head_in_several_processes_is_refused(model: SentenceTransformer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(distributed, "get_world_size", lambda: 2)

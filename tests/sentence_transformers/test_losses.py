@@ -62,6 +62,7 @@ def in_batch_order(method: Method, rows: Sequence[Sequence[Any]]) -> list[list[A
     return [list(column) for column in zip(*(rows[row] for row in next(method.batches.epoch(0)).rows), strict=True)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("columns", [2, 3])
 @pytest.mark.parametrize("directions", ["query_to_doc", "doc_to_query", "both", "all"])
 def test_info_nce(model: SentenceTransformer, encoder: Encoder, directions: Any, columns: int) -> None:
@@ -74,6 +75,7 @@ def test_info_nce(model: SentenceTransformer, encoder: Encoder, directions: Any,
     compare(InfoNceLoss(model, **settings), model, method, encoder, in_batch_order(method, rows))
 
 
+@pytest.mark.long
 def test_info_nce_by_the_dot_product(model: SentenceTransformer, encoder: Encoder) -> None:
     config = InfoNceConfig(output="x", similarity="dot", temperature=20.0)
     method = contrastive_method(config, encoder.embed, encoder.dim, TextBatches(TRIPLETS, len(TRIPLETS)))
@@ -81,6 +83,7 @@ def test_info_nce_by_the_dot_product(model: SentenceTransformer, encoder: Encode
     compare(loss, model, method, encoder, in_batch_order(method, TRIPLETS))
 
 
+@pytest.mark.long
 def test_known_positives_are_no_negatives(model: SentenceTransformer) -> None:
     """Two rows of one anchor: each row's only other candidate is a known positive, so nothing is left to push away."""
     loss = InfoNceLoss(model)
@@ -90,6 +93,7 @@ def test_known_positives_are_no_negatives(model: SentenceTransformer) -> None:
     assert loss(other_anchor).item() > 0.1
 
 
+@pytest.mark.long
 def test_several_columns_of_negatives(model: SentenceTransformer, encoder: Encoder) -> None:
     """Negatives of two columns are those of one column in rows of their own, as candidates of every anchor."""
     anchors, positives = ["a dog", "a cat"], ["one dog", "one cat"]
@@ -102,6 +106,7 @@ def test_several_columns_of_negatives(model: SentenceTransformer, encoder: Encod
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scl_weight", [0.3, 1.0])
 @pytest.mark.parametrize("hard_negatives", ["all", "contradiction", "none"])
 def test_premise_scl(model: SentenceTransformer, encoder: Encoder, hard_negatives: Any, scl_weight: float) -> None:
@@ -119,6 +124,7 @@ def test_premise_scl(model: SentenceTransformer, encoder: Encoder, hard_negative
             torch.testing.assert_close(found.grad, expected.grad, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.long
 def test_premise_scl_caps_positives_and_negatives(model: SentenceTransformer, encoder: Encoder) -> None:
     rows = nli_rows(6)
     settings: dict[str, Any] = {"scl_weight": 1.0, "temperature": 8.0, "max_positives": 1, "max_negatives": 3}
@@ -173,6 +179,7 @@ def move(backbone: nn.Module) -> None:
                 weight.add_(0.02 * torch.randn_like(weight))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
 @pytest.mark.parametrize("variant", ["sg", "opt1", "opt2", "opt3"])
 def test_self_guided(
@@ -201,6 +208,7 @@ def test_self_guided(
         torch.testing.assert_close(one.grad, other.grad, atol=1e-5, rtol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("settings", [{"projection": None}, {"view_pooling": "mean"}, {"views": (1, 2)}])
 def test_settings_of_self_guided_change_its_value(model: SentenceTransformer, settings: dict[str, Any]) -> None:
     features = features_of(model, ["a dog", "a cat", "red house"])
@@ -223,6 +231,7 @@ def test_the_guide_stays_frozen_and_in_its_mode(model: SentenceTransformer) -> N
     assert noisy.guide.backbone.training
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("balanced", [True, False])
 def test_supcon(model: SentenceTransformer, encoder: Encoder, balanced: bool) -> None:
     texts = ["a dog", "one dog", "a cat", "one cat", "a dog", "red house", "blue house"]
@@ -251,6 +260,7 @@ LOSSES: dict[str, Callable[[SentenceTransformer], nn.Module]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("key", "kind"), LOSSES.items())
 def test_settings_and_citation_are_for_the_model_card(key: str, kind: Any, model: SentenceTransformer) -> None:
     loss = kind(model)

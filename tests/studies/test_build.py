@@ -29,6 +29,7 @@ def scores_of(row, task, *, seeds=(1, 2, 3)):
     return [similarity(noise, seed).tasks[task].spearman.wmean.score for seed in seeds]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", ["bad", "good"])
 def test_means_and_t_intervals_of_replicates(table, row):
     for task in ("sts12", "stsb"):
@@ -95,6 +96,7 @@ def test_provenance_lists_all_distinct_values():
     assert runs.hardware[0]["results"] == 2
 
 
+@pytest.mark.long
 def test_missing_runs_are_listed_and_left_out_of_means():
     some = cells()
     some[1] = Run("bad", {}, {"seed": 2}, missing="failed: out of memory")
@@ -107,6 +109,7 @@ def test_missing_runs_are_listed_and_left_out_of_means():
     assert found.scores["stsb"].mean == pytest.approx(mean(scores_of("bad", "stsb", seeds=(1, 3))), abs=1e-4)
 
 
+@pytest.mark.long
 def test_nothing_has_run_yet():
     some = [Run(one.row, {}, one.replicate, missing="not run") for one in cells()]
     table = build(STUDY, some, resamples=RESAMPLES)

@@ -22,6 +22,7 @@ def side(name, results):
     return [EvaluationRun(f"{name}{number}", result) for number, result in enumerate(results)]
 
 
+@pytest.mark.long
 def test_correlations_are_compared_as_by_nearfar_compare():
     found = compared(STUDY, cells())
     good, bad = (side(row, [similarity(noise, seed) for seed in (1, 2, 3)]) for row, noise in (("g", 2.0), ("b", 4.0)))
@@ -71,6 +72,7 @@ def test_p_is_corrected_over_all_comparisons_of_the_table(sort):
     assert any(test.p < test.p_holm < 1 for test in tested)
 
 
+@pytest.mark.long
 def test_a_fixed_run_is_compared_by_a_one_sample_test():
     study = {**STUDY, "compare": [["good", "fixed"], ["fixed", "good"]]}
     found = compared(study, cells())
@@ -91,6 +93,7 @@ def test_a_single_run_of_a_trained_row_has_no_test_over_seeds():
     assert found.pairs is not None
 
 
+@pytest.mark.long
 def test_other_replicates_are_compared_unpaired():
     some = [
         replace(one, results=[], missing="not run") if (one.row, one.replicate) == ("bad", {"seed": 2}) else one
@@ -106,6 +109,7 @@ def test_other_replicates_are_compared_unpaired():
     assert row.difference == pytest.approx(np.mean(good) - np.mean(bad), abs=1e-4)
 
 
+@pytest.mark.long
 def test_pairing_is_by_replicate_and_not_by_order():
     some = cells()
     turned = [*some[:3], *some[3:6][::-1], *some[6:]]
@@ -131,6 +135,7 @@ def test_the_best_replicates_are_the_tested_ones():
     assert row.seeds.test == "Welch's t-test over seeds"
 
 
+@pytest.mark.long
 def test_runs_on_different_data_are_tested_over_seeds_alone():
     other = {"sts12": DATA["sts12"], "stsb": {"test": pairs(80, 9)}}
     some = [

@@ -138,6 +138,7 @@ def test_only_lines_with_the_same_test_are_ordered():
     assert agreement(Layout(build(study, some, resamples=1)), "a") == (1, 2)
 
 
+@pytest.mark.long
 def test_a_table_with_missing_runs_says_so_first():
     some = [replace(one, results=[], missing="failed: no | memory") if one.key == "bad2" else one for one in cells()]
     table = build(STUDY, some, resamples=RESAMPLES)
@@ -172,6 +173,7 @@ def test_machines_and_commits_are_listed(small):
     assert "Results: commits 0123456789ab-dirty (6 results); fast, avx2, 2 cores (6 results)." in page
 
 
+@pytest.mark.long
 def test_a_row_of_the_paper_alone_is_not_called_missing():
     study = {**STUDY, "rows": [*STUDY["rows"], {"id": "winner", "steps": [], "paper": {"stsb": 85.5}}]}
     page = study_markdown(build(study, cells(), resamples=RESAMPLES))
@@ -260,6 +262,7 @@ def test_a_difference_is_significant_by_each_of_its_tests(pairs, seeds, expected
     assert significant(row, 0.05) is expected
 
 
+@pytest.mark.long
 def test_csv_is_read_back_by_csv_and_by_pandas():
     study = {**STUDY, "rows": [{"id": "bad", "name": 'a, "b"\nc'}, *STUDY["rows"][1:]]}
     table = build(study, cells(), resamples=RESAMPLES)
@@ -316,6 +319,7 @@ def invented(page, record):
 SCORES = st.floats(-100, 100, allow_nan=False).map(lambda value: round(value, 3))
 
 
+@pytest.mark.long
 @settings(max_examples=25, deadline=None)
 @given(
     values=st.fixed_dictionaries(
@@ -413,6 +417,7 @@ def test_a_record_of_somebody_else_cannot_add_markup(text, tmp_path):
         assert not str(row["name"]).lstrip().startswith(tuple("=+-@"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["../../etc/x", "/etc/x", "..", "$\\frac$ $x$", "a\nb", *HOSTILE[:3]])
 def test_plots_of_hostile_names_are_in_the_folder(name, tmp_path):
     axes = [{"name": name, "values": [1, 2], "as": "x"}]

@@ -144,6 +144,7 @@ def test_every_table_is_listed_here() -> None:
     assert set(TABLES) == set(table_names())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", TABLES)
 def test_a_study_has_exactly_the_cells_of_the_paper(name: str) -> None:
     study = load_study(table_file(name), "paper", placeholders=PLACEHOLDERS)
@@ -169,6 +170,7 @@ def test_smaller_scales_load(name: str, scale: str) -> None:
     assert all("start" in model or model.startswith("glove:") for model in models - own), models
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("scale", ["paper", "here", "tiny"])
 def test_tables_share_their_trainings(scale: str) -> None:
     def trained(name: str) -> set[object]:

@@ -50,6 +50,7 @@ def test_numbers_are_in_range(name: str) -> None:
         assert sd is None or 0 < sd < 7, where
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name",
     [*(f"liao-table-{number}" for number in range(2, 8)), *(f"kim-table-{number}" for number in (1, 4, 7, 8, 9, 11))],
@@ -78,6 +79,7 @@ def test_gunels_average_over_noise(loss: str, task: str) -> None:
     assert sum(noisy) / 4 == pytest.approx(found["average"], abs=0.0501)
 
 
+@pytest.mark.long
 def test_cells_of_two_tables_have_the_same_number() -> None:
     first = {(row, column): value for (row, _, column), value in printed("liao-table-2").items()}
     for other, axis, prefix in (("liao-table-6", "lambda", "allpalln-lambda{}"), ("liao-table-7", "temperature", None)):
@@ -103,6 +105,7 @@ def test_cells_of_two_tables_have_the_same_number() -> None:
             assert few[row, (("rows", "100"), ("task", dict(at)["task"]))] == value
 
 
+@pytest.mark.long
 def test_the_domain_shift_of_kim_is_the_one_in_the_text() -> None:
     losses = {"sg-opt": (1.83, 1.63), "flow": (12.16, 4.19)}
     for method, two in losses.items():

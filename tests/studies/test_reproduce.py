@@ -79,6 +79,7 @@ def test_the_verb_runs_a_table(output: Path, capsys: pytest.CaptureFixture[str])
     assert f"The table is in {output / name / 'page.md'}." in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_the_list_has_all_tables_by_paper(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce"]) == 0
     printed = capsys.readouterr().out
@@ -88,6 +89,7 @@ def test_the_list_has_all_tables_by_paper(capsys: pytest.CaptureFixture[str]) ->
     assert "missing: " in printed  # without NEARFAR_DATA
 
 
+@pytest.mark.long
 def test_a_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for scale in ("paper", "tiny"):
@@ -96,6 +98,7 @@ def test_a_plan_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_a_plan_of_the_paper_names_data_models_and_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "kim-table-7", "--scale", "paper", "--dry-run"]) == 0
     printed = capsys.readouterr().out
@@ -104,6 +107,7 @@ def test_a_plan_of_the_paper_names_data_models_and_files(capsys: pytest.CaptureF
     assert "google-bert/bert-base-uncased" in printed
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize("name", table_names())
 def test_here_has_its_data(name: str, tmp_path: Path, nearfar_data: Path) -> None:
@@ -111,6 +115,7 @@ def test_here_has_its_data(name: str, tmp_path: Path, nearfar_data: Path) -> Non
     assert [one for row in planned.rows for one in row.missing] == []
 
 
+@pytest.mark.long
 @pytest.mark.nightly
 @pytest.mark.realdata
 def test_the_list_names_the_data(nearfar_data: Path) -> None:
@@ -119,6 +124,7 @@ def test_the_list_names_the_data(nearfar_data: Path) -> None:
     assert {one.name: one.data for one in tables}["liao-table-2"] == ("snli", "sts12-16", "stsb")
 
 
+@pytest.mark.long
 def test_inputs_are_the_same_files_every_time(tmp_path: Path) -> None:
     one, other = write_inputs(tmp_path / "one"), write_inputs(tmp_path / "deep" / "other")
     files = sorted(file.relative_to(one) for file in one.rglob("*") if file.is_file())

@@ -85,6 +85,7 @@ def run(**settings: Any) -> StudyTable:
     return study("study.toml", start="start", output="done", resamples=20, **{"engine": "inline"} | settings)
 
 
+@pytest.mark.long
 def test_the_script_trains_and_its_numbers_are_columns(folder: Path) -> None:
     table = run()
     untrained, *trained = table.cells
@@ -145,6 +146,7 @@ def test_missing_data_of_a_script_are_found_before_it_runs(folder: Path) -> None
     assert [row.missing for row in planned.rows] == [(), ("nli.tsv: no such file",)]
 
 
+@pytest.mark.long
 def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
     twice = STUDY.replace("[[rows.steps]]\nevaluate", '[[rows.steps]]\nscript = { file = "peers/copy.py" }\n'
                           "[[rows.steps]]\nevaluate")  # fmt: skip
@@ -153,6 +155,7 @@ def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
     assert [cell.values["words"] for cell in table.cells] == [6, 6]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("script", "message"),
     [

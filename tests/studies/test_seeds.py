@@ -87,6 +87,7 @@ def run_folders() -> list[Path]:
     return [Path("seeds", one["folder"]) for one in listed("seeds")]
 
 
+@pytest.mark.long
 def test_scores_and_difference_are_those_of_single_runs(inside: Path) -> None:
     table = StudyTable.load(inside / "seeds" / TABLE)
     by_hand = [nearfar.train(nearfar.InfoNceConfig(output=f"by-hand-{seed}", seed=seed, **BY_HAND)) for seed in (1, 2)]
@@ -142,6 +143,7 @@ def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixtur
     assert all("tiny" not in line for line in model_lines(Path("seeds")))
 
 
+@pytest.mark.long
 def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(run_folders()[0])
     assert main(["evaluate", run, "--held-out", "--resamples", "0"]) == 0
@@ -153,6 +155,7 @@ def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.Captur
     capsys.readouterr()
 
 
+@pytest.mark.long
 def test_results_of_runs_by_hand_are_a_side_as_a_folder(inside: Path) -> None:
     """Without a study: one result file for each run in a folder, which is one side of a comparison."""
     for seed, folder in enumerate(run_folders(), 1):
@@ -164,6 +167,7 @@ def test_results_of_runs_by_hand_are_a_side_as_a_folder(inside: Path) -> None:
     assert (compared.tasks["held-out"].difference, len(compared.first.models)) == (row.difference, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("discard", [True, False])
 def test_the_start_needs_no_model(inside: Path, discard: bool) -> None:
     """A discarded model is not trained again for its held-out rows."""
@@ -244,6 +248,7 @@ def test_the_start_is_missing_where_the_rows_are(inside: Path) -> None:
         study("gone.toml", output="gone", **SETTINGS)
 
 
+@pytest.mark.long
 def test_an_axis_of_data_takes_the_rows_of_its_own_label(inside: Path) -> None:
     lines = Path("pairs.tsv").read_text(encoding="utf-8").splitlines()
     Path("half.tsv").write_text("\n".join(lines[:101]) + "\n", encoding="utf-8")

@@ -69,6 +69,7 @@ def contents(folder: Path) -> dict[str, Any]:
     return {"cells": cells, "groups": table["groups"], "files": files, "names": names}
 
 
+@pytest.mark.long
 def test_a_study_writes_its_table(inside: Path) -> None:
     table = StudyTable.load(inside / "whole" / TABLE)
     assert [(cell.row, cell.coordinates, cell.replicate) for cell in table.cells] == [
@@ -111,6 +112,7 @@ def _change(file: Path, **values: float) -> None:
     file.write_text(json.dumps(json.loads(file.read_text(encoding="utf-8")) | values), encoding="utf-8")
 
 
+@pytest.mark.long
 def test_results_are_those_of_the_single_commands(inside: Path) -> None:
     """Training and evaluating by hand gives the numbers of the cell."""
     nearfar.train(
@@ -175,6 +177,7 @@ def test_a_setting_changes_the_key_and_a_default_does_not(inside: Path) -> None:
         assert [one != two for one, two in zip(found, keys, strict=True)] == [False] * 2 + [True] * 8
 
 
+@pytest.mark.long
 def test_an_unfinished_training_whose_start_has_moved_is_trained_again(inside: Path, tmp_path: Path) -> None:
     """The job is the same, because the content is, but its run folder names the start by another path."""
     shutil.copytree("start", "moved")
@@ -193,6 +196,7 @@ def test_an_unfinished_training_whose_start_has_moved_is_trained_again(inside: P
     assert 'model = "moved"' in (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_only_runs_the_named_rows(inside: Path) -> None:
     table = study("study.toml", output="only", start="start", engine="inline", only=["untrained"], resamples=20)
     assert {cell.row for cell in table.cells if any(cell.values.values())} == {"untrained"}
@@ -202,6 +206,7 @@ def test_only_runs_the_named_rows(inside: Path) -> None:
         study("study.toml", output="only", start="start", only=["sbrt"])
 
 
+@pytest.mark.long
 def test_rows_whose_data_are_missing_are_not_run(inside: Path) -> None:
     text = STUDY.replace('data = ["nli.tsv"]', 'data = ["gone.tsv"]')
     (inside / "gone.toml").write_text(text, encoding="utf-8")
@@ -213,6 +218,7 @@ def test_rows_whose_data_are_missing_are_not_run(inside: Path) -> None:
     assert "gone.tsv" in (inside / "gone" / "page.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 def test_a_failed_cell_leaves_the_others(inside: Path) -> None:
     """The table is written, then the error names the job; it is run again by the same command."""
     text = STUDY.replace('evaluate_on = "dev.tsv"', 'evaluate_on = "bad.tsv"')
@@ -305,6 +311,7 @@ def _after(function: Callable[..., None], then: Callable[..., None]) -> Callable
     return both
 
 
+@pytest.mark.long
 def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
     most = 0
@@ -381,6 +388,7 @@ rows = [
 """
 
 
+@pytest.mark.long
 def test_finetuning_from_the_model_of_the_step_before(inside: Path) -> None:
     (inside / "finetune.toml").write_text(FINETUNE, encoding="utf-8")
     table = study("finetune.toml", output="finetuned", engine="inline", resamples=20)
@@ -510,6 +518,7 @@ def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkey
     assert [one.spec for one in after.sources if one.fingerprint == HUB] == ["stsb"]
 
 
+@pytest.mark.long
 def test_the_widths_of_embeddings_are_an_axis_over_one_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -328,6 +328,7 @@ def test_a_file_that_is_no_study(tmp_path: Path, content: str, message: str) -> 
         load_study(tmp_path / "missing.toml")
 
 
+@pytest.mark.long
 def test_a_study_is_loaded_without_torch(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(tomli_w.dumps(BASE), encoding="utf-8")

@@ -35,6 +35,7 @@ def inside(figure):
     return box.x0 >= -0.01 and box.y0 >= -0.01 and box.x1 <= width + 0.01 and box.y1 <= height + 0.01
 
 
+@pytest.mark.long
 def test_lines_over_an_axis():
     ((name, figure),) = study_plots(Layout(table())).items()
     assert name == "lines-lambda-a"
@@ -108,6 +109,7 @@ def geometry_table(plot=None):
     return build(study, some, resamples=1)
 
 
+@pytest.mark.long
 def test_spectra_layers_and_curves():
     plots = study_plots(Layout(geometry_table([{"kind": "spectrum"}, {"kind": "layers"}])))
     assert list(plots) == ["spectrum", "layers-a", "layers-b"]
@@ -122,6 +124,7 @@ def test_spectra_layers_and_curves():
     assert list(study_plots(Layout(geometry_table()))) == ["spectrum"]
 
 
+@pytest.mark.long
 def test_positions_are_those_of_the_first_run(tmp_path):
     shown = geometry_table([{"kind": "pairs", "title": "By $t"}, {"kind": "labels", "row": "b"}])
     figures = study_plots(Layout(shown))
@@ -175,6 +178,7 @@ def test_no_plot_without_a_finished_run(tmp_path):
     assert [file.name for file in write_outputs(empty, tmp_path)] == ["study.json", "page.md", "table.csv", "table.tex"]
 
 
+@pytest.mark.long
 def test_files_are_equal_for_equal_tables(tmp_path):
     first, again = (write_outputs(table(), tmp_path / name) for name in ("one", "two"))
     images = {file.name: file.read_bytes() for file in first if file.suffix in (".png", ".svg")}
@@ -187,6 +191,7 @@ def test_files_are_equal_for_equal_tables(tmp_path):
     assert images["lines-lambda-a.svg"] != next(file for file in changed if file.suffix == ".svg").read_bytes()
 
 
+@pytest.mark.long
 def test_many_lines_have_names_inside_the_figure():
     series = [
         Series(f"a rather long name of the line with number {n}", [1, 2], [1.0, 2.0 + n / 1000]) for n in range(40)

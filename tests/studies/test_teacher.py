@@ -92,6 +92,7 @@ def test_the_default_data_of_a_second_objective_are_data_too(
     assert len(keys) == 2
 
 
+@pytest.mark.long
 def test_a_job_trains_with_a_teacher_that_has_moved(folder: Path) -> None:
     job = cell("teacher").last_training
     shutil.copytree("teacher", "moved")

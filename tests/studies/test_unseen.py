@@ -72,6 +72,7 @@ def without_known(result: EvaluationResult) -> EvaluationResult:
     return replace(result, tasks=tasks, averages={})
 
 
+@pytest.mark.long
 def test_all_rows_are_scored_on_the_same_pairs() -> None:
     table = build(STUDY, CELLS, resamples=RESAMPLES)
     assert table.unseen_pairs == {"sts12": [82, 100], "stsb": [60, 80]}
@@ -87,6 +88,7 @@ def test_all_rows_are_scored_on_the_same_pairs() -> None:
     assert "no run was trained on them or chosen by them, sts12 82 of 100, stsb 60 of 80." in page
 
 
+@pytest.mark.long
 def test_rows_are_compared_over_the_same_pairs() -> None:
     table = build(STUDY, CELLS, resamples=RESAMPLES)
     (row,) = [one for one in table.comparisons if one.column == "average.unseen_by_all"]

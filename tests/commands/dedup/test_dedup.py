@@ -55,6 +55,7 @@ def threshold(share: float) -> float:
     return float(highest[place - 1] + highest[place]) / 2
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
 @pytest.mark.parametrize("keep", ["first", "longest"])
 def test_one_row_of_each_component_is_kept(workspace: Path, share: float, keep: str) -> None:
@@ -74,6 +75,7 @@ def test_one_row_of_each_component_is_kept(workspace: Path, share: float, keep: 
     assert sorted(os.listdir()) == ["tiny", "x.txt", "y.txt"]
 
 
+@pytest.mark.long
 def test_groups_list_every_row_and_its_similarity_to_the_kept_one(workspace: Path) -> None:
     limit = threshold(0.5)
     result = deduped(threshold=limit, groups="g.tsv", keep="longest")
@@ -95,6 +97,7 @@ def test_groups_list_every_row_and_its_similarity_to_the_kept_one(workspace: Pat
 FORMATS = ["txt.gz", "tsv", "csv", "jsonl", "jsonl.gz", "parquet"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("extension", FORMATS)
 def test_kept_rows_are_unchanged_in_every_format(workspace: Path, extension: str) -> None:
     limit = threshold(0.3)
@@ -143,6 +146,7 @@ def test_the_last_line_needs_no_line_end(workspace: Path) -> None:
     assert (result.groups, result.kept) == (0, 3)
 
 
+@pytest.mark.long
 def test_a_prompt_comes_before_each_text(workspace: Path) -> None:
     encoder = Encoder.from_pretrained("tiny")
     vectors = encoder.encode([f"the dog {text}" for text in DISTINCT], normalize=True)
@@ -154,6 +158,7 @@ def test_a_prompt_comes_before_each_text(workspace: Path) -> None:
     assert lowest != pytest.approx(cosines().max(axis=1).min(), abs=1e-3)
 
 
+@pytest.mark.long
 def test_the_histogram_counts_nearest_others(workspace: Path) -> None:
     highest = cosines().max(axis=1)
     result = deduped(output=None)
@@ -185,6 +190,7 @@ def test_bins_of_the_histogram() -> None:
     assert (bins[0].first, bins[0].second) == ("b", "a")
 
 
+@pytest.mark.long
 def test_a_threshold_is_chosen_in_a_second_call(
     workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +218,7 @@ class Killed(BaseException):
     """Simulates the end of the process."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("owner", "name", "after"),
     [
@@ -275,6 +282,7 @@ def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None
     assert not Path("y.txt").exists()
 
 
+@pytest.mark.long
 def test_existing_outputs_are_kept(workspace: Path) -> None:
     Path("y.txt").write_text("mine")
     Path("g.tsv").write_text("mine")
@@ -287,6 +295,7 @@ def test_existing_outputs_are_kept(workspace: Path) -> None:
     assert Path("y.txt").read_text() != "mine"
 
 
+@pytest.mark.long
 def test_an_input_that_changes_while_it_is_read_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Encoder.encode_tokens
 
@@ -322,6 +331,7 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
         DedupConfig(model="m", input="x.txt", **settings)
 
 
+@pytest.mark.long
 def test_vectors_that_are_damaged_or_not_finite_are_computed_again(workspace: Path) -> None:
     deduped(output="z.txt", threshold=0.9)
     deduped()

@@ -56,6 +56,7 @@ def without_addresses(files: dict[str, bytes]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_memory_in_and_out(corpus: Path) -> None:
     encoded("expected", keep=("id",))
     upload("memory://data/in")
@@ -67,6 +68,7 @@ def test_memory_in_and_out(corpus: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_mixture_of_paths_and_addresses(corpus: Path) -> None:
     encoded("expected")
     upload("memory://in")
@@ -79,6 +81,7 @@ def test_a_mixture_of_paths_and_addresses(corpus: Path) -> None:
     assert without_addresses(contents("again")) == expected
 
 
+@pytest.mark.long
 def test_resuming_and_overwriting_in_memory(corpus: Path) -> None:
     encoded("memory://out", shard="1/2")
     system, _ = fsspec.core.url_to_fs("memory://out")
@@ -99,6 +102,7 @@ def test_resuming_and_overwriting_in_memory(corpus: Path) -> None:
     assert remote_contents("memory://out") == expected
 
 
+@pytest.mark.long
 def test_a_failed_upload_leaves_no_part(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     original = MemoryFileSystem.put_file
 

@@ -26,6 +26,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_workspace(tmp_path, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", [{}, {"normalize": True}, {"pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
 )
@@ -49,6 +50,7 @@ def test_one_block_equals_encode_and_save_in_bytes(workspace: Path) -> None:
     assert Path("x.npy").read_bytes() == Path("y.npy").read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("with_texts", [False, True])
 def test_parquet(workspace: Path, dtype: str, with_texts: bool) -> None:
@@ -67,6 +69,7 @@ def test_parquet(workspace: Path, dtype: str, with_texts: bool) -> None:
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.parquet", "x.txt"]
 
 
+@pytest.mark.long
 def test_every_kind_of_source_gives_the_same_bytes(workspace: Path) -> None:
     texts = [text for text in TEXTS if text]
     Path("y.txt").write_text("\n".join(texts))
@@ -92,6 +95,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypa
     np.testing.assert_allclose(vectors, np.tile(vectors[:2], (6, 1)), atol=1e-6)
 
 
+@pytest.mark.long
 def test_truncated_texts_are_counted_over_all_runs(workspace: Path) -> None:
     Path("y.txt").write_text("a dog runs by the river\na dog\na cat\nthe dog runs by a river\na dog\na dog\n")
     stopped(blocks=1, source="y.txt", block=2, max_length=5)
@@ -99,6 +103,7 @@ def test_truncated_texts_are_counted_over_all_runs(workspace: Path) -> None:
         encoded(source="y.txt", block=2, max_length=5, resume=True)
 
 
+@pytest.mark.long
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
     monkeypatch.setattr(one_file, "read_texts", lambda *_: iter(reads.pop(0)))
@@ -121,6 +126,7 @@ def test_two_processes_give_the_same_bytes_as_one(workspace: Path) -> None:
     assert encoded(processes=8, **again) == encoded("y.npy", **again)  # each block is encoded by one process
 
 
+@pytest.mark.long
 def test_no_block_is_lost_when_a_process_dies(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
 
@@ -152,6 +158,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(workspace: Path, monkeypa
     assert peaks[2] - peaks[1] < 3000 * min(text, vector) / 3
 
 
+@pytest.mark.long
 def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy("x.txt", "my x.txt")
     words = ["encode", "tiny", "--input", "my x.txt", "--output", "x.parquet"]

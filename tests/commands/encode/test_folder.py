@@ -41,6 +41,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_corpus(tmp_path, monkeypatch)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("shard_rows", [9, SHARD_ROWS, 40, ROWS, 10 * ROWS])
 def test_parts_equal_one_file_to_the_byte(corpus: Path, shard_rows: int) -> None:
     assert encoded(shard_rows=shard_rows) == (ROWS, 32)
@@ -54,6 +55,7 @@ def test_parts_equal_one_file_to_the_byte(corpus: Path, shard_rows: int) -> None
     assert [file.name for file in part_files()][:2] == ["part-00000.parquet", "part-00001.parquet"][: len(sizes)]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", [{"normalize": True}, {"pooling": "cls"}, {"dimensions": 8}, {"max_length": 5}, {"prompt": "a dog "}]
 )
@@ -64,6 +66,7 @@ def test_settings_have_the_effect_that_they_have_in_one_file(corpus: Path, setti
     assert vectors_of(read_parts()).tobytes() != in_one_file("plain.npy").tobytes()
 
 
+@pytest.mark.long
 def test_smaller_embeddings(corpus: Path) -> None:
     plain = in_one_file()
     encoded("half", dtype="float16")
@@ -75,6 +78,7 @@ def test_smaller_embeddings(corpus: Path) -> None:
     assert read_parts("int8").schema.field("vector").type == pyarrow.list_(pyarrow.int8(), 32)
 
 
+@pytest.mark.long
 def test_kept_columns_stay_with_their_rows(corpus: Path) -> None:
     encoded(keep=("kind", "id", "text"), shard_rows=60)
     table = read_parts()
@@ -84,6 +88,7 @@ def test_kept_columns_stay_with_their_rows(corpus: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_small_blocks_keep_columns_and_vectors_together(corpus: Path) -> None:
     encoded(keep=("id",), block=7)
     table = read_parts()
@@ -92,6 +97,7 @@ def test_small_blocks_keep_columns_and_vectors_together(corpus: Path) -> None:
     assert pyarrow.parquet.ParquetFile(part_files()[0]).metadata.num_row_groups == -(-SHARD_ROWS // 7)
 
 
+@pytest.mark.long
 def test_the_manifest_describes_inputs_and_parts(corpus: Path) -> None:
     encoded()
     found = manifest()
@@ -110,6 +116,7 @@ def test_the_manifest_describes_inputs_and_parts(corpus: Path) -> None:
     assert pyarrow.parquet.read_table("out").num_rows == ROWS
 
 
+@pytest.mark.long
 def test_truncated_texts_are_counted_over_all_parts(corpus: Path) -> None:
     with pytest.warns(UserWarning, match=r"^\d+ of \d+ distinct texts are longer than 5 tokens and were") as caught:
         encoded(max_length=5)
@@ -119,6 +126,7 @@ def test_truncated_texts_are_counted_over_all_parts(corpus: Path) -> None:
     assert distinct == sum(one["distinct"] for one in manifest()["parts"])
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:--shard-rows 50")
 def test_a_part_reads_only_its_row_groups(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups: Counter[int] = Counter()
@@ -147,6 +155,7 @@ def test_workers_write_the_same_bytes(corpus: Path) -> None:
         assert contents(f"by-{workers}") == contents("expected")
 
 
+@pytest.mark.long
 def test_a_worker_opens_its_encoder_once(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
     original = Encoder.from_pretrained
@@ -156,6 +165,7 @@ def test_a_worker_opens_its_encoder_once(corpus: Path, monkeypatch: pytest.Monke
     assert parts.load_encoder.cache_info().currsize == 0  # and it is freed at the end
 
 
+@pytest.mark.long
 def test_shares_make_the_whole(corpus: Path) -> None:
     encoded("expected")
     done = [encoded(shard=f"{number}/4")[0] for number in (3, 1, 4)]
@@ -166,6 +176,7 @@ def test_shares_make_the_whole(corpus: Path) -> None:
     assert encoded(shard="2/4")[0] == done[-1]  # a requeued process finds its parts
 
 
+@pytest.mark.long
 def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
     corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -195,6 +206,7 @@ def test_processes_that_start_at_once_agree(corpus: Path) -> None:
     assert not list(Path("out/_nearfar/writing").iterdir())
 
 
+@pytest.mark.long
 def test_the_command_says_what_it_wrote(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = "encode tiny --input in/*.parquet --column text --output out --shard-rows 100 --shard 1/2".split()
     assert main(argv) == 0
@@ -223,6 +235,7 @@ def test_a_row_group_larger_than_a_shard_is_worth_a_warning(corpus: Path) -> Non
         encoded(input="all.parquet", shard_rows=50)
 
 
+@pytest.mark.long
 def test_dictionaries_and_large_strings_are_text(corpus: Path) -> None:
     expected = in_one_file()
     for number, kind in enumerate((pyarrow.large_string(), pyarrow.dictionary(pyarrow.int32(), pyarrow.string()))):
@@ -232,6 +245,7 @@ def test_dictionaries_and_large_strings_are_text(corpus: Path) -> None:
         assert vectors_of(read_parts(f"out-{number}")).tobytes() == expected.tobytes()
 
 
+@pytest.mark.long
 def test_an_error_of_a_text_names_its_row_in_its_file_and_its_part(corpus: Path) -> None:
     texts = [*TEXTS[:50], None, *TEXTS[51:]]
     pyarrow.parquet.write_table(pyarrow.table({"text": texts}), "x.parquet", row_group_size=GROUP_ROWS)

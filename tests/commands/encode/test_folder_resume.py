@@ -67,6 +67,7 @@ DAMAGE: dict[str, tuple[Callable[[], object], list[int]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_what_is_missing_or_wrong_is_written_again(corpus: Path, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded()
@@ -79,6 +80,7 @@ def test_what_is_missing_or_wrong_is_written_again(corpus: Path, damage: str, mo
     assert contents() == expected
 
 
+@pytest.mark.long
 def test_what_a_killed_worker_left_goes_with_its_part(corpus: Path) -> None:
     encoded()
     for name in ("part-00003.parquet.ab", "part-00003.json.ab"):
@@ -88,6 +90,7 @@ def test_what_a_killed_worker_left_goes_with_its_part(corpus: Path) -> None:
     assert not list(Path("out/_nearfar/writing").iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["plan.json", "_manifest.json"])
 def test_what_was_left_of_a_file_of_the_run_goes_with_it(corpus: Path, name: str) -> None:
     if name == "_manifest.json":
@@ -100,6 +103,7 @@ def test_what_was_left_of_a_file_of_the_run_goes_with_it(corpus: Path, name: str
     assert not list(Path("out/_nearfar/writing").iterdir())
 
 
+@pytest.mark.long
 def test_another_process_that_writes_the_manifest_first(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish = LocalFolder.publish
 
@@ -115,6 +119,7 @@ def test_another_process_that_writes_the_manifest_first(corpus: Path, monkeypatc
     assert contents() == contents("expected")
 
 
+@pytest.mark.long
 def test_a_record_that_cannot_be_renamed_leaves_no_file(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replace = Path.replace
 
@@ -130,6 +135,7 @@ def test_a_record_that_cannot_be_renamed_leaves_no_file(corpus: Path, monkeypatc
     assert not list(Path("out/_nearfar/writing").iterdir())
 
 
+@pytest.mark.long
 def test_a_complete_run_opens_no_encoder(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded()
     monkeypatch.setattr(Encoder, "from_pretrained", None)
@@ -183,6 +189,7 @@ def test_another_model_input_or_setting_is_refused_by_name(corpus: Path, change:
     assert contents() == before
 
 
+@pytest.mark.long
 def test_other_ranges_are_refused(corpus: Path) -> None:
     np.save("a.npy", np.arange(64, dtype=np.float32).reshape(2, 32))
     np.save("b.npy", np.arange(1, 65, dtype=np.float32).reshape(2, 32))
@@ -191,6 +198,7 @@ def test_other_ranges_are_refused(corpus: Path) -> None:
         encoded(quantize="int8", calibrate="b.npy", resume=True)
 
 
+@pytest.mark.long
 def test_damaged_ranges_of_a_run_are_refused(corpus: Path) -> None:
     np.save("a.npy", np.arange(64, dtype=np.float32).reshape(2, 32))
     int8 = {"quantize": "int8", "calibrate": "a.npy"}
@@ -205,6 +213,7 @@ def test_damaged_ranges_of_a_run_are_refused(corpus: Path) -> None:
     assert encoded(shard="2/9", **int8)
 
 
+@pytest.mark.long
 def test_a_file_of_the_same_size_with_another_footer_fails_its_parts(corpus: Path) -> None:
     encoded(shard="1/9")
     content = bytearray(Path("in/0.parquet").read_bytes())
@@ -214,6 +223,7 @@ def test_a_file_of_the_same_size_with_another_footer_fails_its_parts(corpus: Pat
         encoded(resume=True)
 
 
+@pytest.mark.long
 def test_files_that_moved_are_found(corpus: Path) -> None:
     encoded("expected")
     encoded(shard="1/9")
@@ -222,12 +232,14 @@ def test_files_that_moved_are_found(corpus: Path) -> None:
     assert [file.read_bytes() for file in part_files()] == [file.read_bytes() for file in part_files("expected")]
 
 
+@pytest.mark.long
 def test_precision_auto_keeps_that_of_the_beginning(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded(shard="1/9")
     encoded(resume=True, precision="auto")
     assert json.loads(Path("out/_nearfar/plan.json").read_text())["settings"]["precision"] == "fp32"
 
 
+@pytest.mark.long
 def test_a_folder_with_a_run_needs_resume_or_overwrite(corpus: Path) -> None:
     encoded()
     before = contents()
@@ -246,6 +258,7 @@ def test_a_folder_with_a_run_needs_resume_or_overwrite(corpus: Path) -> None:
     assert contents() == before
 
 
+@pytest.mark.long
 def test_a_damaged_plan_says_what_to_remove(corpus: Path) -> None:
     encoded()
     whole = json.loads(Path("out/_nearfar/plan.json").read_text())
@@ -264,6 +277,7 @@ def test_a_damaged_plan_says_what_to_remove(corpus: Path) -> None:
         encoded(resume=True)
 
 
+@pytest.mark.long
 def test_a_disk_that_fills_up_fails_a_part_and_keeps_the_others(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded("expected")
     original = pyarrow.parquet.ParquetWriter.write_table
@@ -283,6 +297,7 @@ def test_a_disk_that_fills_up_fails_a_part_and_keeps_the_others(corpus: Path, mo
     assert contents() == contents("expected")
 
 
+@pytest.mark.long
 def test_too_little_space_is_an_error_before_the_work(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalFolder, "free_bytes", lambda _: 200 * 32 * 4 - 1)
     with pytest.raises(NearfarError, match=r"out: needs about 25\.6 KB of disk space, and 25\.6 KB are free"):
@@ -292,6 +307,7 @@ def test_too_little_space_is_an_error_before_the_work(corpus: Path, monkeypatch:
     assert part_files()
 
 
+@pytest.mark.long
 def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded("expected")
     original = parts._encode_part

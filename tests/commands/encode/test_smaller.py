@@ -34,6 +34,7 @@ def unit(rows: np.ndarray) -> np.ndarray:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("normalize", [False, True])
 def test_the_first_dimensions_are_scaled_again_if_the_vectors_are(workspace: Path, normalize: bool) -> None:
     encoded(dimensions=12, normalize=normalize)
@@ -50,6 +51,7 @@ def test_a_model_with_a_normalize_module_gives_unit_vectors(workspace: Path) -> 
     np.testing.assert_allclose(encoder.encode(TEXTS, dimensions=5), unit(vectors()[:, :5]), atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("suffix", ["npy", "parquet"])
 def test_codes_are_those_of_the_vectors(workspace: Path, kind: Any, suffix: str) -> None:
@@ -76,6 +78,7 @@ def test_codes_are_those_of_the_vectors(workspace: Path, kind: Any, suffix: str)
     )
 
 
+@pytest.mark.long
 def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     encoded("x.npy", quantize="int8")
     Path("y.txt").write_text("\n".join(TEXTS[:7]) + "\n")
@@ -189,6 +192,7 @@ def test_the_command_says_how_large_a_vector_is(workspace: Path, capsys: pytest.
     assert "Wrote 23 embeddings with 20 dimensions (binary, 3 bytes each) to x.npy" in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_a_width_that_was_not_trained_is_a_warning(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained("tiny")
     encoder.matryoshka = (32, 16)
@@ -202,6 +206,7 @@ def test_a_width_that_was_not_trained_is_a_warning(workspace: Path, monkeypatch:
         encode("nested", input="x.txt", output="z.npy", dimensions=33, progress=False)
 
 
+@pytest.mark.long
 def test_what_is_refused(workspace: Path) -> None:
     np.save("narrow.npy", np.zeros((3, 8)))
     np.save("whole.npy", np.zeros((3, 32), int))

@@ -57,6 +57,7 @@ def test_name_and_training_seed_are_stored_and_one_task_needs_no_list(pairs_file
     assert list(result.tasks) == [pairs_file]
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_scores(pairs_file):
     seeds = (1, 1, *range(2, 20))
     first, again, *others = (
@@ -120,6 +121,7 @@ def labelled_file(tmp_path):
     return str(file)
 
 
+@pytest.mark.long
 def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file, tmp_path):
     encoded = []
 
@@ -144,6 +146,7 @@ def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file,
         evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
 
 
+@pytest.mark.long
 def test_probe_settings_are_used_recorded_and_compared(labelled_file, tmp_path):
     settings = {"labelled": labelled_file, "resamples": 0, "progress": False, "folds": 3}
     usual = evaluate(letters, output=tmp_path / "usual.json", **settings)
@@ -218,6 +221,7 @@ def test_suites(monkeypatch):
         evaluate(letters, suite="glue", progress=False)
 
 
+@pytest.mark.long
 def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
     (tmp_path / "vectors.txt").write_text("ab 1 0\nabc 0.9 0.3\ncd 0 1\nabd 0.8 0.5\nxyz 0.1 -1\n", encoding="utf-8")
     result = evaluate(f"glove:{tmp_path / 'vectors.txt'}", tasks=pairs_file, resamples=0, progress=False)
@@ -236,6 +240,7 @@ def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
     assert fitted.tasks != plain.tasks
 
 
+@pytest.mark.long
 def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, tmp_path):
     """A task on which the baseline cannot be fitted does not affect the others."""
     save_tiny(tmp_path / "tiny")
@@ -272,6 +277,7 @@ def test_a_missing_model_raises(pairs_file, tmp_path):
         evaluate(tmp_path / "absent", tasks=[pairs_file], progress=False)
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
     def lengths(texts):
@@ -297,6 +303,7 @@ PUBLISHED = {  # Spearman over all pairs, from MTEB's results repository
 }
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 @pytest.mark.parametrize("tasks", [("stsb",), pytest.param(tuple(PUBLISHED), marks=pytest.mark.nightly)])
 def test_all_minilm_has_its_published_scores(tasks: tuple[str, ...], nearfar_data: Path) -> None:

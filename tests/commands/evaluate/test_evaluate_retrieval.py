@@ -125,6 +125,7 @@ def evaluator_scores(model, task):
     return {measure: 100 * scores[f"cosine_{measure}"] for measure in MEASURES}
 
 
+@pytest.mark.long
 def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
     Encoder.from_pretrained(save_tiny(tmp_path / "bert"), device="cpu").save_pretrained(tmp_path / "tiny")
     file = Path(beir, "qrels", "test.tsv")
@@ -137,6 +138,7 @@ def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
     assert 1 < result.retrieval[beir].measures["recall@10"].score < 99
 
 
+@pytest.mark.long
 @pytest.mark.nightly
 @pytest.mark.realdata
 def test_captions_of_one_photo_score_as_in_sentence_transformers(nearfar_data, tmp_path, monkeypatch):
@@ -156,6 +158,7 @@ def test_captions_of_one_photo_score_as_in_sentence_transformers(nearfar_data, t
     assert 50 < scored.measures["mrr@10"].low < scored.measures["mrr@10"].score < 70
 
 
+@pytest.mark.long
 def test_compare_pairs_over_queries(beir, pairs):
     for name, encode in (("a", letters), ("b", lengths)):
         evaluate(encode, retrieval=[beir, pairs], resamples=10, output=f"{name}.json", progress=False)
@@ -191,6 +194,7 @@ def test_results_on_other_documents_are_refused(pairs):
         compare(first, second, resamples=10, progress=False)
 
 
+@pytest.mark.long
 def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
     words = sorted({word for text in (*QUERIES, *DOCUMENTS) for word in text.split()})
     vectors = np.random.default_rng(0).normal(size=(len(words), 8))
@@ -216,6 +220,7 @@ def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
     assert alone.retrieval[pairs] == whitened.retrieval[pairs]  # fitted on the texts of each task
 
 
+@pytest.mark.long
 def test_on_the_command_line(beir, pairs, tmp_path, capsys):
     save_tiny(tmp_path / "tiny")
     command = f"evaluate tiny --retrieval {beir} {pairs} --resamples 20 --device cpu"

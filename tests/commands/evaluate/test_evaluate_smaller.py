@@ -45,6 +45,7 @@ def stored(vectors: np.ndarray, kind: Any, texts: list[str]) -> np.ndarray:
     return dequantize(quantize(vectors, kind, ranges), kind, ranges, dim=vectors.shape[1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [None, "float16", "int8", "binary"])
 @pytest.mark.parametrize("dimensions", [None, 12])
 def test_correlations(workspace: Path, dimensions: int | None, kind: Any) -> None:
@@ -84,6 +85,7 @@ def test_retrieval_ranks_stored_documents_by_the_queries_as_they_are(workspace: 
     assert (equal.max() > 0) == (kind == "binary")
 
 
+@pytest.mark.long
 def test_the_ranges_of_int8_are_those_of_a_fixed_sample(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(smaller, "CALIBRATION_TEXTS", 5)

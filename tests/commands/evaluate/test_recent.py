@@ -51,6 +51,7 @@ def scores(result: EvaluationResult) -> list[float | None]:
     return [*found, *(one.measures["ndcg@10"].score for one in result.retrieval.values())]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("prompts", [{}, {"query_prompt": "query: ", "document_prompt": "text: "}])
 def test_scores_are_those_without_memory_and_texts_are_encoded_once(prompts: dict[str, str], calls: list[int]) -> None:
     recent = RecentVectors()
@@ -63,6 +64,7 @@ def test_scores_are_those_without_memory_and_texts_are_encoded_once(prompts: dic
         assert again == scores(evaluated(RecentVectors(), **settings, **prompts))
 
 
+@pytest.mark.long
 def test_evaluations_change_no_vectors(calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     returned: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
     encode = Encoder.encode
@@ -81,6 +83,7 @@ def test_evaluations_change_no_vectors(calls: list[int], monkeypatch: pytest.Mon
         assert np.array_equal(vectors, copy)
 
 
+@pytest.mark.long
 def test_another_model_or_setting_is_encoded_again(calls: list[int]) -> None:
     recent = RecentVectors()
     first = scores(evaluated(recent))

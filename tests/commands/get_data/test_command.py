@@ -74,6 +74,7 @@ def test_bad_folders(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "Move it away; it is written again" in message
 
 
+@pytest.mark.long
 @pytest.mark.realdata
 def test_the_data_folder_has_the_published_numbers_of_rows(nearfar_data: Path) -> None:
     found = {file for one in nearfar.get_data(list=True).listed for file in one.files if file.rows and file.published}

@@ -43,6 +43,7 @@ def test_every_file_with_a_published_count_has_a_recipe_and_a_source() -> None:
     assert not any("\\" in name or "(" in name for recipe in RECIPES for name in recipe.examples)
 
 
+@pytest.mark.long
 def test_the_folder_of_senteval_is_evaluated_on_by_name(data: Path, tmp_path: Path) -> None:
     result = convert(tmp_path / "senteval", downloads.senteval())
     names = [f"sts{year}" for year in downloads.SUBSETS]
@@ -64,6 +65,7 @@ def test_the_folder_of_senteval_is_evaluated_on_by_name(data: Path, tmp_path: Pa
     assert scored.tasks["sts12"].pairs == 5 * 4
 
 
+@pytest.mark.long
 def test_the_rows_of_senteval(data: Path, tmp_path: Path) -> None:
     result = convert(tmp_path / "senteval", downloads.senteval())
     assert rows(data / "senteval/MR.tsv")[:2] == [["label", "text"], ["1", "a good caf\xe9 0"]]

@@ -46,6 +46,7 @@ def mined(output: str = "triplets.tsv", **settings: Any) -> tuple[MiningResult, 
         return result, list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
+@pytest.mark.long
 def test_triplets_equal_a_plain_search(workspace: Path) -> None:
     result, rows = mined(corpus="corpus.txt", negatives=2, range_max=500, with_scores=True)
     encoder = Encoder.from_pretrained("tiny")
@@ -74,6 +75,7 @@ def test_triplets_equal_a_plain_search(workspace: Path) -> None:
     assert sorted(os.listdir()) == ["corpus.txt", "pairs.tsv", "tiny", "triplets.tsv", "triplets.tsv.summary.json"]
 
 
+@pytest.mark.long
 def test_the_summary_has_counts_and_examples_at_the_quantiles(workspace: Path) -> None:
     result, rows = mined(max_score=0.9, with_scores=True)
     summary = json.loads(Path("triplets.tsv.summary.json").read_text())
@@ -93,6 +95,7 @@ def test_the_summary_has_counts_and_examples_at_the_quantiles(workspace: Path) -
     assert result.without_negative == len(PAIRS) - len({(row["anchor"], row["positive"]) for row in rows})
 
 
+@pytest.mark.long
 def test_missing_negatives_can_be_random(workspace: Path) -> None:
     few, some = mined(negatives=3, range_max=6, relative_margin=0.05)
     assert few.without_negative > 0
@@ -117,6 +120,7 @@ def test_missing_negatives_can_be_random(workspace: Path) -> None:
     assert Path("again.tsv").read_bytes() == Path("full.tsv").read_bytes()
 
 
+@pytest.mark.long
 def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
     workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +135,7 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
     assert first.triplets > 20
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
 def test_every_format_trains(workspace: Path, suffix: str) -> None:
     mined("a.tsv")
@@ -141,6 +146,7 @@ def test_every_format_trains(workspace: Path, suffix: str) -> None:
     assert load_tuples(f"b{suffix}", columns=columns).rows == load_tuples("a.tsv", columns=columns).rows
 
 
+@pytest.mark.long
 def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.tiny import write_pairs
 
@@ -154,6 +160,7 @@ def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.Capture
     assert Path("run/model/config.json").exists()
 
 
+@pytest.mark.long
 def test_columns_have_names_of_the_users_choice(workspace: Path) -> None:
     _, expected = mined(corpus="corpus.txt")
     write(workspace / "qa.tsv", ["n", "answer", "question"], [("1", two, one) for one, two in PAIRS])
@@ -169,6 +176,7 @@ def test_columns_have_names_of_the_users_choice(workspace: Path) -> None:
     assert rows == expected
 
 
+@pytest.mark.long
 def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mine", *FLAGS, "--max-score", "0.95"]) == 0
     printed = capsys.readouterr().out
@@ -199,6 +207,7 @@ def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: 
     patch.setattr(owner, name, stopping)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("after", [0, 2, 7])
 def test_another_call_encodes_no_finished_part_again(
     workspace: Path, after: int, monkeypatch: pytest.MonkeyPatch
@@ -220,6 +229,7 @@ def test_another_call_encodes_no_finished_part_again(
     assert len(blocks) == 5 + -(-expected.documents // 7) - after
 
 
+@pytest.mark.long
 def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +243,7 @@ def test_ctrl_c_prints_how_to_continue(
     assert main(["mine", *FLAGS]) == 0
 
 
+@pytest.mark.long
 def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         stop_in(patch, search, "nearest", 1, Killed())
@@ -247,6 +258,7 @@ def test_vectors_of_other_models_and_texts_are_not_used(workspace: Path, monkeyp
         assert Path("triplets.tsv").read_bytes() == Path(f"{number}.tsv").read_bytes()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("content", [b"short", b""])
 def test_damaged_vectors_are_computed_again(workspace: Path, content: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     mined("whole.tsv")
@@ -260,6 +272,7 @@ def test_damaged_vectors_are_computed_again(workspace: Path, content: bytes, mon
     assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
 
 
+@pytest.mark.long
 def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
     busy = pytest.raises(NearfarError, match=r"triplets\.tsv: another process is using it now")
     with folder_lock(Path("triplets.tsv.vectors"), remove_if_empty=True), busy:
@@ -275,6 +288,7 @@ def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
         mined()
 
 
+@pytest.mark.long
 def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
     _, plain = mined("a.tsv", with_scores=True)
     _, rows = mined("b.tsv", with_scores=True, query_prompt="the dog ", document_prompt="one bird is ")
@@ -286,6 +300,7 @@ def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
     assert rows != plain
 
 
+@pytest.mark.long
 def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRecorder) -> None:
     mined(max_length=4)
     messages = [str(one.message) for one in recwarn if "truncated" in str(one.message)]
@@ -294,6 +309,7 @@ def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRe
     assert messages[0].split()[2] == "30"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -336,6 +352,7 @@ def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
         MineConfig(model="m", data=("p.tsv",), output="t.tsv", **settings)
 
 
+@pytest.mark.long
 def test_a_corpus_may_have_a_single_text(workspace: Path) -> None:
     Path("corpus.txt").write_text("one small dog sleeps\n")
     with_corpus, _ = mined(corpus="corpus.txt", relative_margin=None)

@@ -27,6 +27,7 @@ def read(card: str) -> huggingface_hub.ModelCard:
     return huggingface_hub.ModelCard(card)
 
 
+@pytest.mark.long
 def test_training_writes_the_card(run: Path) -> None:
     file = run / "model" / "README.md"
     assert is_own_card(file)
@@ -55,6 +56,7 @@ def test_the_held_out_score_is_that_of_the_run(run: Path) -> None:
     assert score.metric_value == round(found.first, 2)
 
 
+@pytest.mark.long
 def test_named_data_and_base_models_are_linked(tmp_path: Path) -> None:
     make_workspace(tmp_path)
     tiny = str(save_tiny(tmp_path / "tiny"))
@@ -72,6 +74,7 @@ def test_named_data_and_base_models_are_linked(tmp_path: Path) -> None:
     assert 'SentenceTransformer("me/mine")' in text
 
 
+@pytest.mark.long
 def test_paths_of_a_second_objective_are_left_out(tmp_path: Path) -> None:
     private = tmp_path / "private"
     private.mkdir()
@@ -101,6 +104,7 @@ def test_paths_of_a_second_objective_are_left_out(tmp_path: Path) -> None:
     assert "private" not in card
 
 
+@pytest.mark.long
 def test_a_classifier(tmp_path: Path) -> None:
     rows = [f"{text}\t{'yes' if 'dog' in text else 'no'}" for text in sentences(80, seed=3)]
     (tmp_path / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")

@@ -26,6 +26,7 @@ def paths(folder: Path) -> Iterable[str]:
     return sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
 
 
+@pytest.mark.long
 def test_the_uploaded_files_are_the_model(run: Path, hub: Hub, tmp_path: Path) -> None:
     done = push(run, "me/mine", private=True)
     assert "private" in str(hub.repositories["me/mine"])  # "private": true, or "visibility": "private", by version
@@ -122,6 +123,7 @@ def test_a_wrong_token(run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> 
         push(run, "me/mine")
 
 
+@pytest.mark.long
 def test_a_storage_that_breaks_off(run: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.sleep", lambda _: None)  # between huggingface_hub's attempts
     hub.address = "http://127.0.0.1:9"  # where large files are to be sent

@@ -79,6 +79,7 @@ MINE = ("runs/mine-1", "runs/mine-2")
 EVERYTHING = ("runs/alone", *MINE, "results/scl-1.json", "ce", "base.json", "geo", "results/scl-2.json")
 
 
+@pytest.mark.long
 def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", "new/page.html", "--resamples", "200", "--title", "All <of> it"]
     assert main(["report", *EVERYTHING, *flags]) == 0
@@ -96,6 +97,7 @@ def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture
     assert Path("new/page.md").read_text(encoding="utf-8").startswith("# All \\<of\\> it\n")
 
 
+@pytest.mark.long
 def test_the_same_files_give_the_same_page_to_the_byte(workspace: Path) -> None:
     pages = []
     for name in ("a.html", "b.html"):
@@ -116,6 +118,7 @@ def noisy_encoder(noise: float, seed: int = 0):
     return encode
 
 
+@pytest.mark.long
 def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
     gold = np.random.default_rng(0).integers(0, 11, 120) / 2
     rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
@@ -140,6 +143,7 @@ def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
     assert "It is significantly better than bad (" in page.text
 
 
+@pytest.mark.long
 def test_when_a_comparison_is_computed(workspace: Path) -> None:
     assert "Computed for this page" in load_page("base.json", "ce").text
     assert "Computed for this page" not in load_page("base.json", "ce", compare="no").text
@@ -167,6 +171,7 @@ def test_sides_that_cannot_be_compared_are_still_shown(workspace: Path) -> None:
         load_page("base.json", "other.json", compare="yes")
 
 
+@pytest.mark.long
 def test_missing_parts_are_noted(workspace: Path) -> None:
     write_run(Path("r/going"), seed=1, finished=False)
     with Path("r/going/metrics.jsonl").open("a") as stream:
@@ -190,6 +195,7 @@ def test_missing_parts_are_noted(workspace: Path) -> None:
     assert rows["copied"][2] == "8"
 
 
+@pytest.mark.long
 def test_a_model_has_one_name(workspace: Path) -> None:
     """Run, evaluations and geometry are shown under the name of the run; the title has it once."""
     for folder in ("results", "again"):
@@ -211,6 +217,7 @@ def test_a_model_has_one_name(workspace: Path) -> None:
     assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
 
 
+@pytest.mark.long
 def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
     Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
@@ -241,6 +248,7 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     assert record.exists()
 
 
+@pytest.mark.long
 def test_every_input_is_shown_once(workspace: Path) -> None:
     page = load_page(*MINE, "runs/mine-1/run.json", "runs/mine-2/../mine-2", "base.json")
     assert list(table_of(page, "run"))[1:] == ["mine-1", "mine-2", "mine, all 2"]

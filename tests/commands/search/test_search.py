@@ -60,6 +60,7 @@ def expected(query: str, top: int, *, normalize: bool = True, distinct: bool = T
     return [(row, float(scores[row])) for row in order[:top]]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("top", [1, 10, 1000])
 @pytest.mark.parametrize("keep_duplicates", [False, True])
 @pytest.mark.parametrize("normalize", [True, False])
@@ -77,12 +78,14 @@ def test_hits_equal_those_computed_directly(top: int, keep_duplicates: bool, nor
     assert keep_duplicates or top < 20 or max(hit.count for hit in hits[0]) == 2
 
 
+@pytest.mark.long
 def test_one_query_may_be_a_text_and_queries_may_be_a_file() -> None:
     Path("q.txt").write_text("\n".join(QUERIES[:2]) + "\n")
     assert found(QUERIES[0]) == found([QUERIES[0]])
     assert found((), queries="q.txt") == found(QUERIES[:2])
 
 
+@pytest.mark.long
 def test_searching_again_does_not_encode_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     first, texts, tokenize = found(QUERIES), list[str](), Encoder.tokenize
     monkeypatch.setattr(
@@ -92,6 +95,7 @@ def test_searching_again_does_not_encode_the_texts(monkeypatch: pytest.MonkeyPat
     assert texts == QUERIES
 
 
+@pytest.mark.long
 def test_approximate_search_finds_the_same_in_a_small_file() -> None:
     pytest.importorskip("usearch", exc_type=ImportError)
     exact = found(QUERIES)
@@ -106,6 +110,7 @@ def test_the_columns_to_show_and_the_place_of_the_index() -> None:
     assert not Path("docs.tsv.index").exists()
 
 
+@pytest.mark.long
 def test_an_index_keeps_its_precision() -> None:
     found("a dog", precision="bf16")
     found("a dog", precision="auto")
@@ -126,6 +131,7 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("settings", "message"), SETTINGS.values(), ids=SETTINGS)
 def test_an_index_of_other_settings_is_refused(settings: dict[str, Any], message: str) -> None:
     before = found("a dog")
@@ -146,6 +152,7 @@ def test_a_model_whose_weights_have_changed_is_noticed(folder: Path) -> None:
         found("a dog")
 
 
+@pytest.mark.long
 def test_the_index_of_another_file_is_refused() -> None:
     write_rows(ROWS[:9], "fewer.tsv")
     found("a dog", index="shared")
@@ -160,6 +167,7 @@ def test_texts_that_are_too_long_are_counted() -> None:
         found("a dog", max_length=4)
 
 
+@pytest.mark.long
 def test_prompts_are_put_before_queries_and_texts() -> None:
     encoder = Encoder.from_pretrained("tiny", device="cpu")
     hits = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", top=1000)
@@ -171,6 +179,7 @@ def test_prompts_are_put_before_queries_and_texts() -> None:
     assert scores != [[hit.score for hit in own] for own in hits]  # another prompt of queries needs no new index
 
 
+@pytest.mark.long
 def test_prompts_of_the_model_are_used(folder: Path) -> None:
     encoder = Encoder.from_pretrained("tiny", device="cpu")
     encoder.set_prompts(query="no dog: ", document="river ")
@@ -216,6 +225,7 @@ def test_bad_calls(query: Any, settings: dict[str, Any], message: str) -> None:
     assert sorted(os.listdir("tiny")) == models
 
 
+@pytest.mark.long
 def test_output_files_hold_the_hits() -> None:
     hits = found(QUERIES[:2], output="hits.jsonl", top=3)
     lines = [json.loads(line) for line in Path("hits.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -261,6 +271,7 @@ def test_an_output_that_cannot_be_finished_is_not_left(monkeypatch: pytest.Monke
 COMMAND = ["search", "--model", "tiny", "--input", "docs.tsv", "--precision", "fp32", "--device", "cpu"]
 
 
+@pytest.mark.long
 def test_the_verb_prints_lines_to_a_pipe_and_notes_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*COMMAND, *QUERIES[:2], "--top", "3", "--resume"]) == 0
     printed = capsys.readouterr()
@@ -274,6 +285,7 @@ def test_the_verb_prints_lines_to_a_pipe_and_notes_beside_them(capsys: pytest.Ca
     assert "Wrote 10 hits of 1 queries to one.jsonl" in printed.err
 
 
+@pytest.mark.long
 def test_the_verb_reports_the_recall_of_approximate_search(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("usearch", exc_type=ImportError)
     Path("q.txt").write_text("\n".join(QUERIES) + "\n")
@@ -283,6 +295,7 @@ def test_the_verb_reports_the_recall_of_approximate_search(capsys: pytest.Captur
     assert "recall@10 against exact search: 1.000 (measured on 7 queries)" in capsys.readouterr().err
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["int8", "binary"])
 def test_quantized_search_of_all_candidates_is_exact_and_reports_its_recall(
     kind: str, capsys: pytest.CaptureFixture[str]
@@ -300,6 +313,7 @@ def test_quantized_search_of_all_candidates_is_exact_and_reports_its_recall(
     assert "Quantized search: recall@10 against exact search: 1.000 (measured on 24 of its" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_search_in_the_first_dimensions() -> None:
     encoder = Encoder.from_pretrained("tiny", device="cpu")
     vectors = encoder.encode([QUERIES[0], *TEXTS], precision="fp32")[:, :6]

@@ -46,6 +46,7 @@ def encoded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 DISTINCT = len({text for _, text in ROWS})
 
 
+@pytest.mark.long
 def test_a_new_index_encodes_each_distinct_text_once(encoder: Encoder, encoded: list[str]) -> None:
     found = update(encoder)
     assert (found.state, found.rows, found.texts, found.encoded) == ("new", len(ROWS), DISTINCT, DISTINCT)
@@ -101,6 +102,7 @@ EDITS: dict[str, tuple[Callable[[list[tuple[str, str]]], list[tuple[str, str]]],
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("edit", "state", "new"), EDITS.values(), ids=EDITS)
 def test_an_edited_file(
     edit: Callable[[list[tuple[str, str]]], list[tuple[str, str]]],
@@ -128,7 +130,10 @@ def changed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
 SCENARIOS = {"new": ([], ROWS), "extended": (ROWS[:12], ROWS), "changed": (ROWS, changed(ROWS))}
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=[] if name == "new" else pytest.mark.nightly) for name in SCENARIOS]
+)
 def test_an_update_killed_at_any_step_is_continued(
     scenario: str, encoder: Encoder, encoded: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,6 +189,7 @@ def test_finished_blocks_of_an_interrupted_update_are_kept(encoder: Encoder, enc
     assert encoded == [text for _, text in rows[10:]]
 
 
+@pytest.mark.long
 def test_an_interrupted_update_of_a_file_that_changes_again(encoder: Encoder, encoded: list[str]) -> None:
     update(encoder)
     rows = [("new", "two birds"), *((one, f"{text} {one}") for one, text in ROWS)]
@@ -271,6 +277,7 @@ def edit_manifest(folder: Path, **values: object) -> None:
     (folder / "manifest.json").write_text(json.dumps({**found, **values}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_index_is_refused_until_it_is_made_again(
     damage: Callable[[Path], object], message: str, encoder: Encoder

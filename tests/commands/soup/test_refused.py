@@ -36,6 +36,7 @@ def refuse(match: str, *models: str, **settings: Any) -> None:
     assert not list(Path().glob(".out*"))
 
 
+@pytest.mark.long
 def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path) -> None:
     save_tiny(folder / "roberta", "roberta")
     refuse(
@@ -70,6 +71,7 @@ def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path)
     refuse("cased: .*different tokenizers: normalizer", "a", "cased")
 
 
+@pytest.mark.long
 def test_a_missing_pooler_is_a_different_shape(folder: Path) -> None:
     shutil.copytree("a", "bare")
     kept = {key: value for key, value in weights("bare").items() if not key.startswith("pooler")}
@@ -77,6 +79,7 @@ def test_a_missing_pooler_is_a_different_shape(folder: Path) -> None:
     refuse(r"bare: .*different shapes of weights: backbone\.pooler\.dense\.weight \(32, 32\) and None", "a", "bare")
 
 
+@pytest.mark.long
 def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
     refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
@@ -95,6 +98,7 @@ def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     refuse("b/model.safetensors: the weights are truncated or damaged", "a", "b")
 
 
+@pytest.mark.long
 def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     refuse("two models or more are needed", "a")
     refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
@@ -114,6 +118,7 @@ def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     assert SoupConfig(output="out").weights is None
 
 
+@pytest.mark.long
 def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
     before = weights("b")
     with pytest.raises(NearfarError, match="--output b: already exists; choose another folder"):
@@ -129,6 +134,7 @@ def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
     assert Path("free/modules.json").exists()
 
 
+@pytest.mark.long
 def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -137,6 +143,7 @@ def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPa
     refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
 
 
+@pytest.mark.long
 def test_weights_that_are_not_numbers_with_a_point_must_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = Encoder.from_pretrained
 
@@ -151,6 +158,7 @@ def test_weights_that_are_not_numbers_with_a_point_must_agree(folder: Path, monk
     assert isinstance(opened("a").backbone, nn.Module)
 
 
+@pytest.mark.long
 def test_settings_that_change_no_vector_may_differ(folder: Path) -> None:
     edit("b/config.json", hidden_dropout_prob=0.3, transformers_version="4.0.0", architectures=["BertForMaskedLM"])
     assert len(soup("a", "b", output="out").used) == 2

@@ -41,6 +41,7 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
         torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ("2, 1,1", [0.5, 0.25, 0.25])])
 def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
     result = soup("a", "b", "c", weights=given, output="out")
@@ -56,6 +57,7 @@ def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path)
     assert Encoder.from_pretrained("out").pooling == "cls"
 
 
+@pytest.mark.long
 def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None:
     for name in ("a2", "a3"):
         shutil.copytree("a", name)
@@ -63,6 +65,7 @@ def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
+@pytest.mark.long
 def test_modules_after_the_pooling_are_averaged_too(folder: Path) -> None:
     for seed, name in enumerate(("d", "e")):
         encoder = Encoder.from_pretrained("a")
@@ -76,6 +79,7 @@ def test_modules_after_the_pooling_are_averaged_too(folder: Path) -> None:
     assert not torch.equal(one["linear.weight"], two["linear.weight"])
 
 
+@pytest.mark.long
 def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> None:
     result = soup("a", Path("b"), weights="3,1", output="new/out")
     record = json.loads(Path("new/out/soup.json").read_text())
@@ -93,6 +97,7 @@ def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> 
     assert read_seen(Path("bare")) is None
 
 
+@pytest.mark.long
 def test_a_model_without_a_record_of_its_texts_is_named(folder: Path) -> None:
     for name in ("b", "c"):
         (folder / name / "nearfar_seen.safetensors").unlink()
@@ -127,6 +132,7 @@ def reference_greedy(names: list[str]) -> tuple[list[str], float]:
     return kept, score(kept)
 
 
+@pytest.mark.long
 def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     names = [f"model{seed}" for seed in range(7)]
     for seed, name in enumerate(names):
@@ -151,6 +157,7 @@ def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     assert set(dev_texts.tolist()) < set(seen.chosen_texts.tolist())
 
 
+@pytest.mark.long
 def test_a_score_that_does_not_fall_is_enough(folder: Path) -> None:
     """Equal models have equal scores, in the order in which they are named."""
     shutil.copytree("a", "a2")
@@ -193,6 +200,7 @@ def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) ->
         soup("run1", "run3/model", output="out2")
 
 
+@pytest.mark.long
 def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None:
     result = soup(folder / "a", folder / "b", output="out")
     assert SoupResult.load(Path("out/soup.json")) == result
@@ -206,6 +214,7 @@ def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None
         push("out", "me/average", dry_run=True)
 
 
+@pytest.mark.long
 def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("soup a b c --weights 2,1,1 --output out".split()) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -131,6 +131,7 @@ def test_nli_rows_and_a_start_trained_on_similarity(width: int | str | None, tmp
     assert (share.learning_rate, share.start_weight) == (1e-4 if small else 2e-5, 0.2)
 
 
+@pytest.mark.long
 def test_flags_that_change_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The command line passes them on to the choice."""
     Encoder.from_pretrained(save_tiny(tmp_path / "plain")).save_pretrained(tmp_path / "tiny")

@@ -89,6 +89,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long
 def test_a_run_does_not_resume_with_another_second_objective(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"model": "tiny", "data": "texts.txt", "evaluate_on": "pairs.tsv", "batch_size": 8}
     settings |= {"output": "run", "second": "second-objective.toml", "checkpoint_every": 1, "max_steps": 2}

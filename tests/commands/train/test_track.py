@@ -111,6 +111,7 @@ def test_tensorboard(folder: Path, tmp_path: Path, plain: TrainConfig, monkeypat
     assert "method: info-nce" in settings.read_text()
 
 
+@pytest.mark.nightly
 @needs("tensorboard")
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_tensorboard_after_sigkill(folder: Path, tmp_path: Path, plain: TrainConfig) -> None:

@@ -42,6 +42,7 @@ def test_alignment_undoes_rotation_reflection_scale_and_shift(mirror: int) -> No
     assert align((reference * [1, mirror]) @ turn * 9 - 3, reference) == pytest.approx(reference, abs=1e-5)
 
 
+@pytest.mark.long
 def test_groups_stay_together_and_the_second_layout_keeps_their_places() -> None:
     iterations: list[int] = []
     first = plane_layout(groups(), on_iteration=iterations.append)
@@ -59,6 +60,7 @@ def test_groups_stay_together_and_the_second_layout_keeps_their_places() -> None
     assert plane_layout(groups()) == pytest.approx(first)  # the same seed, the same layout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("count", [2, 3, 7, 8, 9])
 def test_few_texts(count: int) -> None:
     vectors = np.random.default_rng(count).normal(size=(count, 5)).astype(np.float32)
@@ -107,6 +109,7 @@ def test_opentsne_is_used_for_many_texts_if_it_is_installed(monkeypatch: pytest.
     assert not seen
 
 
+@pytest.mark.long
 def test_opentsne_itself(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("openTSNE", reason="openTSNE is not installed: pip install nearfar[explorer]")
     draw = groups(400)

@@ -30,6 +30,7 @@ def test_points_of_a_line_are_at_their_values() -> None:
     assert last[1] == pytest.approx((first[1] + middle[1]) / 2, abs=0.1)
 
 
+@pytest.mark.long
 def test_logarithmic_axes() -> None:
     line = Line("a", [1, 10, 100], [1.0, 0.1, 0.01], 0)
     first, middle, last = points(Chart("t", "x", [line], logarithmic="both"))
@@ -39,6 +40,7 @@ def test_logarithmic_axes() -> None:
     assert middle[0] - first[0] == pytest.approx((last[0] - first[0]) / 11, abs=0.1)
 
 
+@pytest.mark.long
 def test_values_that_cannot_be_drawn_are_left_out() -> None:
     chart = Chart("t", "x", [Line("a", [0, 1, 2], [1.0, math.nan, 2.0], 0), Line("b", [0], [math.inf], 1)])
     assert len(points(chart)) == 2
@@ -48,6 +50,7 @@ def test_values_that_cannot_be_drawn_are_left_out() -> None:
     assert describe(positive).endswith("a: from 2 at 2 to 2 at 2, lowest 2, highest 2")
 
 
+@pytest.mark.long
 def test_a_chart_is_the_same_in_every_run_and_loads_nothing() -> None:
     chart = Chart("t", "x", [Line("a", [0, 1], [1.0, 2.0], 0)])
     assert svg(chart) == svg(chart)

@@ -79,6 +79,7 @@ def strip_markup(cell: str) -> str:
     return re.sub(r"[\s*]", "", cell)  # * marks the best in HTML, where Markdown has it in bold
 
 
+@pytest.mark.long
 def test_a_page_loads_and_executes_nothing(html: str) -> None:
     page = ParsedPage(html)
     names = {tag for tag, _ in page.tags}
@@ -177,6 +178,7 @@ def test_sections_and_missing_parts(html: str) -> None:
     assert "nli: 10 rows" in page.text
 
 
+@pytest.mark.long
 def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
     lines = ParsedPage(to_html(compose(inputs, title="t"))).text
     assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {UNSAFE} with 70.00 [68.8, 72.0]." in lines
@@ -206,6 +208,7 @@ def test_the_table_of_runs(html: str) -> None:
     assert rows["bare"][3:] == ["–", "–", "50.00", "3", "–", "finished"]
 
 
+@pytest.mark.long
 def test_differences_between_runs() -> None:
     first, second = training_run("a"), training_run("b", seed=2)
     second = second._replace(settings={**second.settings, "temperature": 0.1, "lora_rank": 0, "output": "x"})

@@ -4,6 +4,7 @@ Cosines and predictions are stored in millionths (six decimals are what float32 
 computed from the stored values. A file alone reproduces its scores, and two files are enough for a paired test.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -138,7 +139,7 @@ else:
     class TransferScores(Tagged):
         """The scores on one task, told apart by ``kind``: msgspec reads no union of dataclasses."""
 
-        kinds: ClassVar = {"classification": ClassificationScores, "relatedness": RelatednessScores}
+        kinds: ClassVar[Mapping[str, type]] = {"classification": ClassificationScores, "relatedness": RelatednessScores}
 
 
 @dataclass(frozen=True, kw_only=True)
