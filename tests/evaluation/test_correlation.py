@@ -83,6 +83,13 @@ def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, mo
             assert drawn.aggregate("wmean")[number, resample] == pytest.approx(by_pairs, abs=1e-13)
 
 
+@pytest.mark.parametrize("sizes", [[4], [5, 3], [4, 4, 4, 4], [9, 2, 7, 3, 5]])
+def test_each_subset_keeps_its_size_however_many_there_are(sizes):
+    counts = np.concatenate(list(correlation._multiplicities(sizes, 50, np.random.default_rng(0))))
+    parts = np.split(counts, np.cumsum(sizes)[:-1], axis=1)
+    assert [set(part.sum(axis=1).tolist()) for part in parts] == [{size} for size in sizes]
+
+
 def test_resamples_draw_with_replacement_within_each_subset():
     counts = np.concatenate(list(correlation._multiplicities([10, 300], 2000, np.random.default_rng(0))))
     assert (counts[:, :10].sum(axis=1) == 10).all()
