@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from nearfar.commands.encode.begin import EncodeResult, computes_here, place_of
+from nearfar.commands.encode.begin import EncodeResult, place_of
 from nearfar.commands.encode.folder import encode_to_folder
 from nearfar.commands.encode.one_file import encode_to_file
 from nearfar.commands.encode.parts import forget_encoder
@@ -68,8 +68,7 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
     folder = Path(os.path.expanduser(model))
-    elsewhere = folder.is_dir() and not computes_here(config)  # a worker may have another working directory
-    name = str(folder.absolute() if elsewhere else model)
+    name = str(folder.absolute() if folder.is_dir() else model)  # a part is encoded in another working directory
     try:
         if config.sharded:
             return encode_to_folder(name, config, block, progress=progress)
