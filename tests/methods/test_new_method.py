@@ -119,7 +119,7 @@ def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture
     assert "(default: 2.0)" in shown
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
     from nearfar.training.trainer import Interrupted
 
@@ -192,7 +192,7 @@ def test_without_registration_it_is_unknown() -> None:
         train("toy", output="x")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_command_line_finds_the_method_of_an_installed_package(folder: Path) -> None:
     """An installed package is a folder with metadata; a broken one is a warning and does not stop the others."""
     installed = folder / "site"
