@@ -177,21 +177,6 @@ def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(
     assert float(terms["loss@32"]) == pytest.approx(float(terms["loss@16"]), rel=1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["info-nce", pytest.param("bt", marks=pytest.mark.nightly)])
-def test_large_batches_are_computed_in_blocks(method: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = prepare(config(method, folder, model=str(folder / "tiny"), matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
-    objective, batch = step(run)
-    rows = objective.represent(objective.extract_items(batch)).detach().double().requires_grad_()
-    in_float64(run, 1, ())
-    expected, expected_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
-    monkeypatch.setattr("nearfar.objectives._contrast.BLOCK", 16)
-    found, found_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
-    for one, other in zip(found_gradients, expected_gradients, strict=True):
-        assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
-
-
 class Killed(BaseException):
     """The end of a process in the middle of a step."""
 

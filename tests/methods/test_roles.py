@@ -205,17 +205,6 @@ def test_training_embeds_as_encode_query_and_encode_document(model: str, weight:
 
 
 @pytest.mark.long
-def test_micro_batches_with_prompts(data: Path, tmp_path: Path) -> None:
-    saved = []
-    for micro_batch in (None, 3):
-        output = tmp_path / f"run-{micro_batch}"
-        settings = {"model": str(data / "tiny"), "negative_column": "negative", "micro_batch": micro_batch}
-        train(config("info-nce", data, output=str(output), **settings, **named(query=QUERY, document=DOCUMENT)))
-        saved.append(Encoder.from_pretrained(output).encode(["dog", "the red house"], precision="fp32"))
-    assert np.abs(saved[0] - saved[1]).max() <= 1e-4
-
-
-@pytest.mark.long
 def test_the_trained_folder_has_the_prompts_of_training(data: Path, tmp_path: Path) -> None:
     prompts = named(query=QUERY, document=DOCUMENT, default="text: ")
     train(config("info-nce", data, output=str(tmp_path / "run"), **prompts))

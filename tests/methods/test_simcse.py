@@ -209,27 +209,6 @@ def test_the_margin_keeps_the_hard_negative_of_a_row():
     assert loss.terms["left_out"].item() == pytest.approx(1 / 6)
 
 
-def test_the_margin_of_unsupervised_rows():
-    settings = {"noise": 2.0, "mlp": False, "temperature": 0.5}
-    table, method, batch = build("simcse-unsup", SENTENCES, false_negative_margin=0.1, **settings)
-    texts = [text for (text,) in rows_of(batch)]
-    first, second = table(texts + texts).chunk(2)
-    losses, left_out, negatives = [], 0, 0
-    for i, text in enumerate(texts):
-        far, own = [], cosine(first[i], second[i])
-        for j, other in enumerate(texts):
-            score = cosine(first[i], second[j])
-            negatives += other != text
-            left_out += other != text and bool(score > own + 0.1)
-            if other != text and score <= own + 0.1:
-                far.append(score / 0.5)
-        losses.append(share_loss(own / 0.5, far))
-    assert 0 < left_out < negatives
-    loss = method.loss(batch)
-    assert loss.terms["left_out"].item() == pytest.approx(left_out / negatives)
-    compare(loss, torch.stack(losses).mean(), [table])
-
-
 @pytest.mark.parametrize("margin", [None, 0.0])
 def test_accuracy_is_the_share_of_anchors_whose_positive_is_most_similar(margin):
     """Candidates excluded by a margin still count."""

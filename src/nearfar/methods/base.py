@@ -192,9 +192,7 @@ class BuildContext:
         encoder = self.encoder.encoder
         return Roles(encoder.query_prompt, encoder.document_prompt, self.encoder.default_prompt)
 
-    def batches(
-        self, config: TrainConfig, loaded: "TextData", *, by_role: bool = False, **order: bool | int
-    ) -> "TextBatches":
+    def batches(self, config: TrainConfig, loaded: "TextData", *, by_role: bool = False, **order: Any) -> "TextBatches":
         """Tokenize the texts, and batch their rows; ``order`` are further arguments of the batches.
 
         With ``by_role``, the first column has the queries, the others the documents.

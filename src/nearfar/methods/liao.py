@@ -273,7 +273,7 @@ def build(config: SbertConfig, context: BuildContext, data: "NliData") -> BuiltM
     return BuiltMethod(method, facts)
 
 
-def _caps(config: Contrasting) -> dict[str, int | None]:
+def _caps(config: Contrasting) -> dict[str, Any]:
     caps = {"max_positives": config.max_positives, "max_negatives": config.max_negatives}
     return {name: None if cap == "all" else cap for name, cap in caps.items()}
 
