@@ -9,6 +9,7 @@ from nearfar.config import METHODS
 from nearfar.methods.kim import VARIANT_NAMES
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import assert_same_gradients, built_on, descend
+from tests.tiny import sentences
 
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
 PAIRS = [
@@ -112,8 +113,8 @@ def test_the_drift_is_the_squared_distance_of_the_trained_weights(start, freeze)
     with torch.no_grad():
         for name, weight in built.encoder.backbone.named_parameters():
             weight.add_(0.01)
-            if not (freeze and name.startswith("embeddings.")):
-                expected += 1e-4 * weight.numel()
+            assert not (name.startswith("embeddings.") and weight.requires_grad is freeze)
+            expected += 1e-4 * weight.numel() * weight.requires_grad
     loss = built.loss()
     assert loss.terms["drift"].item() == pytest.approx(expected, rel=1e-4)
     assert loss.penalty.item() == pytest.approx(0.2 * expected, rel=1e-4)
@@ -169,7 +170,7 @@ def test_the_trained_copy_reads_the_first_text_and_the_frozen_one_the_second(sta
 
 @pytest.mark.long
 def test_training_moves_the_encoder_but_not_its_frozen_copy(start):
-    built = Built(start, "sg-opt", [(f"the dog sees {n} cats",) for n in range(8)], drift_weight=0.1)
+    built = Built(start, "sg-opt", [(text,) for text in dict.fromkeys(sentences(8))], drift_weight=0.1)
     built.method.head.float()
     items = built.method.extract_items(built.batch)
     before, views = built.method.loss(built.batch), built.method.represent(items)[:, 1:]

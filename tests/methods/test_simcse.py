@@ -244,9 +244,6 @@ def test_rows_without_negatives_are_refused():
     with pytest.raises(NearfarError, match="in the 2 rows every positive belongs to every anchor, such as 'b' to 'a'"):
         build("info-nce", [("a", "b"), ("a", "c")])
     build("info-nce", [("a", "b"), ("b", "c")])
-    for name, rows in (("simcse-unsup", SENTENCES), ("info-nce", PAIRS)):
-        with pytest.raises(NearfarError, match=f"--batch-size is 1, but {name} takes its negatives"):
-            build(name, rows, batch_size=1)
 
 
 # --- descriptions ---

@@ -7,7 +7,6 @@ import torch
 
 from nearfar.data.batching import TextBatch
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, assert_same_gradients, built
 
 DIM = 5
@@ -90,15 +89,6 @@ def test_accuracy_is_the_share_of_anchors_whose_nearest_text_has_their_label():
     loss = method.loss(batch_of(("goal", 0), ("match", 0), ("tax", 1), ("vote", 1), ("sun", 2)))
     assert loss.terms["accuracy"] == 0.5
     assert not loss.terms["accuracy"].requires_grad
-
-
-def test_rows_that_cannot_be_contrasted_are_refused():
-    with pytest.raises(NearfarError, match="all 3 rows are labelled politics, so there is nothing to push away"):
-        build(TEXTS[:3], [1, 1, 1])
-    with pytest.raises(NearfarError, match="the label weather has a single text, 'sun'"):
-        build([*TEXTS[:6], ("sun",)])
-    with pytest.raises(NearfarError, match="--batch-size is 2"):
-        build(batch_size=2)
 
 
 def test_describe_names_labels_and_their_texts():

@@ -59,7 +59,7 @@ from nearfar.methods.base import (
     text_facts,
 )
 from nearfar.methods.settings import TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -164,7 +164,7 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
     Terms: ``accuracy``, the share of texts with a positive whose nearest other text in the batch has their label.
 
     Raises:
-        NearfarError: a single label, a label with a single distinct text, and a batch size below 3.
+        NearfarError: a single label, a label with a single distinct text, and a batch size below 4.
     """
     import torch
 
@@ -173,7 +173,6 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
 
     names, targets = rows.label_names, [int(target) for target in rows.targets or ()]
     batches = context.batches(config, rows, balanced=True)
-    _check_labels(context.batch_size, [(text, names[label]) for (text,), label in zip(rows.rows, targets, strict=True)])
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         labels = torch.tensor(_labels(batch))
@@ -224,29 +223,6 @@ def _accuracy(embeddings: 'Float[Tensor, "batch dim"]', labels: 'Int[Tensor, " b
     count = max(int(anchors.sum()), 1)
     labels, anchors = to_device(labels, unit.device), to_device(anchors, unit.device)
     return ((labels[nearest] == labels) & anchors).sum() / count
-
-
-def _check_labels(batch_size: int, rows: Sequence[tuple[str, str]]) -> None:
-    """Refuse rows (text, label) of which some or all cannot be trained on."""
-    if batch_size < 3:
-        raise NearfarError(
-            f"--batch-size is {batch_size}, but supcon-text compares a text with one of its label and one of "
-            "another; make it 3 or more"
-        )
-    texts: dict[str, set[str]] = {}
-    for text, label in rows:
-        texts.setdefault(label, set()).add(text)
-    if len(texts) == 1:
-        raise NearfarError(
-            f"all {len(rows)} rows are labelled {next(iter(texts))}, so there is nothing to push away; add rows of "
-            "other labels"
-        )
-    for label, alike in texts.items():
-        if len(alike) == 1:
-            raise NearfarError(
-                f"the label {label} has a single text, {next(iter(alike))!r}, so there is nothing to pull it towards; "
-                "add another text of this label, or leave it out"
-            )
 
 
 METHODS = {

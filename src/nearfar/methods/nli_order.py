@@ -201,7 +201,7 @@ def _contrast(
     (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
     candidates, device = torch.cat([positives, negatives]), queries.device
 
-    def contradicted(rows: slice) -> Tensor:
+    def contradicted(rows: slice) -> "Tensor":
         """Where the text of a candidate is a contradicted hypothesis of the row's premise, or the premise itself."""
         known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
         return ~not_known_positive(*known, candidates)[rows]

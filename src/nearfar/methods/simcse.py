@@ -138,7 +138,7 @@ def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "
     :func:`build_contrastive`, and so do the terms.
 
     Raises:
-        NearfarError: fewer than two distinct texts, and a batch size of 1.
+        NearfarError: fewer than two distinct texts.
     """
     import torch
     from torch import nn
@@ -202,8 +202,8 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
     ``left_out``, the share of negatives that it leaves out.
 
     Raises:
-        NearfarError: a ``hard_negative_weight`` on rows without negatives or with the direction ``doc_to_query``, pairs
-            of which none can be a negative of another, and pairs with a batch size of 1.
+        NearfarError: a ``hard_negative_weight`` on rows without negatives or with the direction ``doc_to_query``, and
+            pairs of which none can be a negative of another.
     """
     import torch
     from torch import nn
@@ -294,10 +294,6 @@ def _check_rows(config: SimcseSupConfig | InfoNceConfig, name: str, batches: "Te
 
 def _require_negatives(name: str, batches: "TextBatches") -> None:
     """Refuse rows in which no anchor can have a negative. In a row of one text, the text is its own positive."""
-    if batches.batch_size == 1:
-        raise NearfarError(
-            f"--batch-size is 1, but {name} takes its negatives from the batch's other rows; make it 2 or more"
-        )
     near: dict[str, set[str]] = {}
     for row in batches.texts:
         near.setdefault(row[0], {row[0]}).add(row[-1])

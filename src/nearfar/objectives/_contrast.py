@@ -84,7 +84,7 @@ class RowMask:
     @classmethod
     def columns(cls, kept: Bool[Tensor, " candidates"], anchors: int) -> "RowMask":
         """The same candidates for all anchors."""
-        return cls(lambda rows: kept.expand(anchors, -1)[rows], (anchors, len(kept)))
+        return cls(lambda rows: kept.expand(len(range(anchors)[rows]), -1), (anchors, len(kept)))
 
     def __getitem__(self, rows: slice) -> Bool[Tensor, "anchors candidates"]:
         """The mask of some anchors."""
