@@ -8,6 +8,7 @@ import torch
 
 from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.types import NearfarError
+from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, assert_same_gradients, built
 
 DIM = 6
@@ -44,32 +45,52 @@ def cosine(a, b):
     return (a @ b) / ((a @ a).sqrt() * (b @ b).sqrt())
 
 
-def dot(a, b):
-    return a @ b
-
-
 def share_loss(near, far):
     """-log of the softmax of the first similarity."""
     return -torch.log(near.exp() / (near.exp() + sum(similarity.exp() for similarity in far)))
 
 
-def contrast_by_hand(vector, rows, *, temperature=0.05, weight=0.0, similarity=cosine, margin=None):
-    """Mean loss of pairs or triplets, one pair of texts at a time."""
-    losses = []
-    for i, (anchor, positive, *_) in enumerate(rows):
-        near = {anchor} | {row[1] for row in rows if row[0] == anchor}
-        own = similarity(vector(anchor), vector(positive))
-        far = []
-        for index in range(1, len(rows[0])):
-            for j, row in enumerate(rows):
-                score = similarity(vector(anchor), vector(row[index]))
-                if row[index] in near:
-                    continue
-                if i != j and margin is not None and score > own + margin:
-                    continue
-                far.append(score / temperature + (weight if index == 2 and i == j else 0))
-        losses.append(share_loss(own / temperature, far))
-    return torch.stack(losses).mean()
+def masks_by_hand(rows, score, margin):
+    """Where a text is a negative, in each direction, by loops over texts; ``score`` is the similarity of two texts."""
+    pairs, size = {row[:2] for row in rows}, len(rows)
+    anchors, positives, *negatives = zip(*rows, strict=True)
+    documents = (*positives, *chain(*negatives))
+
+    def of_anchor(i, text):
+        return text != anchors[i] and (anchors[i], text) not in pairs
+
+    def of_positive(i, text):
+        return text != positives[i] and (text, positives[i]) not in pairs
+
+    def of_both(i, text):
+        hard = {row[2] for row in rows if len(row) == 3 and row[0] == anchors[i]}
+        return of_anchor(i, text) and of_positive(i, text) and text not in hard
+
+    def mask(texts, candidates, allowed):
+        kept = torch.zeros(size, len(candidates), dtype=torch.bool)
+        for i, text in enumerate(texts):
+            for k, other in enumerate(candidates):
+                own = k == size + i and texts is anchors  # a row's own negative is never left out by the margin
+                near = margin is None or own or score(text, other) <= score(anchors[i], positives[i]) + margin
+                kept[i, k] = near and allowed(i, other)
+        return kept
+
+    return (
+        mask(anchors, documents, of_anchor),
+        mask(positives, anchors, of_positive),
+        mask(anchors, anchors, of_anchor),
+        mask(positives, documents, of_both),
+    )
+
+
+def contrast_by_hand(vector, rows, *, temperature, direction="query_to_doc", weight=0.0, similarity=None, margin=None):
+    """The mean loss of the rows by the reference loops."""
+    measure = torch.dot if similarity == "dot" else cosine
+    masks = masks_by_hand(rows, lambda one, other: measure(vector(one), vector(other)), margin)
+    columns = [torch.stack([vector(text) for text in column]) for column in zip(*rows, strict=True)]
+    columns += [None] * (3 - len(columns))
+    kind = similarity or "cosine"
+    return references.info_nce_directions(*columns, temperature, direction, weight, kind, masks).mean()
 
 
 def compare(loss, expected, modules):
@@ -101,14 +122,33 @@ def test_unsupervised_by_hand(mlp, temperature):
 
 
 @pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
-@pytest.mark.parametrize(("temperature", "similarity"), [(0.05, "cosine"), (0.5, "cosine"), (2.0, "dot")])
-def test_contrast_by_hand(rows, temperature, similarity):
-    table, method, batch = build("info-nce", rows, temperature=temperature, similarity=similarity)
-    measure = dot if similarity == "dot" else cosine
-    expected = contrast_by_hand(
-        lambda text: table([text])[0], rows_of(batch), temperature=temperature, similarity=measure
-    )
-    compare(method.loss(batch), expected, [table])
+@pytest.mark.parametrize(
+    ("temperature", "settings"),
+    [
+        (0.05, {}),
+        (2.0, {"similarity": "dot"}),
+        (0.5, {"margin": 0.0}),
+        (0.5, {"margin": 0.2}),
+        (0.5, {"direction": "doc_to_query", "margin": 0.1}),
+        (0.5, {"direction": "both"}),
+        (0.5, {"direction": "all"}),
+        (0.5, {"direction": "all", "margin": 0.1}),
+    ],
+)
+def test_info_nce_by_hand(rows, temperature, settings):
+    names = {"margin": "false_negative_margin", "direction": "directions"}
+    given = {names.get(name, name): value for name, value in settings.items()}
+    table, method, batch = build("info-nce", rows, temperature=temperature, **given)
+    rows = rows_of(batch)
+
+    def expected(**changed):
+        return contrast_by_hand(lambda text: table([text])[0], rows, temperature=temperature, **settings | changed)
+
+    loss = method.loss(batch)
+    if settings.keys() == {"margin"}:
+        assert expected(margin=None) - expected() > 0.01  # something is left out
+        assert 0 < loss.terms["left_out"] < 1
+    compare(loss, expected(), [table])
 
 
 @pytest.mark.parametrize("weight", [-1.5, math.log(2)])
@@ -121,77 +161,6 @@ def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
     expected = contrast_by_hand(vector, rows_of(batch), temperature=0.3, weight=weight)
     assert abs(expected - contrast_by_hand(vector, rows_of(batch), temperature=0.3)) > 0.01
     compare(method.loss(batch), expected, [table, method.head])
-
-
-@pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
-@pytest.mark.parametrize(("direction", "margin"), [("doc_to_query", 0.1), ("both", None), ("all", None), ("all", 0.1)])
-def test_directions_by_hand(rows, direction, margin):
-    settings = {"temperature": 0.5, "directions": direction, "false_negative_margin": margin}
-    table, method, batch = build("info-nce", rows, **settings)
-    rows = rows_of(batch)
-    pairs = {row[:2] for row in rows}
-
-    def similarity(one, other):
-        return cosine(table([one])[0], table([other])[0])
-
-    losses = []
-    for i, (anchor, positive, *own) in enumerate(rows):
-        near = similarity(anchor, positive)
-
-        def total(text, candidates, kept, always=(), near=near):
-            """The sum over candidates (row, text); those in ``always`` are never left out by the margin."""
-            found = 0.0
-            for row, other in candidates:
-                score = similarity(text, other)
-                if kept(other) and (margin is None or (row, other) in always or score <= near + margin):
-                    found = found + torch.exp(score / 0.5)
-            return found
-
-        documents = [(j, row[index]) for index in range(1, len(rows[0])) for j, row in enumerate(rows)]
-        anchors = [(j, row[0]) for j, row in enumerate(rows)]
-        hard = {row[2] for row in rows if len(row) == 3 and row[0] == anchor}
-
-        def of_anchor(text, anchor=anchor):
-            return text != anchor and (anchor, text) not in pairs
-
-        def of_positive(text, positive=positive):
-            return text != positive and (text, positive) not in pairs
-
-        def of_both(text, of_anchor=of_anchor, of_positive=of_positive, hard=hard):
-            return of_anchor(text) and of_positive(text) and text not in hard
-
-        share = torch.exp(near / 0.5)
-        forward = share + total(anchor, documents, of_anchor, always=[(i, text) for text in own])
-        backward = share + total(positive, anchors, of_positive)
-        every = forward + backward + total(anchor, anchors, of_anchor) + total(positive, documents, of_both)
-        losses.append(
-            {
-                "doc_to_query": torch.log(backward),
-                "both": (torch.log(forward) + torch.log(backward)) / 2,
-                "all": torch.log(every),
-            }[direction]
-            - torch.log(share)
-        )
-    compare(method.loss(batch), torch.stack(losses).mean(), [table])
-
-
-# --- false negatives ---
-
-
-@pytest.mark.parametrize("margin", [0.0, 0.2])
-@pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
-def test_the_margin_excludes_candidates_more_similar_than_the_positive(rows, margin):
-    table, method, batch = build("info-nce", rows, false_negative_margin=margin, temperature=0.5)
-
-    def vector(text):
-        return table([text])[0]
-
-    expected = contrast_by_hand(vector, rows_of(batch), temperature=0.5, margin=margin)
-    every = contrast_by_hand(vector, rows_of(batch), temperature=0.5)
-    assert every - expected > 0.01  # something was excluded
-    loss = method.loss(batch)
-    assert 0 < loss.terms["left_out"] < 1
-    compare(loss, expected, [table])
 
 
 def test_the_margin_keeps_the_hard_negative_of_a_row():
