@@ -1,6 +1,7 @@
 """simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, invalid inputs, descriptions."""
 
 import math
+from functools import cache
 from itertools import chain
 
 import pytest
@@ -86,7 +87,12 @@ def masks_by_hand(rows, score, margin):
 def contrast_by_hand(vector, rows, *, temperature, direction="query_to_doc", weight=0.0, similarity=None, margin=None):
     """The mean loss of the rows by the reference loops."""
     measure = torch.dot if similarity == "dot" else cosine
-    masks = masks_by_hand(rows, lambda one, other: measure(vector(one), vector(other)), margin)
+
+    @cache
+    def score(one, other):
+        return measure(vector(one), vector(other)).item()
+
+    masks = masks_by_hand(rows, score, margin)
     columns = [torch.stack([vector(text) for text in column]) for column in zip(*rows, strict=True)]
     columns += [None] * (3 - len(columns))
     kind = similarity or "cosine"
