@@ -48,16 +48,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from nearfar.config.bounds import File, Temperature
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    Loss,
-    Method,
-    pluralize,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
+from nearfar.methods.describe import pluralize
 from nearfar.methods.settings import TextColumn
 from nearfar.types import MethodEntry
 

@@ -42,15 +42,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from nearfar.config.bounds import Cap, Fraction, Temperature
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    Loss,
-    Method,
-    describe_anchor,
-    pluralize,
-    repair_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, repair_facts
+from nearfar.methods.describe import describe_anchor, pluralize
 from nearfar.methods.settings import MarginSettings, NliSettings
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, MethodEntry, NearfarError
 

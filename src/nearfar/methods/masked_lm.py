@@ -27,7 +27,8 @@ from torch import Tensor
 
 from nearfar.data.batching import NliBatch, TextBatch
 from nearfar.encoder.heads import MaskedLmHead
-from nearfar.methods.base import Batches, Loss, Method, pluralize
+from nearfar.methods.base import Batches, Loss, Method
+from nearfar.methods.describe import pluralize
 from nearfar.objectives import masked_lm
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError

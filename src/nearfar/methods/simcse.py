@@ -36,15 +36,12 @@ from nearfar.methods.base import (
     BuiltMethod,
     Loss,
     Method,
-    describe_anchor,
-    describe_directions,
-    describe_margin,
     initializer_range,
-    pluralize,
     require_data,
     sentences_of,
     text_facts,
 )
+from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
 from nearfar.types import MethodEntry, NearfarError
 
