@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nearfar import NearfarError, registry
+from nearfar import registry
 from nearfar.config import METHODS, InfoNceConfig
 from nearfar.registry import MethodEntry, find_entry
 
@@ -74,8 +74,3 @@ def test_an_unknown_method_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_entry("toy") is None
     with pytest.raises(KeyError, match="toy"):
         METHODS["toy"]
-
-
-def test_a_built_in_name_cannot_be_registered() -> None:
-    with pytest.raises(NearfarError, match="scl"):
-        registry.register_method("scl", config=ToyConfig, read_rows=ENTRY.read_rows, build=ENTRY.build)

@@ -51,8 +51,8 @@ SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 
 
 SCL_MODULES = (
-    *("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings"),
-    *("methods.base", "methods.nli", "methods.describe", "methods.roles"),
+    *("config.bounds", "config.values", "config.files", "config.training"),
+    *("methods.base", "methods.describe", "methods.liao", "methods.settings"),
 )
 """Modules of settings and methods that the help of scl loads: no other paper's, and none with torch."""
 

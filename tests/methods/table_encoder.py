@@ -1,7 +1,18 @@
 """Mocks of an encoder and of the training loop for the tests of methods."""
 
+from collections import Counter
+from types import SimpleNamespace
+
 import torch
 from torch import nn
+
+from nearfar.data.nli import NliData
+from nearfar.data.rows import TextData
+from nearfar.encoder.training_encoder import TrainingEncoder
+from nearfar.methods import BuildContext
+from nearfar.registry import find_entry, name_of
+from nearfar.training.processes import Processes
+from nearfar.types import LABEL_NAMES
 
 
 class Table(nn.Module):
@@ -20,9 +31,43 @@ class Table(nn.Module):
         return vectors + self.noise * torch.sin(7 * positions)
 
 
+def built(config, embed, dim, rows, *, batch_size=None, prompts=("", "", ""), **data):
+    """The method of ``config`` on rows of texts or NLI rows, with the head in float64; ``embed`` is the encoder."""
+    query, document, default = prompts
+    encoder = SimpleNamespace(dim=dim, query_prompt=query, document_prompt=document, add_dense=lambda: None)
+    training = SimpleNamespace(encoder=encoder, embed=embed, default_prompt=default, read=list)
+    method = _build(config, BuildContext(training, batch_size or len(rows)), rows, **data)
+    if method.head is not None:
+        method.head.double()
+    return method
+
+
+def built_on(config, encoder, rows, **data):
+    """The method of ``config`` on an encoder, with all rows in one batch."""
+    broadcast = Processes().broadcast_from_first
+    training = TrainingEncoder(encoder, max_length=None, bf16=False, broadcast_from_first=broadcast)
+    return _build(config, BuildContext(training, len(rows)), rows, **data)
+
+
+def _build(config, context, rows, *, targets=None, label_names=()):
+    if hasattr(rows[0], "label"):
+        data = NliData(rows, 0, Counter(LABEL_NAMES[row.label] for row in rows), ("rows",), 0)
+    else:
+        data = TextData(rows, targets, ("rows",), 0, 0, label_names)
+    return find_entry(name_of(type(config))).build(config, context, data).method
+
+
 def descend(loss, optimiser, *, steps):
     """Minimise ``loss()`` for a number of steps."""
     for _ in range(steps):
         optimiser.zero_grad()
         loss().backward()
         optimiser.step()
+
+
+def assert_same_gradients(total, expected, weights, **tolerance):
+    """Two losses are equal, and so are their gradients, none of which is 0."""
+    torch.testing.assert_close(total, expected, **tolerance)
+    ours, theirs = torch.autograd.grad(total, weights), torch.autograd.grad(expected, weights)
+    assert all(gradient.norm() > 1e-4 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs, **tolerance)

@@ -1,21 +1,16 @@
-"""sg, sg-opt1, sg-opt2, sg-opt, bt: losses by loops over vectors, gradients, samples, invalid inputs, descriptions."""
+"""sg, sg-opt1, sg-opt2, sg-opt, bt, bt+sg-opt: losses by loops over vectors, gradients, draws, rows, descriptions."""
 
-import math
+import copy
 
 import pytest
 import torch
-from torch import nn
 
-from nearfar.data.batching import TextBatches
-from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.guide import Guide
-from nearfar.methods.kim import VARIANT_NAMES, BtConfig, SgConfig, SgOptConfig, back_translation, self_guided
-from nearfar.objectives import parameter_drift
+from nearfar.config import METHODS
+from nearfar.methods.kim import VARIANT_NAMES
 from nearfar.types import NearfarError
-from tests.methods.table_encoder import descend
-from tests.tiny import save_tiny, sentences
+from tests.methods.table_encoder import assert_same_gradients, built_on, descend
+from tests.tiny import sentences
 
-DIM, LAYERS, WIDTH = 6, 3, 8
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
 PAIRS = [
     ("A dog runs.", "A dog is running."),
@@ -24,295 +19,179 @@ PAIRS = [
     ("The cat is waiting.", "A cat waits."),
     ("It rains.", "It is raining."),
 ]
-VARIANTS = list(VARIANT_NAMES)
+GUIDED = {**dict.fromkeys(VARIANT_NAMES.values(), SENTENCES), "bt+sg-opt": PAIRS}
+"""Method -> rows; the last one has the formula of sg-opt."""
+ONE_VIEW = ("sg", "sg-opt1", "sg-opt2")
 
 
-class Table(nn.Module):
-    """A mock of an encoder: one or several vectors for each text. Records its calls."""
+class Built:
+    """A method on a copy of the tiny encoder, its only batch, and random vectors in place of encoded texts."""
 
-    def __init__(self, rows, *shape):
-        super().__init__()
-        texts = dict.fromkeys(text for row in rows for text in row)
-        self.numbers = {text: number for number, text in enumerate(texts)}
-        self.vectors = nn.Parameter(torch.randn(len(texts), *shape, dtype=torch.float64))
-        self.calls = []
-
-    def forward(self, texts):
-        self.calls.append(list(texts))
-        return self.vectors[[self.numbers[text] for text in texts]]
-
-
-class MethodSetup:
-    """A method on tables; ``frozen`` requires a gradient, so that a leaking gradient would be detected."""
-
-    def __init__(self, rows=SENTENCES, method="self_guided", *, batch_size=None, with_drift=True, **settings):
+    def __init__(self, start, name, rows=None, **settings):
         torch.manual_seed(0)
-        self.rows = rows
-        self.table, self.frozen = Table(rows, DIM), Table(rows, LAYERS, DIM)
-        self.start = self.table.vectors.detach() + 0.5
-        batches = TextBatches(rows, batch_size or len(rows))
-        settings = {"projection": WIDTH, "head_std": 0.5, "temperature": 0.3} | settings
-        structure = {name: settings.pop(name) for name in ("head_std", "variant", "views", "name") if name in settings}
-        structure["drift"] = self.drift if with_drift else None
-        if method == "bt":
-            self.method = back_translation(BtConfig(output="x", **settings), self.table, DIM, batches, **structure)
-        else:
-            config = SgConfig(output="x", **settings)
-            self.method = self_guided(config, self.table, self.frozen, DIM, batches, **structure)
+        self.rows = GUIDED.get(name, PAIRS) if rows is None else rows
+        self.encoder = copy.deepcopy(start)
+        config = METHODS[name](output="x", **{"projection": 8, "temperature": 0.3, "drift_weight": 0.0} | settings)
+        self.method = built_on(config, self.encoder, self.rows)
         if self.method.head is not None:
             self.method.head.double()
+        (self.batch,) = self.method.batches.epoch(0)
+        self.in_order = [self.rows[row] for row in self.batch.rows]
+        self.layers = 1 + self.encoder.backbone.config.num_hidden_layers
+        items = len(self.method.extract_items(self.batch))
+        shape = (items, self.encoder.dim) if name == "bt" else (items, 1 + self.layers, self.encoder.dim)
+        self.vectors = torch.randn(shape, dtype=torch.float64, requires_grad=True)
 
-    def drift(self):
-        return (self.table.vectors - self.start).square().sum()
+    def loss(self, seed=3):
+        torch.manual_seed(seed)
+        return self.method.loss_fn(self.batch, self.vectors)
 
-    def batch(self):
-        return next(self.method.batches.epoch(0))
+    def drawn_layers(self, seed=3):
+        torch.manual_seed(seed)
+        return torch.randint(self.layers, (len(self.rows),)).tolist()
 
-    def in_order(self):
-        """The rows of the only batch, in batch order."""
-        return [self.rows[row] for row in self.batch().rows]
+    def projected(self, vectors):
+        return vectors if self.method.head is None else self.method.head(vectors)
 
-    def project(self, vector):
-        return vector if self.method.head is None else self.method.head(vector[None])[0]
-
-    def trained(self, text):
-        return self.project(self.table.vectors[self.table.numbers[text]])
-
-    def view(self, text, layer):
-        return self.project(self.frozen.vectors[self.frozen.numbers[text], layer].detach())
+    @property
+    def weights(self):
+        return [self.vectors, *(self.method.head.parameters() if self.method.head else ())]
 
 
 def cosine(a, b):
     return (a * b).sum() / (a.square().sum() * b.square().sum()).sqrt()
 
 
-def share(anchor, positive, others, temperature):
+def share(anchor, positive, others, temperature=0.3):
     """-log of the softmax of the positive among itself and the others."""
     top, *rest = (torch.exp(cosine(anchor, vector) / temperature) for vector in [positive, *others])
     return -torch.log(top / (top + sum(rest)))
 
 
-def expected_contrast(setting, variant, layers, near=lambda i, j: False, temperature=0.3):
+def contrast_by_hand(built, name, near=lambda i, j: False):
     """Mean over the anchors by the formulas of Kim et al. 2021, section 3.2, without rows that share a text."""
-    rows = setting.in_order()
-    cls = [setting.trained(row[0]) for row in rows]
-    views = [[setting.view(row[-1], layer) for layer in range(LAYERS)] for row in rows]
-    drawn = [views[i][layer] for i, layer in enumerate(layers)] if layers is not None else None
+    rows, layers = built.in_order, built.drawn_layers()
+    cls = built.projected(built.vectors[:, 0])
+    views = built.projected(built.vectors[:, 1:].detach())
     values = []
     for i, row in enumerate(rows):
         others = [j for j, other in enumerate(rows) if not set(row) & set(other) and not near(i, j)]
-        if variant == "opt3":
+        if name not in ONE_VIEW:
             negatives = [view for j in others for view in views[j]]
-            values += [share(cls[i], view, negatives, temperature) for view in views[i]]
+            values += [share(cls[i], view, negatives) for view in views[i]]
             continue
-        negatives = [drawn[j] for j in others] + ([cls[j] for j in others] if variant != "opt2" else [])
-        values.append(share(cls[i], drawn[i], negatives, temperature))
-        if variant == "sg":
-            values.append(share(drawn[i], cls[i], negatives, temperature))
+        own = views[i, layers[i]]
+        negatives = [views[j, layers[j]] for j in others] + ([cls[j] for j in others] if name != "sg-opt2" else [])
+        values.append(share(cls[i], own, negatives))
+        if name == "sg":
+            values.append(share(own, cls[i], negatives))
     return torch.stack(values).mean()
 
 
-def seeded_loss(setting, seed=3):
-    torch.manual_seed(seed)
-    return setting.method.loss(setting.batch())
+# --- with a frozen copy ---
 
 
-def redrawn_layers(setting, variant, seed=3):
-    torch.manual_seed(seed)
-    return None if variant == "opt3" else torch.randint(LAYERS, (len(setting.rows),)).tolist()
+@pytest.mark.parametrize("projection", [8, "none"])
+@pytest.mark.parametrize("name", GUIDED)
+def test_self_guided_by_hand_in_value_and_gradient(start, name, projection):
+    built = Built(start, name, projection=projection)
+    loss, expected = built.loss(), contrast_by_hand(built, name)
+    assert (built.method.head is None) is (projection == "none")
+    assert loss.terms.keys() == {name.removeprefix("bt+"), "drift"}
+    torch.testing.assert_close(loss.terms[name.removeprefix("bt+")], expected.detach())
+    assert not any(term.requires_grad for term in loss.terms.values())
+    assert_same_gradients(loss.value, expected, built.weights)
+    (gradient,) = torch.autograd.grad(built.loss().value, [built.vectors])
+    assert (gradient[:, 1:] == 0).all()  # views get none; the head does through them
 
 
-def gradients(total, setting):
-    return torch.autograd.grad(total, [setting.table.vectors, *setting.method.head.parameters()])
+@pytest.mark.parametrize("freeze", [True, False])
+def test_the_drift_is_the_squared_distance_of_the_trained_weights(start, freeze):
+    built = Built(start, "sg-opt", drift_weight=0.2, freeze_embeddings=freeze)
+    assert built.loss().penalty == 0
+    expected = 0.0
+    with torch.no_grad():
+        for name, weight in built.encoder.backbone.named_parameters():
+            weight.add_(0.01)
+            assert not (name.startswith("embeddings.") and weight.requires_grad is freeze)
+            expected += 1e-4 * weight.numel() * weight.requires_grad
+    loss = built.loss()
+    assert loss.terms["drift"].item() == pytest.approx(expected, rel=1e-4)
+    assert loss.penalty.item() == pytest.approx(0.2 * expected, rel=1e-4)
+    assert loss.total == loss.value + loss.penalty
 
 
-# --- self-guided: the loss ---
+@pytest.mark.parametrize("name", ONE_VIEW)
+def test_each_row_draws_its_layer_from_the_global_generator(start, name):
+    built = Built(start, name)
+    assert built.loss(1).value == built.loss(1).value
+    assert len({built.loss(seed).value.item() for seed in range(6)}) > 3
 
 
-@pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_self_guided_equals_contrast_plus_drift_in_value_and_gradient(variant, rows):
-    setting = MethodSetup(rows, variant=variant, drift_weight=0.2)
-    loss = seeded_loss(setting)
-    contrast = expected_contrast(setting, variant, redrawn_layers(setting, variant))
-    expected = contrast + 0.2 * setting.drift()
-    torch.testing.assert_close(loss.total, expected)
-    assert set(loss.terms) == {VARIANT_NAMES[variant], "drift"}
-    torch.testing.assert_close(loss.terms[VARIANT_NAMES[variant]], contrast.detach())
-    torch.testing.assert_close(loss.terms["drift"], setting.drift().detach())
-    assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
-    assert contrast > 0.1
-    ours, theirs = gradients(loss.total, setting), gradients(expected, setting)
-    assert all(gradient.norm() > 1e-3 for gradient in theirs)
-    torch.testing.assert_close(ours, theirs)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_views_get_no_gradient_and_the_head_gets_one_through_them(variant):
-    setting = MethodSetup(variant=variant, drift_weight=0.0)
-    seeded_loss(setting).total.backward()
-    assert (setting.frozen.vectors.grad == 0).all()
-    assert setting.table.vectors.grad.norm() > 1e-3
-    assert all(weights.grad.norm() > 1e-3 for weights in setting.method.head.parameters())
-    # The head has a gradient from the views too: with c_i detached, it is not 0.
-    rows = setting.method.represent(setting.method.extract_items(setting.batch())).detach()
-    direct = torch.autograd.grad(setting.method.loss_fn(setting.batch(), rows).total, setting.method.head.parameters())
-    assert all(gradient.norm() > 1e-3 for gradient in direct)
-
-
-@pytest.mark.parametrize("variant", ["sg", "opt1", "opt2"])
-def test_each_row_draws_its_layer_from_the_global_generator(variant):
-    setting = MethodSetup(variant=variant)
-    assert seeded_loss(setting, 1).total == seeded_loss(setting, 1).total
-    assert len({seeded_loss(setting, seed).total.item() for seed in range(6)}) > 3
-    # Representations hold all layers, so that encoding draws no random numbers.
-    rows = setting.method.represent(setting.method.extract_items(setting.batch()))
-    assert rows.shape == (len(SENTENCES), 1 + LAYERS, DIM)
+def test_sg_opt_draws_no_random_numbers_and_all_layers_are_drawn_equally_often(start):
+    built = Built(start, "sg-opt")
     state = torch.get_rng_state()
-    setting.method.represent(setting.method.extract_items(setting.batch()))
+    built.method.loss_fn(built.batch, built.vectors)
+    built.method.represent(built.method.extract_items(built.batch))
     assert torch.equal(state, torch.get_rng_state())
+    rows = [(f"sentence {n}",) for n in range(400)]
+    built = Built(start, "sg-opt2", rows, projection="none", temperature=0.02)
+    layers = built.drawn_layers()
+    assert all(abs(layers.count(layer) - 400 / built.layers) < 45 for layer in range(built.layers))
+    with torch.no_grad():  # the view of a row equals its own vector at the layer drawn for it, elsewhere a common one
+        built.vectors[:, 1:] = torch.randn(built.encoder.dim, dtype=torch.float64)
+        built.vectors[range(400), [1 + layer for layer in layers]] = built.vectors[:, 0]
+    assert built.loss(3).value < 0.5 * built.loss(4).value
 
 
-def test_all_layers_are_drawn_with_equal_probability():
-    setting = MethodSetup([(f"sentence {n}",) for n in range(400)], variant="opt2", temperature=0.02)
-    rows = torch.zeros(400, 1 + LAYERS, DIM, dtype=torch.float64)
-    layers = redrawn_layers(setting, "opt2")
-    # The view of a row equals its own vector at the layer drawn for it, and a common vector at the other layers.
-    rows[:, 0] = torch.randn(400, DIM, dtype=torch.float64)
-    rows[:, 1:] = torch.randn(DIM, dtype=torch.float64)
-    rows[range(400), [1 + layer for layer in layers]] = rows[:, 0]
-    torch.manual_seed(3)
-    drawn = setting.method.loss_fn(setting.batch(), rows).terms["sg-opt2"]
-    torch.manual_seed(4)
-    assert drawn < 0.5 * setting.method.loss_fn(setting.batch(), rows).terms["sg-opt2"]
-    assert all(100 < layers.count(layer) < 170 for layer in range(LAYERS))
+@pytest.mark.parametrize("name", VARIANT_NAMES.values())
+def test_a_batch_of_equal_texts_has_loss_0_and_a_finite_gradient(start, name):
+    built = Built(start, name)
+    built.batch = next(built.method.batches.epoch(0))
+    built.batch.columns[0][:] = [0] * len(built.rows)
+    loss = built.loss()
+    assert loss.value.item() == pytest.approx(0, abs=1e-12)
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss.value, built.weights))
 
 
-def test_sg_opt_draws_no_random_numbers():
-    setting = MethodSetup(variant="opt3")
-    state = torch.get_rng_state()
-    setting.method.loss(setting.batch())
-    assert torch.equal(state, torch.get_rng_state())
-
-
-def test_repeated_rows_keep_their_entries_and_are_not_negatives_of_each_other():
-    setting = MethodSetup()
-    assert len(setting.method.extract_items(setting.batch())) == len(SENTENCES)
-    setting.method.loss(setting.batch())
-    assert sorted(setting.table.calls[0]) == sorted(text for (text,) in SENTENCES)
-    # Vectors equal to their views have loss 0; two equal rows as negatives of each other would have log 2 each.
-    rows = [("same",), ("same",), ("other",)]
-    setting = MethodSetup(rows, variant="opt2", temperature=0.01)
-    setting.table.vectors.data[:] = setting.frozen.vectors.data[:, 0]
-    setting.frozen.vectors.data[:] = setting.table.vectors.data[:, None]
-    assert setting.method.loss(setting.batch()).terms["sg-opt2"] < 0.01
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_a_batch_of_equal_texts_has_loss_0_and_a_gradient(variant):
-    rows = [("same",)] * 2 + [(f"sentence {n}",) for n in range(8)]
-    setting = MethodSetup(rows, batch_size=2, variant=variant, drift_weight=0.0)
-    same = next(
-        batch for epoch in range(1000) for batch in setting.method.batches.epoch(epoch) if set(batch.rows) == {0, 1}
-    )
-    loss = setting.method.loss(same)
-    assert loss.total.item() == pytest.approx(0, abs=1e-12)
-    loss.total.backward()
-    assert setting.table.vectors.grad.isfinite().all()
-    assert all(weights.grad.isfinite().all() for weights in setting.method.head.parameters())
-
-
-def test_the_first_text_is_trained_and_the_second_is_the_guide():
-    setting = MethodSetup(PAIRS)
-    assert sorted(setting.method.extract_items(setting.batch())) == sorted(PAIRS)
-    setting.method.loss(setting.batch())
-    assert sorted(setting.table.calls[0]) == sorted(first for first, _ in PAIRS)
-    assert sorted(setting.frozen.calls[0]) == sorted(second for _, second in PAIRS)
-
-
-def test_half_precision_is_cast_to_float32():
-    setting = MethodSetup()
-    for table in (setting.table, setting.frozen):
-        table.bfloat16()
-    setting.method.head.float()
-    assert setting.method.represent(setting.method.extract_items(setting.batch())).dtype == torch.float32
-    assert setting.method.loss(setting.batch()).terms["sg-opt"].dtype == torch.float32
-
-
-def test_embeddings_and_layers_of_different_widths_are_refused():
-    setting = MethodSetup()
-    setting.frozen.vectors = nn.Parameter(torch.randn(5, LAYERS, DIM + 1, dtype=torch.float64))
-    with pytest.raises(NearfarError, match="sg-opt: the embeddings are 6 wide, but the frozen copy's layers 7"):
-        setting.method.loss(setting.batch())
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_without_projection_head_the_loss_compares_the_vectors_themselves(variant):
-    setting = MethodSetup(projection="none", variant=variant)
-    assert setting.method.head is None
-    loss = seeded_loss(setting)
-    layers = None if variant == "opt3" else redrawn_layers(setting, variant)
-    expected = expected_contrast(setting, variant, layers)
-    torch.testing.assert_close(loss.terms[VARIANT_NAMES[variant]], expected.detach())
-    loss.total.backward()
-    assert setting.table.vectors.grad.abs().sum() > 0
-
-
-def test_back_translation_without_projection_head():
-    setting = MethodSetup(PAIRS, "bt", projection="none", with_drift=False)
-    assert setting.method.head is None
-    rows = setting.in_order()
-    first, second = ([setting.trained(row[side]) for row in rows] for side in (0, 1))
-    values = []
-    for i, row in enumerate(rows):
-        others = [j for j, other in enumerate(rows) if not set(row) & set(other)]
-        negatives = [vector for j in others for vector in (first[j], second[j])]
-        values += [share(first[i], second[i], negatives, 0.3), share(second[i], first[i], negatives, 0.3)]
-    torch.testing.assert_close(setting.method.loss(setting.batch()).total, torch.stack(values).mean())
+def test_the_trained_copy_reads_the_first_text_and_the_frozen_one_the_second(start):
+    built = Built(start, "bt+sg-opt")
+    items = built.method.extract_items(built.batch)
+    assert items == built.in_order
+    rows = built.method.represent(items)
+    assert rows.shape == (len(PAIRS), 1 + built.layers, built.encoder.dim)
+    swapped = built.method.represent([(second, first) for first, second in items])
+    both = [built.method.represent([(text, text) for text in texts]) for texts in zip(*items, strict=True)]
+    torch.testing.assert_close(rows[:, 0], both[0][:, 0])
+    torch.testing.assert_close(rows[:, 1:], both[1][:, 1:])
+    assert not torch.allclose(rows, swapped)
+    assert built.method.count_tokens(items[:2]) == built.method.count_tokens([(first, "x") for first, _ in items[:2]])
 
 
 @pytest.mark.long
-def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path), pooling="cls", device="cpu")
-    guide = Guide(encoder.backbone, encoder.route)
-    rows = [(text,) for text in dict.fromkeys(sentences(8))]
-    method = self_guided(
-        SgOptConfig(output="x", projection=16),
-        encoder.embed,
-        lambda texts: guide.views(encoder.tokenize(texts).ids),
-        encoder.dim,
-        TextBatches(rows, len(rows)),
-        drift=lambda: parameter_drift(encoder.backbone, guide.backbone),
-    )
-    (batch,) = method.batches.epoch(0)
-    items = method.extract_items(batch)
-    # A row depends only on its item, so that items can be encoded separately.
-    torch.testing.assert_close(method.represent(items)[2:5], method.represent(items[2:5]))
-    optimizer = torch.optim.AdamW([*encoder.parameters(), *method.head.parameters()], lr=1e-3)
-    before = method.loss(batch)
-    assert before.terms["drift"] == 0
-    views = guide.views(encoder.tokenize([rows[0][0]]).ids)
-    descend(lambda: method.loss(batch).total, optimizer, steps=3)
-    after = method.loss(batch)
-    assert after.terms["drift"] > 0
+def test_training_moves_the_encoder_but_not_its_frozen_copy(start):
+    built = Built(start, "sg-opt", [(text,) for text in dict.fromkeys(sentences(8))], drift_weight=0.1)
+    built.method.head.float()
+    items = built.method.extract_items(built.batch)
+    before, views = built.method.loss(built.batch), built.method.represent(items)[:, 1:]
+    optimizer = torch.optim.AdamW([*built.encoder.parameters(), *built.method.head.parameters()], lr=1e-3)
+    descend(lambda: built.method.loss(built.batch).total, optimizer, steps=3)
+    after = built.method.loss(built.batch)
     assert after.terms["sg-opt"] < before.terms["sg-opt"]
-    assert torch.equal(guide.views(encoder.tokenize([rows[0][0]]).ids), views)
-
-
-# --- self-guided: the margin ---
+    assert before.terms["drift"] == 0 < after.terms["drift"]
+    assert torch.equal(built.method.represent(items)[:, 1:], views)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1])
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_the_margin_excludes_rows_with_too_similar_views(variant, margin):
-    setting = MethodSetup(variant=variant, drift_weight=0.0, false_negative_margin=margin)
-    loss = seeded_loss(setting)
-    layers = redrawn_layers(setting, variant)
-    texts = [row[0] for row in setting.in_order()]
+@pytest.mark.parametrize("name", VARIANT_NAMES.values())
+def test_the_margin_excludes_rows_with_too_similar_views(start, name, margin):
+    built = Built(start, name, false_negative_margin=margin)
+    layers, texts = built.drawn_layers(), [row[0] for row in built.in_order]
+    cls, views = built.projected(built.vectors[:, 0]), built.projected(built.vectors[:, 1:])
 
     def mean_cosine(i, j):
-        used = range(LAYERS) if variant == "opt3" else [layers[j]]
-        cosines = [cosine(setting.trained(texts[i]), setting.view(texts[j], layer)).item() for layer in used]
+        used = [layers[j]] if name in ONE_VIEW else range(built.layers)
+        cosines = [cosine(cls[i], views[j, layer]).item() for layer in used]
         return sum(cosines) / len(cosines)
 
     def near(i, j):
@@ -321,190 +200,66 @@ def test_the_margin_excludes_rows_with_too_similar_views(variant, margin):
     known = [(i, j) for i in range(5) for j in range(5) if texts[i] != texts[j]]
     left_out = sum(near(i, j) for i, j in known)
     assert 0 < left_out < len(known)
+    loss = built.loss()
     assert loss.terms["left_out"].item() == pytest.approx(left_out / len(known))
-    torch.testing.assert_close(loss.total, expected_contrast(setting, variant, layers, near))
-
-
-def test_a_wide_margin_excludes_no_row():
-    plain, wide = MethodSetup(), MethodSetup(false_negative_margin=2.0)
-    assert wide.method.loss(wide.batch()).terms["left_out"] == 0
-    torch.testing.assert_close(wide.method.loss(wide.batch()).total, plain.method.loss(plain.batch()).total)
+    torch.testing.assert_close(loss.value, contrast_by_hand(built, name, near))
 
 
 # --- back-translation ---
 
 
-def expected_bt(setting, near=lambda i, j: False):
-    rows = setting.in_order()
-    values = []
-    for i, row in enumerate(rows):
-        others = [j for j, other in enumerate(rows) if not set(row) & set(other) and not near(i, j)]
-        negatives = [setting.trained(text) for j in others for text in rows[j]]
-        first, second = map(setting.trained, row)
-        values += [share(first, second, negatives, 0.3), share(second, first, negatives, 0.3)]
-    return torch.stack(values).mean()
-
-
-@pytest.mark.parametrize("with_drift", [True, False])
-def test_bt_equals_nt_xent_plus_drift_in_value_and_gradient(with_drift):
-    setting = MethodSetup(PAIRS, "bt", with_drift=with_drift, drift_weight=0.2)
-    loss = setting.method.loss(setting.batch())
-    contrast = expected_bt(setting)
-    expected = contrast + 0.2 * setting.drift() if with_drift else contrast
-    torch.testing.assert_close(loss.total, expected)
-    assert set(loss.terms) == ({"bt", "drift"} if with_drift else {"bt"})
-    torch.testing.assert_close(loss.terms["bt"], contrast.detach())
-    ours, theirs = gradients(loss.total, setting), gradients(expected, setting)
-    assert all(gradient.norm() > 1e-3 for gradient in theirs)
-    torch.testing.assert_close(ours, theirs)
-
-
-def test_bt_encodes_each_distinct_text_once():
-    setting = MethodSetup(PAIRS, "bt")
-    setting.method.loss(setting.batch())
-    assert [sorted(texts) for texts in setting.table.calls] == [sorted(setting.table.numbers)]
-    assert setting.frozen.calls == []
-
-
-def test_the_margin_of_bt_excludes_rows_with_a_too_similar_text():
-    setting = MethodSetup(PAIRS, "bt", with_drift=False, false_negative_margin=0.1)
-    rows = setting.in_order()
-    loss = setting.method.loss(setting.batch())
-
-    def similarity(one, other):
-        return cosine(setting.trained(one), setting.trained(other)).item()
+@pytest.mark.parametrize("margin", [None, 0.1])
+@pytest.mark.parametrize("projection", [8, "none"])
+def test_bt_by_hand_in_value_and_gradient(start, projection, margin):
+    built = Built(start, "bt", projection=projection, false_negative_margin=margin, drift_weight=0.2)
+    assert built.method.extract_items(built.batch) == built.batch.sentences  # each distinct text once
+    rows = list(zip(*built.batch.columns, strict=True))
+    vectors = built.projected(built.vectors)
 
     def near(i, j):
-        return any(similarity(one, other) > similarity(*rows[i]) + 0.1 for one in rows[i] for other in rows[j])
+        own = cosine(*vectors[list(rows[i])]) + (2 if margin is None else margin)
+        return any(cosine(vectors[a], vectors[b]) > own for a in rows[i] for b in rows[j])
 
-    known = [(i, j) for i in range(5) for j in range(5) if not set(rows[i]) & set(rows[j])]
-    left_out = sum(near(i, j) for i, j in known)
-    assert 0 < left_out < len(known)
-    assert loss.terms["left_out"].item() == pytest.approx(left_out / len(known))
-    torch.testing.assert_close(loss.total, expected_bt(setting, near))
+    values, known, left_out = [], 0, 0
+    for i, (first, second) in enumerate(rows):
+        apart = [j for j in range(5) if not set(rows[i]) & set(rows[j])]
+        others = [j for j in apart if not near(i, j)]
+        known, left_out = known + len(apart), left_out + len(apart) - len(others)
+        negatives = [vectors[text] for j in others for text in rows[j]]
+        values += [share(vectors[first], vectors[second], negatives), share(vectors[second], vectors[first], negatives)]
+    loss = built.loss()
+    assert loss.terms.keys() == {"bt", "drift"} | ({"left_out"} if margin else set())
+    if margin:
+        assert 0 < left_out < known
+        assert loss.terms["left_out"].item() == pytest.approx(left_out / known)
+    assert loss.penalty == 0
+    assert_same_gradients(loss.value, torch.stack(values).mean(), built.weights)
 
 
-# --- learning ---
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_sentences_become_most_similar_to_their_views(variant):
-    rows = [(f"sentence {n}",) for n in range(8)]
-    setting = MethodSetup(rows, variant=variant, drift_weight=0.001, temperature=0.1)
-    # Layers of one sentence are similar, as in an encoder.
-    setting.frozen.vectors.data = setting.frozen.vectors.data[:, :1] + 0.1 * setting.frozen.vectors.data
-    optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
-
-    def num_matched():
-        """Number of sentences that are most similar to their own views."""
-        vectors = nn.functional.normalize(setting.method.head(setting.table.vectors), dim=-1)
-        views = nn.functional.normalize(setting.method.head(setting.frozen.vectors), dim=-1).mean(dim=1)
-        return ((vectors @ views.T).argmax(dim=1) == torch.arange(8)).sum()
-
-    assert num_matched() < 5
-    descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=100)
-    assert num_matched() == 8
+# --- settings and rows ---
 
 
 @pytest.mark.long
-def test_bt_increases_the_similarity_of_pairs():
-    rows = [(f"sentence {n}", f"back {n}") for n in range(6)]
-    setting = MethodSetup(rows, "bt", with_drift=False)
-    before = setting.method.loss(setting.batch()).total
-    optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
-    descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=60)
-    assert setting.method.loss(setting.batch()).total < 0.2 * before
-    for first, second in rows:
-        similarity = {text: cosine(setting.trained(first), setting.trained(text)) for pair in rows for text in pair}
-        del similarity[first]
-        assert max(similarity, key=similarity.get) == second
-
-
-def test_the_drift_term_limits_weight_changes():
-    def distance(drift_weight):
-        setting = MethodSetup(drift_weight=drift_weight)
-        setting.start = setting.table.vectors.detach().clone()
-        optimizer = torch.optim.SGD([setting.table.vectors], lr=0.1)
-        descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=30)
-        return setting.drift().item()
-
-    assert distance(1.0) < 0.5 * distance(0.0)
-
-
-# --- invalid settings and inputs ---
-
-
-@pytest.mark.parametrize(("variant", "name"), VARIANT_NAMES.items())
-def test_methods_are_named_by_variant_and_columns(variant, name):
-    assert MethodSetup(variant=variant).method.name == name
-    assert MethodSetup(PAIRS, variant=variant).method.name == f"bt+{name}"
-    assert MethodSetup(variant=variant, name=name).method.name == name
-    assert MethodSetup(PAIRS, "bt").method.name == "bt"
-
-
-@pytest.mark.long
-def test_the_default_head_equals_that_of_the_paper():
-    setting = MethodSetup(projection=SgConfig(output="x").projection, head_std=0.02)
-    weights = [weight for weight in setting.method.head.parameters() if weight.ndim == 2]
-    assert [tuple(weight.shape) for weight in weights] == [(4096, DIM), (4096, 4096)]
+def test_the_default_head_equals_that_of_the_paper(start):
+    head = Built(start, "sg-opt", projection=METHODS["sg"].projection).method.head
+    weights = [weight for weight in head.parameters() if weight.ndim == 2]
+    assert [tuple(weight.shape) for weight in weights] == [(4096, start.dim), (4096, 4096)]
     assert weights[1].std().item() == pytest.approx(0.02, rel=0.01)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"temperature": 0.0}, "--temperature 0.0: must be at least 1e-08"),
-        ({"temperature": math.nan}, "--temperature"),
-        ({"drift_weight": -0.1}, "--drift-weight -0.1: must be at least 0"),
-        ({"drift_weight": math.inf}, "--drift-weight"),
-        ({"projection": 0}, "--projection 0: must be at least 1"),
-        ({"projection": "no"}, "--projection 'no': must be a whole number or none"),
-        ({"false_negative_margin": -0.1}, "--false-negative-margin -0.1: must be at least 0"),
-    ],
-)
-def test_settings_out_of_range_are_refused_before_encoding(settings, message):
-    for rows, method in ((SENTENCES, "self_guided"), (PAIRS, "bt")):
-        with pytest.raises(NearfarError, match=message):
-            MethodSetup(rows, method, **settings)
-
-
-def test_an_unknown_variant_is_refused():
-    with pytest.raises(NearfarError, match="variant must be one of sg, opt1, opt2, opt3, not 'opt4'"):
-        MethodSetup(variant="opt4")
-
-
-def test_rows_with_the_wrong_number_of_texts_are_refused():
-    with pytest.raises(NearfarError, match=r"bt needs .* its back-translation .* 1 text a row; nearfar back-translate"):
-        MethodSetup(SENTENCES, "bt")
-    with pytest.raises(NearfarError, match=r"bt\+sg-opt needs .* 1 text a row; nearfar back-translate"):
-        MethodSetup(SENTENCES, name="bt+sg-opt")
-    with pytest.raises(NearfarError, match=r"sg-opt takes one sentence a row, but the data has 2 texts .* bt\+sg-opt"):
-        MethodSetup(PAIRS, name="sg-opt")
-    triplets = [("a", "b", "c"), ("d", "e", "f")]
-    with pytest.raises(NearfarError, match="sg-opt takes one sentence a row, but the data has 3 texts"):
-        MethodSetup(triplets)
-    with pytest.raises(NearfarError, match=r"bt needs .* 3 texts a row"):
-        MethodSetup(triplets, "bt")
-
-
-def test_equal_rows_are_refused():
+def test_what_is_refused(start):
     with pytest.raises(NearfarError, match="all 3 rows have the same sentence, 'x', so there is nothing to push"):
-        MethodSetup([("x",)] * 3)
-    with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
-        MethodSetup([("a", "x"), ("b", "x")], "bt")
-    with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
-        MethodSetup([("a", "x"), ("b", "x")])
+        Built(start, "sg-opt", [("x",)] * 3)
+    for name in ("bt", "bt+sg-opt"):
+        with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
+            Built(start, name, [("a", "x"), ("b", "x")])
+    with pytest.raises(NearfarError, match="--lora-rank: adapters do not change the encoder's weights"):
+        Built(start, "bt", lora_rank=2, drift_weight=0.1)
+    with pytest.raises(NearfarError, match="--views 1-x: must be all, a layer such as 6, or a range such as 6-12"):
+        Built(start, "sg", views="1-x")
 
 
 # --- descriptions ---
-
-
-def description(setting):
-    (batch,) = setting.method.batches.epoch(0)
-    lines = setting.method.describe(batch)
-    assert setting.table.calls == setting.frozen.calls == []
-    return lines
 
 
 def block(lines, anchor):
@@ -514,46 +269,40 @@ def block(lines, anchor):
     return [lines[start], *rest[: next((n for n, line in enumerate(rest) if not line.startswith("  ")), len(rest))]]
 
 
-def test_sg_opt_describes_its_rows():
-    lines = description(MethodSetup(views="max over tokens, layers 0 to 6"))
+def described(start, name, **settings):
+    built = Built(start, name, **settings)
+    return built.method.describe(built.batch)
+
+
+def test_sg_opt_describes_its_rows(start):
+    lines = described(start, "sg-opt", views="0-1", false_negative_margin=0.1)
     assert sum(line.startswith("anchor") for line in lines) == len(SENTENCES)
     assert block(lines, "A dog") == [
         "anchor      A dog runs. (trained copy)",
-        "  positive  A dog runs. (frozen copy: max over tokens, layers 0 to 6; each a positive by itself)",
+        "  positive  A dog runs. (frozen copy: max over tokens, layers 0 to 1; each a positive by itself)",
         "  negative  views of 3 other rows",
         "  left out  1 other row with a text of this one",
     ]
-    assert block(lines, "It") == [
-        "anchor      It rains. (trained copy)",
-        "  positive  It rains. (frozen copy: max over tokens, layers 0 to 6; each a positive by itself)",
-        "  negative  views of 4 other rows",
-    ]
-
-
-def test_descriptions_of_the_variants_differ():
-    first = {variant: description(MethodSetup(variant=variant)) for variant in VARIANTS}
-    assert [variant for variant in VARIANTS if any("embeddings and views of" in line for line in first[variant])] == [
-        "sg",
-        "opt1",
-    ]
-    assert [variant for variant in VARIANTS if "one drawn at each step" in first[variant][1]] == ["sg", "opt1", "opt2"]
-    assert first["sg"][-1] == "each view is an anchor too, and its row's embedding the positive"
-    assert not first["opt1"][-1].startswith("each view")
-
-
-def test_two_texts_and_a_margin_are_described():
-    lines = description(MethodSetup(PAIRS, false_negative_margin=0.1))
-    assert block(lines, "It")[:2] == [
-        "anchor      It rains. (trained copy)",
-        "  positive  It is raining. (frozen copy: all layers; each a positive by itself)",
-    ]
-    assert (
-        lines[-1] == "at each step, rows that are more similar to the anchor than its positive by over 0.1 are left out"
+    assert lines[-1] == (
+        "at each step, rows that are more similar to the anchor than its positive by over 0.1 are left out"
     )
 
 
-def test_bt_describes_its_pairs():
-    lines = description(MethodSetup(PAIRS, "bt", false_negative_margin=0.0))
+def test_descriptions_of_the_variants_differ(start):
+    lines = {name: described(start, name) for name in VARIANT_NAMES.values()}
+    assert [name for name in lines if any("embeddings and views of" in line for line in lines[name])] == [
+        "sg",
+        "sg-opt1",
+    ]
+    assert tuple(name for name in lines if "one drawn at each step" in lines[name][1]) == ONE_VIEW
+    assert lines["sg"][-1] == "each view is an anchor too, and its row's embedding the positive"
+    assert block(described(start, "bt+sg-opt", view_pooling="mean"), "It")[1].startswith(
+        "  positive  It is raining. (frozen copy: mean over tokens"
+    )
+
+
+def test_bt_describes_its_pairs(start):
+    lines = described(start, "bt", false_negative_margin=0.0)
     assert block(lines, "The cat") == [
         "anchor      The cat is waiting.",
         "  positive  A cat waits.",

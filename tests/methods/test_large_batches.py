@@ -5,14 +5,13 @@ import random
 import pytest
 import torch
 
-from nearfar.data.batching import NliBatches, TextBatches
-from nearfar.methods.gunel import SupconTextConfig, supcon_text
-from nearfar.methods.kim import BtConfig, SgConfig, back_translation, self_guided
+from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.nli_order import NliOrderConfig
-from nearfar.methods.nli_order import nli_order as build_nli_order
-from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig, contrastive_method, unsupervised
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.objectives import _contrast
 from nearfar.types import NliRow
+from tests.methods.table_encoder import built
+from tests.methods.test_kim import Built
 from tests.objectives.checks import LargestTensor
 
 DIM, ROWS, BLOCK = 4, 128, 2**10
@@ -24,73 +23,61 @@ def rows(width):
     return [tuple(f"{column} {draw.randrange(3 * ROWS)}" for column in "abc"[:width]) for _ in range(ROWS)]
 
 
-def batches(width, **more):
-    return TextBatches(rows(width), ROWS, **more)
-
-
-def simcse_sup(**settings):
-    settings = {"hard_negative_weight": 0.5, "temperature": 0.2} | settings
-    return contrastive_method(SimcseSupConfig(output="x", mlp="none", **settings), None, DIM, batches(3))
-
-
-def simcse_unsup(**settings):
-    return unsupervised(SimcseUnsupConfig(output="x", **settings), None, DIM, batches(1))
-
-
-def info_nce(**settings):
-    return contrastive_method(InfoNceConfig(output="x", **settings), None, DIM, batches(2))
-
-
-def nli_order(**settings):
+def nli_rows():
     draw = random.Random(0)
     texts = [f"text {draw.randrange(3 * ROWS)}" for _ in range(160)]
     # three of four hypotheses are entailed, some premises have several
-    nli = [NliRow(f"premise {n // 4 * 3}", text, (0, 0, 0, 2)[n % 4]) for n, text in enumerate(texts)]
-    config = NliOrderConfig(output="x", **{"temperature": 0.2, "order_pairs": "batch", **settings})
-    return build_nli_order(config, None, NliBatches(nli, len(nli)))
+    return [NliRow(f"premise {n // 4 * 3}", text, (0, 0, 0, 2)[n % 4]) for n, text in enumerate(texts)]
 
 
-def bt(**settings):
-    config = BtConfig(output="x", projection=5, temperature=0.2, **settings)
-    return back_translation(config, None, DIM, batches(2), head_std=0.5)
-
-
-def kim(variant, **settings):
-    config = SgConfig(output="x", **{"projection": 5, "temperature": 0.2, "drift_weight": 0.0} | settings)
-    drift = {"drift": lambda: torch.zeros(()), "variant": variant, "head_std": 0.5}
-    return self_guided(config, None, None, DIM, batches(1), **drift)
-
-
+MARGIN = {"false_negative_margin": 0.1}
 METHODS = {
-    "simcse-unsup": lambda: simcse_unsup(temperature=0.2),
-    "simcse-unsup, margin": lambda: simcse_unsup(false_negative_margin=0.1),
-    "simcse-sup": simcse_sup,
-    "simcse-sup, margin": lambda: simcse_sup(false_negative_margin=0.1),
-    "info-nce": lambda: info_nce(similarity="dot", temperature=2.0),
-    "info-nce, all directions": lambda: info_nce(directions="all", false_negative_margin=0.1, temperature=0.2),
-    "nli-order": nli_order,
-    "nli-order, both directions, margin": lambda: nli_order(directions="both", false_negative_margin=0.1),
-    "sg": lambda: kim("sg"),
-    "sg-opt1, margin": lambda: kim("opt1", false_negative_margin=0.1),
-    "sg-opt2": lambda: kim("opt2"),
-    "sg-opt": lambda: kim("opt3"),
-    "sg-opt, margin": lambda: kim("opt3", false_negative_margin=0.1),
-    "bt, margin": lambda: bt(false_negative_margin=0.1),
-    "supcon-text": lambda: supcon_text(
-        SupconTextConfig(output="x"), None, batches(1, targets=[n % 4 for n in range(ROWS)])
+    "simcse-unsup, margin": (SimcseUnsupConfig, 1, MARGIN),
+    "simcse-sup": (SimcseSupConfig, 3, {"mlp": "none", "hard_negative_weight": 0.5, "temperature": 0.2}),
+    "simcse-sup, margin": (SimcseSupConfig, 3, {"mlp": "none", "temperature": 0.2, **MARGIN}),
+    "info-nce": (InfoNceConfig, 2, {"similarity": "dot", "temperature": 2.0}),
+    "info-nce, all directions": (InfoNceConfig, 2, {"directions": "all", "temperature": 0.2, **MARGIN}),
+    "nli-order": (NliOrderConfig, 0, {"temperature": 0.2, "order_pairs": "batch", "distinct_texts": False}),
+    "nli-order, both directions, margin": (
+        NliOrderConfig,
+        0,
+        {"temperature": 0.2, "directions": "both", "distinct_texts": False, **MARGIN},
     ),
+    "supcon-text": (SupconTextConfig, 1, {}),
+    "sg": {},
+    "sg-opt1, margin": MARGIN,
+    "sg-opt2": {},
+    "sg-opt, margin": MARGIN,
+    "bt, margin": MARGIN,
 }
+"""Settings of Kim et al. 2021; of the others also the class and the number of texts in a row."""
+
+
+def build(name, start):
+    """A method and its batch, and random representations of the items."""
+    shape = (DIM,)
+    if isinstance(METHODS[name], dict):
+        texts = rows(2 if name.startswith("bt") else 1)
+        given = Built(start, name.partition(",")[0], texts, projection="none", temperature=0.2, **METHODS[name])
+        method = given.method
+        shape = (DIM,) if name.startswith("bt") else (3, DIM)
+    else:
+        kind, width, settings = METHODS[name]
+        targets = [n % 4 for n in range(ROWS)] if kind is SupconTextConfig else None
+        texts = rows(width) if width else nli_rows()
+        method = built(kind(output="x", **settings), None, DIM, texts, targets=targets, label_names=tuple("abcd"))
+        if method.head is not None:
+            method.head.float()
+    batch = next(method.batches.epoch(0))
+    generator = torch.Generator().manual_seed(1)
+    return method, batch, torch.randn(len(method.extract_items(batch)), *shape, generator=generator)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", METHODS)
-def test_blocks_give_the_loss_of_the_full_matrix_in_less_memory(name, monkeypatch):
+def test_blocks_give_the_loss_of_the_full_matrix_in_less_memory(name, start, monkeypatch):
     torch.manual_seed(0)
-    method = METHODS[name]()
-    (batch,) = method.batches.epoch(0)
-    items = len(method.extract_items(batch))
-    shape = (items, 3, DIM) if name.startswith("sg") else (items, DIM)
-    vectors = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    method, batch, vectors = build(name, start)
     found = []
     for block in (2**40, BLOCK):
         monkeypatch.setattr(_contrast, "BLOCK", block)

@@ -1,16 +1,13 @@
 """mlm: masked tokens and their rates, the loss by loops, micro-batches, invalid inputs, descriptions."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
 
-from nearfar.config import SimcseUnsupConfig
-from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.data.batching import TextBatches
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
-from nearfar.types import NearfarError, NliRow
+from nearfar.types import NearfarError
 
 DIM, VOCABULARY = 6, 30
 PAD, START, END, MASK = SPECIAL = (0, 1, 2, 3)
@@ -142,51 +139,7 @@ def test_masks_are_drawn_from_the_global_generator():
     assert method.extract_items(batch) != method.extract_items(batch)
 
 
-def test_distinct_sentences_of_all_columns_are_used():
-    *_, method, batch = build()
-    assert len(batch.sentences) == 7
-    read = [len(item.ids) for item in method.extract_items(batch)]
-    assert read == [len(ids) for ids in tokenise(batch.sentences)]
-
-
-def test_nli_batches_are_accepted():
-    words, head, _, _ = build()
-    batches = NliBatches([NliRow("4 5", "6", 0), NliRow("4 5", "7 8 9", 2)], 2)
-    settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL}
-    method = masked_language_model(0.9, tokenise, words, head, batches, **settings)
-    (batch,) = batches.epoch(0)
-    assert method.loss(batch).total > 0
-
-
-# --- learning ---
-
-
-def test_forty_steps_decrease_the_loss_of_the_words():
-    words, head, method, batch = build(probability=0.5)
-    optimiser = torch.optim.Adam([*words.parameters(), *head.parameters()], lr=0.03)
-
-    def mean_of_ten():
-        torch.manual_seed(3)
-        with torch.no_grad():
-            return sum(method.loss(batch).total.item() for _ in range(10)) / 10
-
-    before = mean_of_ten()
-    for _ in range(40):
-        optimiser.zero_grad()
-        method.loss(batch).total.backward()
-        optimiser.step()
-    assert mean_of_ten() < 0.6 * before
-    assert method.head is head
-    assert method.name == "mlm"
-
-
 # --- invalid inputs and descriptions ---
-
-
-@pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, math.nan])
-def test_an_invalid_probability_is_refused(probability):
-    with pytest.raises(NearfarError, match=r"--mlm-probability .*: must be (in \(0, 1\)|a finite number)"):
-        SimcseUnsupConfig(output="x", mlm_probability=probability)
 
 
 def test_a_vocabulary_without_words_is_refused():

@@ -24,9 +24,10 @@ from nearfar.methods.simcse import InfoNceConfig
 from nearfar.training.display import MetricsFile
 from nearfar.training.gradients import seed_rng
 from tests.method_configs import config, write_data
-from tests.training.test_gradients import assert_close, gradients, plain
 
 DIM, WIDTHS, WEIGHTS = 32, (8, 32, 3), (0.5, 1.0, 2.0)
+BY_DAY = ("scl", "simcse-unsup", "sg-opt", "supcon-text", "regression", "info-nce")
+"""A method of each paper; the others are tested at night."""
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +59,13 @@ def compared(losses: Callable[[], Tensor], rows: Tensor, run: PreparedRun) -> tu
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "method", [name for name in METHODS if name != "distill"]
-)  # fits all dimensions of the teacher
+    "method",
+    [
+        pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly)
+        for name in METHODS
+        if name != "distill"  # fits all dimensions of the teacher
+    ],
+)
 def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, folder: Path) -> None:
     """The reference sets the other dimensions to zero by hand, which cosines, dot products and heads do not see."""
     settings = config(method, folder, model=str(folder / "tiny"))
@@ -169,31 +175,6 @@ def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(
     rows[..., 16:] = rows[..., :16]
     terms = method.loss_fn(batch, rows).terms
     assert float(terms["loss@32"]) == pytest.approx(float(terms["loss@16"]), rel=1e-5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["info-nce", "scl", "bt"])
-def test_large_batches_are_computed_in_blocks(method: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = prepare(config(method, folder, model=str(folder / "tiny"), matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
-    objective, batch = step(run)
-    rows = objective.represent(objective.extract_items(batch)).detach().double().requires_grad_()
-    in_float64(run, 1, ())
-    expected, expected_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
-    monkeypatch.setattr("nearfar.objectives._contrast.BLOCK", 16)
-    found, found_gradients = compared(lambda: objective.loss_fn(batch, rows).value, rows, run)
-    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
-    for one, other in zip(found_gradients, expected_gradients, strict=True):
-        assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", ["scl", "simcse-unsup", "sg-opt", "bt", "info-nce", "supcon-text"])
-def test_micro_batches_give_the_gradient_of_the_batch(method: str, folder: Path) -> None:
-    run = prepare(config(method, folder, model=str(folder / "tiny"), matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
-    parts = next(run.mixture.epoch(0))
-    expected = plain(run, parts)
-    for micro_batch in (None, 3):
-        assert_close(gradients(run, parts, micro_batch), expected)
 
 
 class Killed(BaseException):

@@ -1,8 +1,6 @@
 """Mixtures of methods: which batches are combined, in which epoch, from any step."""
 
 from collections.abc import Iterator
-from itertools import islice
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +16,6 @@ class Numbered:
 
     def __init__(self, name: str, *lengths: int) -> None:
         self.who, self.lengths = name, lengths
-        self.made: list[tuple[str, int, int]] = []
 
     def steps(self, epoch: int) -> int:
         return self.lengths[epoch % len(self.lengths)]
@@ -28,7 +25,6 @@ class Numbered:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[str, int, int]]:
         for step in range(start, self.steps(epoch)):
-            self.made.append((self.who, epoch, step))
             yield self.who, epoch, step
 
 
@@ -86,12 +82,6 @@ def test_an_epoch_can_start_at_any_step() -> None:
             assert collect_batches(mixture(), epoch, start) == full[start:]
 
 
-def test_only_used_batches_are_created() -> None:
-    parts = method("a", 3), method("b", 9)
-    assert len(list(islice(Mixture(tuple((part, 1.0) for part in parts)).epoch(0), 2))) == 2
-    assert [len(part.batches.made) for part in parts] == [2, 2]  # type: ignore[attr-defined]
-
-
 def test_methods_weights_and_heads_are_kept() -> None:
     head, other = nn.Linear(2, 2), nn.Linear(3, 3)
     methods = method("a", 1, head=head), method("b", 1), method("c", 1, head=other)
@@ -113,17 +103,3 @@ def test_the_description_of_a_step() -> None:
         "  and more",
     ]
     assert describe_parts(parts[:1]) == ["a says ('a', 0, 0)", "and more"]
-
-
-def test_the_plain_loss_of_a_method() -> None:
-    seen = SimpleNamespace(items=None)
-
-    def represent(items: Any) -> torch.Tensor:
-        seen.items = items
-        return torch.ones(len(items), 2)
-
-    plain = Method(
-        "a", Numbered("a", 1), lambda batch: [*batch], represent, lambda _, x: Loss(x.sum(), {}), lambda _: []
-    )
-    assert float(plain.loss(("p", "q", "r")).total) == 6
-    assert seen.items == ["p", "q", "r"]

@@ -83,10 +83,6 @@ FLAGS = "--model tiny --data texts.txt --evaluate-on dev.tsv --batch-size 8 --le
 SETTINGS: dict[str, Any] = {"model": "tiny", "evaluate_on": "dev.tsv", "batch_size": 8, "learning_rate": 1e-3}
 
 
-def weights(run: str) -> bytes:
-    return Path(run, "model", "model.safetensors").read_bytes()
-
-
 @pytest.mark.long
 def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy", "--output", "run", *FLAGS, "--sharpness", "1", "--dry-run"]) == 0
@@ -117,37 +113,6 @@ def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture
     assert "--sharpness" in shown
     assert "Multiplies the squared distances" in shown
     assert "(default: 2.0)" in shown
-
-
-@pytest.mark.long
-def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
-    from nearfar.training.trainer import Interrupted
-
-    uninterrupted = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
-    assert (uninterrupted.model, uninterrupted.steps) == (Path("whole/model"), 10)
-    by_config = train(ToyConfig(data=("texts.txt",), output="config", epochs=2, checkpoint_every=2, **SETTINGS))
-    assert weights("config") == weights("whole")
-    assert by_config.best_score == uninterrupted.best_score
-
-    steps: list[int] = []
-
-    def interrupt(self: object, *arguments: Any, **keywords: Any) -> Any:
-        steps.append(1)
-        if len(steps) == 6:
-            raise Interrupted
-        return accumulate(self, *arguments, **keywords)
-
-    from nearfar.training.gradients import Gradients
-
-    accumulate = Gradients.accumulate_mean
-    settings = {"data": Path("texts.txt"), "output": "stopped", "epochs": 2, "checkpoint_every": 2, **SETTINGS}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Gradients, "accumulate_mean", interrupt)
-        with pytest.raises(Interrupted):
-            train("toy", **settings)
-    assert not Path("stopped/model").exists()
-    train("toy", resume=True, **settings)
-    assert weights("stopped") == weights("whole")
 
 
 @pytest.mark.long
@@ -192,7 +157,7 @@ def test_without_registration_it_is_unknown() -> None:
         train("toy", output="x")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_command_line_finds_the_method_of_an_installed_package(folder: Path) -> None:
     """An installed package is a folder with metadata; a broken one is a warning and does not stop the others."""
     installed = folder / "site"

@@ -14,18 +14,15 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.config import METHODS
-from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.prompts import PromptedText
-from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig, augment, sbert, scl
-from nearfar.methods.nli_order import NliOrderConfig, nli_order
-from nearfar.methods.roles import Roles
-from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, contrastive_method
+from nearfar.methods import Method
 from nearfar.training.gradients import seed_rng
 from nearfar.types import NliRow
 from tests.method_configs import config, write_data
+from tests.methods.table_encoder import built
 
 QUERY, DOCUMENT, DEFAULT = "who sees the ", "a big house : ", "not "
-ROLES = Roles(QUERY, DOCUMENT, DEFAULT)
+ROLES = (QUERY, DOCUMENT, DEFAULT)
 NLI_METHODS = ("sbert", "scl", "augment", "nli-order")
 TWO_ROLES = (*NLI_METHODS, "simcse-sup", "info-nce")
 TRIPLETS = [
@@ -65,40 +62,25 @@ class PromptTable:
         return self.vectors[key]
 
 
-def build(name: str, table: PromptTable, roles: Roles | None):
+def build(name: str, table: PromptTable, prompts: tuple[str, str, str]) -> tuple[Method, Any]:
     torch.manual_seed(0)
-    given = {} if roles is None else {"roles": roles}
-    if name in NLI_METHODS:
-        if name == "nli-order":
-            batches = NliBatches(NLI, len(NLI))
-            method = nli_order(NliOrderConfig(output="x", directions="all"), table, batches, **given)
-            (batch,) = batches.epoch(0)
-            return method, batch
-        function, kind = {"sbert": (sbert, SbertConfig), "scl": (scl, SclConfig), "augment": (augment, AugmentConfig)}[
-            name
-        ]
-        method = function(kind(output="x"), table, 6, NliBatches(NLI, len(NLI)), **given)
-    else:
-        settings = SimcseSupConfig(output="x") if name == "simcse-sup" else InfoNceConfig(output="x")
-        method = contrastive_method(settings, table, 6, TextBatches(TRIPLETS, len(TRIPLETS)), **given)
-    if method.head is not None:
-        method.head.double()
-    (batch,) = method.batches.epoch(0)
-    return method, batch
+    settings: dict[str, Any] = {"nli-order": {"directions": "all", "distinct_texts": False}}.get(name, {})
+    method = built(METHODS[name](output="x", **settings), table, 6, rows(name), prompts=prompts)
+    return method, next(method.batches.epoch(0))
 
 
 @pytest.mark.parametrize("name", TWO_ROLES)
 def test_equal_texts_are_found_without_their_prompts(name: str) -> None:
     """With an encoder that ignores prompts, loss and gradient are those without prompts: the masks are the same."""
     found = {}
-    for roles in (None, ROLES):
+    for roles in ((DEFAULT,) * 3, ROLES):
         table = PromptTable(by_prompt=False)
         method, batch = build(name, table, roles)
         torch.manual_seed(1)
         loss = method.loss(batch).total
         loss.backward()
         found[roles] = (loss.detach(), *(table.vectors[key].grad for key in sorted(table.vectors)))
-    for one, other in zip(found[None], found[ROLES], strict=True):
+    for one, other in zip(*found.values(), strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -111,7 +93,7 @@ def test_each_distinct_prompt_and_text_is_encoded_once(name: str) -> None:
     expected = {PromptedText(QUERY, text) for text in queries}
     expected |= {PromptedText(DOCUMENT, text) for column in documents for text in column}
     assert set(items) == expected
-    plain, batch = build(name, PromptTable(by_prompt=True), Roles(DEFAULT, DEFAULT, DEFAULT))
+    plain, batch = build(name, PromptTable(by_prompt=True), (DEFAULT,) * 3)
     assert plain.extract_items(batch) is batch.sentences
 
 
@@ -161,9 +143,16 @@ def named(**prompts: str) -> dict[str, str]:
     return {f"{name}_prompt" if name != "default" else "prompt": text for name, text in prompts.items()}
 
 
+BY_DAY = ("scl", "info-nce", "sg-opt", "regression")
+"""One of each type of rows; the other methods are tested at night."""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
-def test_without_prompts_the_tokens_are_those_of_the_texts(method: str, data: Path) -> None:
+@pytest.mark.parametrize(
+    "method", [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in METHODS]
+)
+def test_each_method_reads_its_texts_with_their_prompts(method: str, data: Path) -> None:
+    """Without prompts the tokens are those of the texts; methods without roles read all texts with the default one."""
     run = prepare(config(method, data))
     assert not any(fact.startswith("prompts:") for fact in run.facts)
     (part, batch, _), *_ = next(run.mixture.epoch(0))
@@ -175,15 +164,7 @@ def test_without_prompts_the_tokens_are_those_of_the_texts(method: str, data: Pa
     ids = run.texts.ids(items)
     assert ids.prompt_lengths is None
     assert list(ids) == run.encoder.tokenizer(list(items), truncation=True, max_length=62)["input_ids"]
-    empty = prepare(config(method, data, **named(query="", document="", default="")))
-    assert losses(empty) == losses(prepare(config(method, data)))
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
-def test_methods_without_roles_use_the_default_prompt(method: str, data: Path) -> None:
-    """Texts with the default prompt are trained on as texts that start with it."""
-    plain = losses(prepare(config(method, data)))
+    plain = losses(run)
     default = losses(prepare(config(method, data, **named(default=DEFAULT))))
     roles = losses(prepare(config(method, data, **named(query=QUERY, document=DOCUMENT))))
     assert (default == plain) is (method in TWO_ROLES)
@@ -203,8 +184,7 @@ def test_the_default_prompt_is_a_prefix(data: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("weight", [0.0, 0.3])
-@pytest.mark.parametrize("model", ["noisy", "prompted"])
+@pytest.mark.parametrize(("model", "weight"), [("noisy", 0.0), ("prompted", 0.3)])
 def test_training_embeds_as_encode_query_and_encode_document(model: str, weight: float, data: Path) -> None:
     settings: dict[str, Any] = {"model": str(data / model), "pooling": "own", "mlp": "none", "mlm_weight": weight}
     run = prepare(config("simcse-sup", data, **settings, **named(query=QUERY, document=DOCUMENT)))
@@ -222,17 +202,6 @@ def test_training_embeds_as_encode_query_and_encode_document(model: str, weight:
         for mlm, other, _ in others:
             assert len(mlm.extract_items(other)) == len(items)
             assert np.isfinite(float(mlm.loss(other).total.detach()))
-
-
-@pytest.mark.long
-def test_micro_batches_with_prompts(data: Path, tmp_path: Path) -> None:
-    saved = []
-    for micro_batch in (None, 3):
-        output = tmp_path / f"run-{micro_batch}"
-        settings = {"model": str(data / "tiny"), "negative_column": "negative", "micro_batch": micro_batch}
-        train(config("info-nce", data, output=str(output), **settings, **named(query=QUERY, document=DOCUMENT)))
-        saved.append(Encoder.from_pretrained(output).encode(["dog", "the red house"], precision="fp32"))
-    assert np.abs(saved[0] - saved[1]).max() <= 1e-4
 
 
 @pytest.mark.long

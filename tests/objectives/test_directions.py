@@ -8,14 +8,14 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 
-from nearfar.objectives import DirectionMasks, direction_masks, info_nce, info_nce_directions
+from nearfar.objectives import DirectionMasks, direction_masks, info_nce_directions
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, by_rows, some_mask, vectors
 
 DIRECTIONS = ("query_to_doc", "doc_to_query", "both", "all")
 directions = pytest.mark.parametrize("direction", DIRECTIONS)
-counts = pytest.mark.parametrize("count", [1, 2, 7])
+counts = pytest.mark.parametrize("count", [1, 5])
 temperatures = pytest.mark.parametrize("temperature", [1.0, 0.1])
 THEIRS = {
     "query_to_doc": {},
@@ -31,9 +31,9 @@ THEIRS = {
 @pytest.mark.long
 @directions
 @counts
-@temperatures
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize(
+    ("temperature", "masked", "similarity"), [(1.0, False, "dot"), (0.1, True, "cosine"), (0.1, False, "cosine")]
+)
 def test_pairs_match_the_reference(direction, count, temperature, masked, similarity):
     masks = [some_mask(count, count, seed=seed) if masked else None for seed in range(4)]
     negatives_left = not masked or any((mask & ~torch.eye(count, dtype=torch.bool)).any() for mask in masks[:2])
@@ -59,8 +59,7 @@ def test_pairs_match_the_reference(direction, count, temperature, masked, simila
 @pytest.mark.long
 @directions
 @counts
-@pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("weight", [0.0, 1.5])
+@pytest.mark.parametrize(("masked", "weight"), [(False, 1.5), (True, 1.5), (True, 0.0)])
 def test_triplets_match_the_reference(direction, count, masked, weight):
     if direction == "doc_to_query":
         weight = 0.0
@@ -91,16 +90,6 @@ def test_triplets_match_the_reference(direction, count, masked, weight):
         )
     elif count > 1 or not masked:
         assert_same(ours, loops, *found)
-
-
-@directions
-def test_gradients_match_finite_differences(direction):
-    masks = DirectionMasks(*(by_rows(some_mask(4, width, seed=3)) for width in (8, 4, 4, 8)))
-
-    def loss(*x):
-        return info_nce_directions(*x, directions=direction, temperature=0.5, masks=masks)
-
-    assert torch.autograd.gradcheck(loss, [x.requires_grad_() for x in vectors(3, 4, 3).unbind()])
 
 
 # --- sentence-transformers on the same vectors ---
@@ -146,14 +135,6 @@ def test_equal_positives_with_all_else_orthogonal(count, temperature):
     assert value.tolist() == pytest.approx([log(2 + 4 * (count - 1) * e)] * count)
     value = info_nce_directions(axes, 2 * axes, directions="both", temperature=temperature)
     assert value.tolist() == pytest.approx([log(1 + (count - 1) * e)] * count)
-
-
-def test_doc_to_query_is_query_to_doc_with_the_columns_swapped():
-    a, p, n = vectors(3, 6, 4)
-    swapped = info_nce(p, a, temperature=0.2)
-    for negatives in (None, n):
-        value = info_nce_directions(a, p, negatives, directions="doc_to_query", temperature=0.2)
-        assert torch.equal(value, swapped)
 
 
 def test_a_row_without_other_candidates_has_no_gradient():

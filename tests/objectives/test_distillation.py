@@ -87,28 +87,6 @@ def test_cross_entropy_and_divergence_have_the_same_gradient():
     torch.testing.assert_close(ours, theirs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("pair", [(1e-6, 1e-6), (1e-6, 1e6), (1e6, 1e-6), (1e6, 1e6)])
-def test_extreme_temperatures_are_finite(dtype, pair):
-    students, teachers = vectors(9, 4).to(dtype).requires_grad_(), vectors(9, 4, seed=1).to(dtype)
-    losses = list_distillation(students, teachers, temperature=pair[0], teacher_temperature=pair[1])
-    losses.sum().backward()
-    assert losses.isfinite().all()
-    assert (losses >= -1e-6).all()
-    assert students.grad.isfinite().all()
-
-
-def test_extreme_vectors_are_finite():
-    teachers = vectors(5, 3, seed=1)
-    for students in (torch.zeros(5, 3), torch.ones(5, 3), 1e15 * vectors(5, 3).float(), 1e-15 * vectors(5, 3).float()):
-        students.requires_grad_()
-        losses = list_distillation(students, teachers.float(), temperature=0.05)
-        losses.sum().backward()
-        assert losses.isfinite().all()
-        assert students.grad.isfinite().all()
-    assert list_distillation(vectors(5, 3), torch.zeros(5, 3), temperature=0.05).isfinite().all()
-
-
 def test_a_batch_of_one_has_an_empty_list():
     student = vectors(1, 3).requires_grad_()
     losses = list_distillation(student, vectors(1, 4), temperature=0.05)

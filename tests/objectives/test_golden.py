@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from nearfar.objectives import _contrast, info_nce, self_guided, supcon
+from nearfar.objectives import _contrast, info_nce, premise_scl, self_guided, supcon
 
 pytestmark = pytest.mark.realdata
 
@@ -57,3 +57,12 @@ def test_supcon(golden):
         value = supcon(tensor(case["embeddings"]), labels, temperature=case["temperature"])
         assert len(value) == case["anchors_with_positives"]
         assert value.sum().item() == pytest.approx(case["sum_over_anchors"], rel=0, abs=1e-9)
+
+
+def test_premise_scl(golden):
+    assert len(golden["nli_scl"]) >= 3
+    for case in golden["nli_scl"]:
+        premises, hypotheses = tensor(case["premise"]), tensor(case["hypothesis"])
+        ids, labels = torch.tensor(case["premise_id"]), torch.tensor(case["label"])
+        value = premise_scl(premises, hypotheses, ids, labels, temperature=case["temperature"])
+        assert value.mean().item() == pytest.approx(case["official"], rel=0, abs=1e-9)

@@ -6,8 +6,6 @@ from math import exp, log
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
 
 from nearfar.objectives import _contrast, angle_similarity, cosent, ranknet, row_similarities
@@ -15,7 +13,7 @@ from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import LargestTensor, assert_same, vectors
 
-counts = pytest.mark.parametrize("count", [1, 2, 7])
+counts = pytest.mark.parametrize("count", [1, 7])
 temperatures = pytest.mark.parametrize("temperature", [1.0, 0.05])
 margins = pytest.mark.parametrize("margin", [0.0, 0.3])
 
@@ -70,15 +68,6 @@ def test_angle_similarity_matches_the_reference(count, dim):
     assert_same(angle_similarity, references.angle_similarity, *vectors(2, count, dim), trivial=dim == 1)
 
 
-def test_gradients_match_finite_differences():
-    y = targets(7)
-    s = vectors(7).requires_grad_()
-    assert torch.autograd.gradcheck(lambda s: ranknet(s, y, temperature=0.5, margin=0.1), s)
-    assert torch.autograd.gradcheck(lambda s: cosent(s, y, temperature=0.5, margin=0.1), s)
-    u, v = (x.requires_grad_() for x in vectors(2, 4, 6).unbind())
-    assert torch.autograd.gradcheck(angle_similarity, (u, v))
-
-
 # --- sentence-transformers on the same vectors ---
 
 
@@ -127,46 +116,10 @@ def test_the_margin_and_the_order_in_numbers():
     assert cosent(scores, -labels, temperature=0.1).item() == pytest.approx(log(1 + exp(4) + exp(5) + exp(1)))
 
 
-def test_cosent_is_at_least_each_comparison_and_at_most_their_sum():
-    scores, y = vectors(7), targets(7)
-    each = ranknet(scores, y, temperature=0.3)
-    assert each.max() <= cosent(scores, y, temperature=0.3) <= each.sum()
-
-
 def test_angles_of_known_vectors():
     x = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)  # the complex number 1
     y = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
     assert angle_similarity(x, y).tolist() == pytest.approx([1, 1, 1, 0])  # 1, -i, -1, (1 - i) / sqrt 2
-
-
-# --- properties ---
-
-
-@given(st.integers(2, 9), st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
-def test_permuting_the_pairs_and_shifting_the_scores_change_nothing(count, seed):
-    generator = torch.Generator().manual_seed(seed)
-    scores, y = vectors(count, seed=seed), torch.randint(3, (count,), generator=generator)
-    groups, order = torch.randint(2, (count,), generator=generator), torch.randperm(count, generator=generator)
-    whole, permuted = cosent(scores, y, temperature=0.3), cosent(scores[order] + 4, y[order], temperature=0.3)
-    torch.testing.assert_close(whole, permuted)
-    whole = ranknet(scores, y, groups, temperature=0.3)
-    permuted = ranknet(scores[order] + 4, y[order], groups[order], temperature=0.3)
-    torch.testing.assert_close(whole.sort().values, permuted.sort().values)
-
-
-@given(st.integers(0, 10_000), st.floats(1e-3, 1e3))
-@settings(max_examples=20, deadline=None)
-def test_scaling_a_vector_does_not_change_its_angle(seed, scale):
-    u, v = vectors(2, 4, 6, seed=seed)
-    torch.testing.assert_close(angle_similarity(scale * u, v), angle_similarity(u, v))
-
-
-def test_only_the_order_of_the_targets_counts():
-    scores, y = vectors(7), targets(7)
-    assert torch.equal(cosent(scores, 5 * y - 1, temperature=0.1), cosent(scores, y, temperature=0.1))
-    labels = (5 * y).round().long()
-    assert torch.equal(cosent(scores, labels, temperature=0.1), cosent(scores, y, temperature=0.1))
 
 
 @pytest.mark.parametrize("block", [1, 10, 2**40])
@@ -190,32 +143,6 @@ def test_memory_is_linear_in_the_number_of_pairs(monkeypatch):
 
 
 # --- extreme inputs ---
-
-
-@pytest.mark.parametrize("temperature", [1e-4, 1e4])
-@pytest.mark.parametrize("kind", ["sharp", "equal", "reversed", "one label", "one pair"])
-def test_extreme_scores_give_finite_values_and_gradients(temperature, kind):
-    scores, y = vectors(7).tanh().float(), targets(7)
-    if kind == "equal":
-        scores = torch.full((7,), 0.7)
-    elif kind == "reversed":
-        scores = -2 * y.float()
-    elif kind == "one label":
-        y = torch.ones(7)
-    elif kind == "one pair":
-        scores, y = scores[:1], y[:1]
-    for loss in (
-        lambda s: cosent(s, y, temperature=temperature),
-        lambda s: ranknet(s, y, temperature=temperature).sum(),
-    ):
-        ours, exact = scores.clone().requires_grad_(), scores.double().requires_grad_()
-        value, expected = loss(ours), loss(exact)
-        assert value.isfinite()
-        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6 / temperature)
-        value.backward()
-        expected.backward()
-        assert ours.grad.isfinite().all()
-        torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=2e-2, atol=2e-2 * exact.grad.abs().max().item())
 
 
 @pytest.mark.parametrize("kind", ["zero", "huge", "tiny", "equal", "opposite"])

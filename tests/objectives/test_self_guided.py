@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.objectives import nt_xent, parameter_drift, self_guided
+from nearfar.objectives import parameter_drift, self_guided
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, some_mask, vectors
@@ -19,7 +19,7 @@ LOOPS = {
     "opt3": references.sg_opt3,
 }
 VARIANTS = sorted(LOOPS)
-counts = pytest.mark.parametrize("count", [1, 2, 7])
+counts = pytest.mark.parametrize("count", [1, 7])
 temperatures = pytest.mark.parametrize("temperature", [1.0, 0.1])
 variants = pytest.mark.parametrize("variant", VARIANTS)
 
@@ -34,7 +34,6 @@ def inputs(variant, count, layers=3, dim=5):
 # --- values and gradients against references ---
 
 
-@pytest.mark.long
 @variants
 @counts
 @temperatures
@@ -47,25 +46,6 @@ def test_matches_the_reference(variant, count, temperature, masked):
         *inputs(variant, count),
         trivial=count == 1 or (masked and not (mask & ~torch.eye(count, dtype=torch.bool)).any()),
     )
-
-
-@variants
-def test_gradients_match_finite_differences(variant):
-    def loss(c, h):
-        return self_guided(c, h, temperature=0.5, variant=variant, mask=some_mask(4, 4))
-
-    assert torch.autograd.gradcheck(loss, [x.requires_grad_() for x in inputs(variant, 4, layers=2, dim=3)])
-
-
-def test_sg_is_nt_xent():
-    c, h = vectors(2, 5, 4)
-    assert torch.equal(self_guided(c, h, temperature=0.1, variant="sg"), nt_xent(c, h, temperature=0.1))
-
-
-def test_one_layer_of_opt3_is_opt2():
-    c, h = vectors(2, 5, 4)
-    one_layer = self_guided(c, h[:, None], temperature=0.1, variant="opt3")
-    torch.testing.assert_close(one_layer, self_guided(c, h, temperature=0.1, variant="opt2"))
 
 
 # --- closed forms ---
@@ -120,13 +100,6 @@ def test_masking_a_sentence_equals_deleting_it(variant):
 
 
 @variants
-def test_an_all_true_mask_changes_nothing(variant):
-    c, h = inputs(variant, 5)
-    masked = self_guided(c, h, temperature=0.2, variant=variant, mask=torch.ones(5, 5, dtype=torch.bool))
-    assert torch.equal(masked, self_guided(c, h, temperature=0.2, variant=variant))
-
-
-@variants
 def test_a_sentence_with_all_others_masked_has_zero_loss(variant):
     c, h = (x.requires_grad_() for x in inputs(variant, 4))
     mask = torch.zeros(4, 4, dtype=torch.bool)
@@ -173,10 +146,6 @@ def test_drift_matches_the_reference():
     assert all(parameter.grad is None for parameter in reference.parameters())
 
 
-def test_drift_of_a_module_from_itself_is_zero():
-    assert parameter_drift(small(0), small(0)).item() == 0
-
-
 def test_drift_includes_frozen_parameters():
     module, reference = small(0), small(0)
     with torch.no_grad():
@@ -204,13 +173,6 @@ def test_drift_between_different_architectures_raises():
 
 
 # --- invalid arguments ---
-
-
-@variants
-@pytest.mark.parametrize("temperature", [0.0, float("inf")])
-def test_a_temperature_must_be_positive(variant, temperature):
-    with pytest.raises(NearfarError, match="temperature must be a positive number"):
-        self_guided(*inputs(variant, 2), temperature=temperature, variant=variant)
 
 
 def test_an_unknown_variant_raises():

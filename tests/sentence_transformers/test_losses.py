@@ -1,6 +1,7 @@
 """Each loss has the value and the gradient of its nearfar method, on the same rows."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,15 +10,14 @@ from sentence_transformers import SentenceTransformer
 from torch import nn
 
 from nearfar import Encoder
-from nearfar.data.batching import NliBatches, TextBatches
-from nearfar.encoder.guide import Guide, freeze_embeddings
-from nearfar.methods.base import Method
-from nearfar.methods.gunel import SupconTextConfig, supcon_text
-from nearfar.methods.kim import SgConfig, self_guided, trained_weights
-from nearfar.methods.liao import SclConfig, scl
-from nearfar.methods.simcse import InfoNceConfig, contrastive_method
-from nearfar.objectives import squared_distance
+from nearfar.data.batching import TextBatches
+from nearfar.methods import Method
+from nearfar.methods.gunel import SupconTextConfig
+from nearfar.methods.kim import BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
+from nearfar.methods.liao import SclConfig
+from nearfar.methods.simcse import InfoNceConfig
 from nearfar.sentence_transformers import InfoNceLoss, PremiseSclLoss, SelfGuidedLoss, SupconLoss
+from tests.methods.table_encoder import built_on
 from tests.sentence_transformers.batches import assert_same_gradients, features_of
 from tests.tiny import nli_rows
 
@@ -69,16 +69,14 @@ def test_info_nce(model: SentenceTransformer, encoder: Encoder, directions: Any,
     rows = [row[:columns] for row in TRIPLETS]
     weight = 0.7 if columns == 3 and directions != "doc_to_query" else 0.0
     settings: dict[str, Any] = {"temperature": 0.1, "directions": directions, "hard_negative_weight": weight}
-    method = contrastive_method(
-        InfoNceConfig(output="x", **settings), encoder.embed, encoder.dim, TextBatches(rows, len(rows))
-    )
+    method = built_on(InfoNceConfig(output="x", **settings), encoder, rows)
     compare(InfoNceLoss(model, **settings), model, method, encoder, in_batch_order(method, rows))
 
 
 @pytest.mark.long
 def test_info_nce_by_the_dot_product(model: SentenceTransformer, encoder: Encoder) -> None:
     config = InfoNceConfig(output="x", similarity="dot", temperature=20.0)
-    method = contrastive_method(config, encoder.embed, encoder.dim, TextBatches(TRIPLETS, len(TRIPLETS)))
+    method = built_on(config, encoder, TRIPLETS)
     loss = InfoNceLoss(model, similarity="dot", temperature=20.0)
     compare(loss, model, method, encoder, in_batch_order(method, TRIPLETS))
 
@@ -112,7 +110,7 @@ def test_several_columns_of_negatives(model: SentenceTransformer, encoder: Encod
 def test_premise_scl(model: SentenceTransformer, encoder: Encoder, hard_negatives: Any, scl_weight: float) -> None:
     rows = nli_rows(4)
     settings: dict[str, Any] = {"scl_weight": scl_weight, "temperature": 8.0, "hard_negatives": hard_negatives}
-    method = scl(SclConfig(output="x", **settings), encoder.embed, encoder.dim, NliBatches(rows, len(rows)))
+    method = built_on(SclConfig(output="x", **settings), encoder, rows)
     loss = PremiseSclLoss(model, **settings)
     if loss.head is not None:
         assert method.head is not None
@@ -128,7 +126,7 @@ def test_premise_scl(model: SentenceTransformer, encoder: Encoder, hard_negative
 def test_premise_scl_caps_positives_and_negatives(model: SentenceTransformer, encoder: Encoder) -> None:
     rows = nli_rows(6)
     settings: dict[str, Any] = {"scl_weight": 1.0, "temperature": 8.0, "max_positives": 1, "max_negatives": 3}
-    method = scl(SclConfig(output="x", **settings), encoder.embed, encoder.dim, NliBatches(rows, len(rows)))
+    method = built_on(SclConfig(output="x", **settings), encoder, rows)
     premises, hypotheses, labels = in_batch_order(method, rows)
     features, loss = features_of(model, premises, hypotheses), PremiseSclLoss(model, **settings)
     torch.manual_seed(5)
@@ -154,22 +152,6 @@ def test_premise_scl_without_an_entailment_is_the_cross_entropy(model: SentenceT
     only.backward()
 
 
-def self_guided_method(encoder: Encoder, rows: Sequence[tuple[str, ...]], variant: Any, **settings: Any) -> Method:
-    config = SgConfig(output="x", projection=16, temperature=0.3, drift_weight=0.2, **settings)
-    guide = Guide(encoder.backbone, encoder.route, pooling=config.view_pooling)
-    freeze_embeddings(encoder.backbone)
-    return self_guided(
-        config,
-        encoder.embed,
-        lambda texts: guide.views(encoder.tokenize(texts).ids),
-        encoder.dim,
-        TextBatches(rows, len(rows)),
-        drift=lambda: squared_distance(*trained_weights(encoder.backbone, guide.backbone)),
-        variant=variant,
-        head_std=0.3,
-    )
-
-
 def move(backbone: nn.Module) -> None:
     """Move the trained weights away from those of the frozen copy, the same for two backbones of the same weights."""
     torch.manual_seed(3)
@@ -180,13 +162,11 @@ def move(backbone: nn.Module) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
-@pytest.mark.parametrize("variant", ["sg", "opt1", "opt2", "opt3"])
-def test_self_guided(
-    model: SentenceTransformer, encoder: Encoder, variant: Any, rows: Sequence[tuple[str, ...]]
-) -> None:
-    method = self_guided_method(encoder, rows, variant)
-    loss = SelfGuidedLoss(model, variant=variant, projection=16, temperature=0.3, drift_weight=0.2)
+@pytest.mark.parametrize("kind", [SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig, BtSgOptConfig])
+def test_self_guided(model: SentenceTransformer, encoder: Encoder, kind: Any) -> None:
+    rows = PAIRS if kind is BtSgOptConfig else SENTENCES
+    method = built_on(kind(output="x", projection=16, temperature=0.3, drift_weight=0.2), encoder, rows)
+    loss = SelfGuidedLoss(model, variant=kind.variant, projection=16, temperature=0.3, drift_weight=0.2)
     assert loss.head is not None
     assert method.head is not None
     loss.head.load_state_dict(method.head.state_dict())
@@ -240,7 +220,8 @@ def test_supcon(model: SentenceTransformer, encoder: Encoder, balanced: bool) ->
     if not balanced:
         batches = TextBatches([(t,) for t in [*texts, "red"]], len(texts) + 1, targets=[*map(float, labels), 2.0])
         texts, labels = [*texts, "red"], [*labels, 2]
-    method = supcon_text(SupconTextConfig(output="x"), encoder.embed, batches)
+    data = {"targets": labels, "label_names": ("dog", "cat", "house")}
+    method = replace(built_on(SupconTextConfig(output="x"), encoder, list(batches.texts), **data), batches=batches)
     rows = list(zip(texts, labels, strict=True))
     ordered, targets = in_batch_order(method, rows)
     compare(SupconLoss(model), model, method, encoder, [ordered], targets)

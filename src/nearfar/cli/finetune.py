@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
-from nearfar.config.files import load_toml
+from nearfar.settings import load_toml
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from nearfar.config.encoder import fields_in_order
-from nearfar.config.files import check_values
 from nearfar.config.values import FieldType, Settings, flag
+from nearfar.settings import check_values
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, format_text, unknown_name_message
 

@@ -5,10 +5,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
-from nearfar.config.files import check_values, load_method
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
+from nearfar.settings import check_values, load_method
 from nearfar.types import metric_title
 
 if TYPE_CHECKING:

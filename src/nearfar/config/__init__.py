@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from nearfar.config.data import GetDataConfig
     from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
-    from nearfar.config.files import build, check_keys, dump_toml, load_toml, method_of
     from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from nearfar.methods.regression import RegressionConfig
     from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
     from nearfar.registry import FINETUNE, METHODS
+    from nearfar.settings import build, check_keys, dump_toml, load_toml, method_of
     from nearfar.validation import format_value, unknown_name_message
 
 _EXPORTS_BY_MODULE = {
@@ -48,7 +48,6 @@ _EXPORTS_BY_MODULE = {
     "config.data": "GetDataConfig",
     "config.encode": "EncodeConfig",
     "config.export": "ExportConfig",
-    "config.files": "build check_keys dump_toml load_toml method_of",
     "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
@@ -68,6 +67,7 @@ _EXPORTS_BY_MODULE = {
     "methods.regression": "RegressionConfig",
     "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
     "registry": "FINETUNE METHODS",
+    "settings": "build check_keys dump_toml load_toml method_of",
     "validation": "format_value unknown_name_message",
 }
 _MODULE_OF = {name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}

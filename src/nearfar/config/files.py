@@ -1,60 +1,13 @@
-"""Configs from and to TOML and plain values, with errors that name the key and the nearest one."""
+"""TOML files of settings."""
 
 import tomllib
-from collections.abc import Collection, Mapping
-from dataclasses import MISSING, asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from nearfar.config.training import RunConfig, TrainConfig
-from nearfar.config.values import Settings, convert_values, field_types
-from nearfar.registry import METHODS, all_methods, find_entry, name_of
 from nearfar.types import NearfarError
-from nearfar.validation import format_value, unknown_name_message
-
-Config = TypeVar("Config", bound=Settings)
 
 MAX_CONFIG_BYTES = 2**20
 """Bytes of a config file; a larger file is something else."""
-
-
-def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
-    """Method class and values of a run's config file; the values are checked by :func:`build`.
-
-    Raises:
-        NearfarError: no such file, no TOML, no or an unknown ``method``.
-    """
-    values = read_toml(file)
-    method = values.pop("method", None)
-    entry = find_entry(method) if isinstance(method, str) else None
-    if entry is not None:
-        return entry.config, values
-    known = all_methods()
-    if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(known)}).")
-    if not isinstance(method, str):
-        raise NearfarError(f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(known)}).")
-    raise NearfarError(f"{file}: {unknown_name_message(method, known, what='method')}")
-
-
-def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]:
-    """The config class of a method of ``nearfar train``, by its name or by its TOML file, and the file's values.
-
-    Raises:
-        NearfarError: no such method, no such file, or a method of ``nearfar finetune``.
-    """
-    if method_or_file.endswith(".toml"):
-        kind, values = load_toml(method_or_file)
-        if not issubclass(kind, TrainConfig):
-            raise NearfarError(
-                f"{method_or_file}: is a config for fine-tuning a classifier; use nearfar finetune {method_or_file}"
-            )
-        return kind, values
-    if method_or_file in METHODS:
-        return METHODS[method_or_file], {}
-    if method_or_file in all_methods():
-        raise NearfarError(f"{method_or_file} fine-tunes a classifier; use nearfar finetune TASK|FILE --output RUN")
-    raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:
@@ -81,74 +34,3 @@ def read_toml(file: str | Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:  # tomllib's own errors among them
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise NearfarError(f"{file}: cannot be read as TOML: {reason.rstrip('.')}.") from error
-
-
-def method_of(config: RunConfig) -> str:
-    """The name of the method whose settings ``config`` holds, as a config file has it.
-
-    Raises:
-        NearfarError: the class of ``config`` belongs to no method.
-    """
-    name = name_of(type(config))
-    if name is None:
-        raise NearfarError(
-            f"{type(config).__name__} is no method's config. The methods are {', '.join(all_methods())}."
-        )
-    return name
-
-
-def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:
-    """A config from plain values, which are checked as a file's.
-
-    Raises:
-        NearfarError: an unknown key (with the nearest valid one), a value of the wrong type or out of bounds, or a key
-            that is missing.
-    """
-    clean = check_values(kind, values, source=source)
-    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
-    if missing:
-        raise NearfarError(f"{source}: lacks {', '.join(missing)}.")
-    try:
-        return kind(**clean)
-    except NearfarError as error:
-        raise NearfarError(f"{source}: {error}") from error
-
-
-def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> dict[str, Any]:
-    """The values of a file, each checked by itself, as the config has them; "none" stands for None.
-
-    Raises:
-        NearfarError: an unknown key, or a value of the wrong type or out of bounds.
-    """
-    check_keys(kind, values, source=source)
-    given = {
-        key: None if value == "none" and field_types(kind)[key].nullable else value for key, value in values.items()
-    }
-    return convert_values(kind, given, source=source)
-
-
-def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> None:
-    """Refuse keys that ``kind`` does not have."""
-    names = [field.name for field in fields(kind)]
-    for key in values:
-        if key not in names:
-            others = [name for name in METHODS if key in field_types(METHODS[name])]
-            belongs = f" {key!r} is a setting of {', '.join(others)}." if others else ""
-            raise NearfarError(f"{source}: {unknown_name_message(key, names, what='key')}{belongs}")
-
-
-def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
-    """The resolved config as TOML that :func:`load_toml` reads back, but for the keys ``without``.
-
-    TOML has no null: a setting left open (None) is left out, or "none" where the method's default is something else.
-    """
-    import tomli_w
-
-    values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
-    defaults = {field.name: field.default for field in fields(config)}
-    kept = {
-        key: "none" if value is None else value
-        for key, value in values.items()
-        if key not in without and (value != defaults[key] or value)
-    }
-    return tomli_w.dumps({"method": method_of(config), **kept})

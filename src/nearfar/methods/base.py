@@ -11,6 +11,7 @@ methods from them.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 from nearfar.config.training import TrainConfig
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatches
     from nearfar.data.rows import TextData
     from nearfar.encoder.teacher import TeacherVectors
-    from nearfar.encoder.training_encoder import TrainingEncoder
-    from nearfar.methods.roles import Roles
+    from nearfar.encoder.training_encoder import TrainingEncoder, TrainingText
 
 EmbedFn: TypeAlias = "Callable[[Sequence[Any]], Tensor]"
 """Texts -> embeddings [batch, dim], differentiable, in training mode; a text that is given twice is encoded twice.
@@ -102,6 +102,80 @@ class BuiltMethod(NamedTuple):
     """Vectors of other encoders, which are computed before the first step."""
 
 
+# --- from rows to batches ---
+
+
+class Roles(NamedTuple):
+    """The prompts of queries and documents, and the default prompt.
+
+    Anchors and premises are queries; positives, negatives and hypotheses are documents. The same text may be a query in
+    one row and a document in another; it is then encoded once as each. Which texts are equal is always judged without
+    prompts. Texts of methods that do not distinguish the two (single texts, scored pairs, back-translations) get the
+    model's default prompt.
+    """
+
+    query: str
+    document: str
+    default: str
+
+    @property
+    def are_equal(self) -> bool:
+        """Whether all texts get the default prompt."""
+        return self.query == self.document == self.default
+
+    def rows(self, rows: Sequence[Sequence[str]]) -> "Iterator[Sequence[TrainingText]]":
+        """The texts of rows, to be read; the first column has the queries, the others the documents."""
+        from nearfar.encoder.prompts import PromptedText
+
+        if self.are_equal:
+            yield from rows
+            return
+        for query, *documents in rows:
+            yield (PromptedText(self.query, query), *(PromptedText(self.document, text) for text in documents))
+
+    def items(self, batch: Any) -> "Sequence[TrainingText]":
+        """What is encoded for a batch of texts or NLI pairs: each distinct pair of prompt and text once."""
+        from nearfar.encoder.prompts import PromptedText
+
+        texts = batch.sentences
+        if self.are_equal:
+            return sentences_of(batch)
+        if self.query == self.document:
+            return [PromptedText(self.query, text) for text in texts]
+        queries, documents = _queries_and_documents(batch)
+        both = [PromptedText(self.query, texts[text]) for text in queries]
+        both += [PromptedText(self.document, texts[text]) for text in documents]
+        return list(dict.fromkeys(both))
+
+    def split(self, vectors: "Tensor", batch: Any) -> "tuple[Tensor, Tensor]":
+        """The vectors of all texts of a batch as queries, and as documents; ``vectors`` are those of :meth:`items`.
+
+        Row i of a result belongs to ``batch.sentences[i]``; the row of a text that does not have this role is arbitrary
+        and must not be used.
+        """
+        import torch
+
+        from nearfar.encoder.prompts import PromptedText
+        from nearfar.runtime.transfer import to_device
+
+        if self.query == self.document:
+            return vectors, vectors
+        place = {item: row for row, item in enumerate(self.items(batch))}
+        as_queries, as_documents = (
+            [place.get(PromptedText(prompt, text), 0) for text in batch.sentences]
+            for prompt in (self.query, self.document)
+        )
+        rows = to_device(torch.tensor([as_queries, as_documents]), vectors.device)
+        return vectors[rows[0]], vectors[rows[1]]
+
+
+def _queries_and_documents(batch: Any) -> tuple[Sequence[int], Sequence[int]]:
+    """Indices in the sentences of a batch of its queries and of its documents."""
+    if hasattr(batch, "premises"):
+        return batch.premises, batch.hypotheses
+    return batch.columns[0], list(chain(*batch.columns[1:]))
+
+
 @dataclass(frozen=True)
 class BuildContext:
     """What a builder gets beside the settings and the rows."""
@@ -112,32 +186,21 @@ class BuildContext:
     may_shrink_batch: bool = False
     """Whether the batch size may shrink to the number of rows."""
 
-    def batches(
-        self,
-        config: TrainConfig,
-        loaded: "TextData",
-        *,
-        balanced: bool = False,
-        min_batch_size: int = 2,
-        roles: "Roles | None" = None,
-        distinct_texts: bool = False,
-    ) -> "TextBatches":
-        """Tokenize the texts, and batch their rows.
+    @property
+    def roles(self) -> Roles:
+        """The prompts of the encoder."""
+        encoder = self.encoder.encoder
+        return Roles(encoder.query_prompt, encoder.document_prompt, self.encoder.default_prompt)
 
-        With ``roles``, the first column has the queries, the others the documents.
+    def batches(self, config: TrainConfig, loaded: "TextData", *, by_role: bool = False, **order: Any) -> "TextBatches":
+        """Tokenize the texts, and batch their rows; ``order`` are further arguments of the batches.
+
+        With ``by_role``, the first column has the queries, the others the documents.
         """
         from nearfar.data.batching import TextBatches
 
-        self.encoder.read(loaded.rows if roles is None else roles.rows(loaded.rows))
-        return TextBatches(
-            loaded.rows,
-            self.batch_size,
-            config.seed,
-            loaded.targets,
-            balanced=balanced,
-            min_batch_size=min_batch_size,
-            distinct_texts=distinct_texts,
-        )
+        self.encoder.read(self.roles.rows(loaded.rows) if by_role else loaded.rows)
+        return TextBatches(loaded.rows, self.batch_size, config.seed, loaded.targets, **order)
 
 
 def require_data(config: TrainConfig, name: str) -> tuple[str, ...]:

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeAlias
 
-from nearfar.config.files import method_of
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.data.files import MissingColumnError
@@ -14,6 +13,7 @@ from nearfar.data.rows import TextData
 from nearfar.methods.base import BuildContext, BuiltMethod
 from nearfar.methods.matryoshka import describe_widths, train_at_widths
 from nearfar.registry import find_entry
+from nearfar.settings import method_of
 from nearfar.types import MethodEntry, NearfarError
 
 Rows: TypeAlias = NliData | TextData

@@ -36,17 +36,27 @@ def contrastive_loss(
     ``left_out`` the share of an anchor's negatives that the margin leaves out.
     """
     documents = positives if negatives is None else torch.cat([positives, negatives])
-    known = masks.query_to_doc
+    known, margin = masks.query_to_doc, config.false_negative_margin
     assert known is not None
     # The share of anchors with no negative nearer than the positive; the margin leaves out none of them.
     below = below_positive(anchors, positives, documents, margin=0.0, similarity=similarity)
     terms = {"accuracy": (below | ~known).all_candidates().float().sum() / max(len(anchors), 1)}
-    if config.false_negative_margin is not None:
-        masks = _with_margin(
-            masks, anchors, positives, documents, own_negatives, margin=config.false_negative_margin, kind=similarity
+    if margin is not None:
+        of_directions = (  # an anchor, its positive, and the candidates
+            (anchors, positives, documents),
+            (positives, anchors, anchors),
+            (anchors, positives, anchors),
+            (positives, anchors, documents),
         )
-        assert masks.query_to_doc is not None
-        terms["left_out"] = masked_fraction(masks.query_to_doc, known)
+        query_to_doc, *others = (
+            None if mask is None else mask & below_positive(*vectors, margin=margin, similarity=similarity)
+            for mask, vectors in zip(masks, of_directions, strict=True)
+        )
+        assert query_to_doc is not None
+        if own_negatives is not None:
+            query_to_doc |= known & own_negatives
+        masks = DirectionMasks(query_to_doc, *others)
+        terms["left_out"] = masked_fraction(query_to_doc, known)
     losses = info_nce_directions(
         anchors,
         positives,
@@ -58,31 +68,3 @@ def contrastive_loss(
         masks=masks,
     )
     return losses, terms
-
-
-def _with_margin(
-    masks: DirectionMasks,
-    anchors: Float[Tensor, "batch dim"],
-    positives: Float[Tensor, "batch dim"],
-    documents: Float[Tensor, "candidates dim"],
-    own_negatives: RowMask | None,
-    *,
-    margin: float,
-    kind: Similarity,
-) -> DirectionMasks:
-    """The masks without candidates more similar to the row's text than its partner, by more than the margin."""
-
-    def below(known: RowMask | None, one: Tensor, other: Tensor, candidates: Tensor) -> RowMask | None:
-        if known is None:
-            return None
-        return known & below_positive(one, other, candidates, margin=margin, similarity=kind)
-
-    found = DirectionMasks(
-        below(masks.query_to_doc, anchors, positives, documents),
-        below(masks.doc_to_query, positives, anchors, anchors),
-        below(masks.query_to_query, anchors, positives, anchors),
-        below(masks.doc_to_doc, positives, anchors, documents),
-    )
-    if own_negatives is None or found.query_to_doc is None or masks.query_to_doc is None:
-        return found
-    return found._replace(query_to_doc=found.query_to_doc | (masks.query_to_doc & own_negatives))

@@ -19,28 +19,21 @@ See ``docs/methods/distill.md``.
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from nearfar.config.bounds import BelowOne, File, LearningRate, Model, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    EmbedFn,
-    Loss,
-    Method,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
 from nearfar.methods.settings import TextColumn
 from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from jaxtyping import Float
     from torch import Tensor, nn
 
-    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.batching import TextBatch
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.teacher import TeacherVectors
@@ -107,38 +100,76 @@ class DistillConfig(TextColumn, TrainConfig):
             )
 
 
-def distill(
-    config: DistillConfig,
-    embed: EmbedFn,
-    teacher: "TeacherVectors",
-    batches: "TextBatches",
-    *,
-    normalize: bool,
-    head: "nn.Module | None" = None,
-    basis: 'Float[Tensor, "width dim"] | None' = None,
-) -> Method:
-    """Train on single sentences. ``head`` projects the student's vectors to the teacher's width.
+class Projection(NamedTuple):
+    """P, from the student's vectors to the teacher's: a head, or orthonormal columns that are not trained, or both."""
 
-    ``basis`` does so by orthonormal columns that are not trained.
+    head: "nn.Module | None" = None
+    basis: 'Float[Tensor, "width dim"] | None' = None
+    fact: str = ""
+
+
+def read_rows(config: DistillConfig) -> "TextData":
+    """Read single sentences."""
+    from nearfar.data.rows import load_sentences
+
+    data = require_data(config, "distill")
+    if config.teacher is None:
+        raise NearfarError(
+            "distill needs a teacher: name an encoder with --teacher MODEL, or, for a second objective, as teacher in "
+            "its TOML file."
+        )
+    return load_sentences(data, column=config.text_column, limit=config.limit)
+
+
+def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Open the teacher, check it against the student, and build the method.
+
+    Raises:
+        NearfarError: a teacher that cannot be opened, that is the student or gives vectors that are not finite, and
+            lists in batches of two, which are always equal.
+    """
+    from nearfar.encoder.teacher import TeacherVectors
+
+    assert config.teacher is not None
+    student = context.encoder.encoder
+    teacher = _open_teacher(config.teacher, student)
+    if teacher.seen is not None:  # what the teacher has seen, the student learns from it
+        student.seen = teacher.seen if student.seen is None else student.seen.union(teacher.seen)
+    texts = (text for row in rows.rows[: config.limit] for text in row)
+    vectors = TeacherVectors(teacher, texts, name=config.teacher, bf16=context.encoder.bf16)
+    projection = _project(config, context, teacher, vectors)
+    batches = context.batches(config, rows)
+    if not config.vector_weight and batches.batch_size < 3:
+        raise NearfarError(
+            f"--batch-size is {batches.batch_size}: a list has the batch's other texts, and a list of one teaches "
+            "nothing; make it 3 or more."
+        )
+
+    loss_fn = distillation(config, vectors, projection, normalize=student.normalizes)
+    embed, head = context.encoder.embed, projection.head
+    method = Method(
+        "distill", batches, sentences_of, embed, loss_fn, partial(_describe, config), head, embeddings=False
+    )
+    prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
+    facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projection.fact}"]
+    return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
+
+
+def distillation(
+    config: DistillConfig, teacher: "TeacherVectors", projection: Projection, *, normalize: bool
+) -> "Callable[[TextBatch, Tensor], Loss]":
+    """The loss of a batch of sentences and the student's embeddings of them.
 
     ``normalize`` says that the student's model ends with Normalize; its vectors are then compared at length 1.
 
     Terms: ``lists`` and ``vectors`` before their weights, as far as they have one.
-    Raises NearfarError for rows of several texts, and lists in batches of two, which are always equal.
     """
     import torch
 
     from nearfar.objectives import l2_normalize, list_distillation, row_similarities, vector_distillation
     from nearfar.runtime.transfer import to_device
 
-    width = len(batches.texts[0])
-    if width != 1:
-        raise NearfarError(f"distill trains on single sentences, but each row has {width} texts")
-    if not config.vector_weight and batches.batch_size < 3:
-        raise NearfarError(
-            f"--batch-size is {batches.batch_size}: a list has the batch's other texts, and a list of one teaches "
-            "nothing; make it 3 or more."
-        )
+    head, basis = projection.head, projection.basis
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         target = teacher(batch.sentences).to(representations.device)
@@ -165,7 +196,7 @@ def distill(
             total = total + config.vector_weight * terms["vectors"]
         return Loss(total, {name: term.detach() for name, term in terms.items()})
 
-    return Method("distill", batches, sentences_of, embed, loss_fn, partial(_describe, config), head, embeddings=False)
+    return loss_fn
 
 
 def _describe(config: DistillConfig, batch: "TextBatch") -> list[str]:
@@ -177,59 +208,32 @@ def _describe(config: DistillConfig, batch: "TextBatch") -> list[str]:
     ]
 
 
-def read_rows(config: DistillConfig) -> "TextData":
-    """Read single sentences."""
-    from nearfar.data.rows import load_sentences
-
-    data = require_data(config, "distill")
-    if config.teacher is None:
-        raise NearfarError(
-            "distill needs a teacher: name an encoder with --teacher MODEL, or, for a second objective, as teacher in "
-            "its TOML file."
-        )
-    return load_sentences(data, column=config.text_column, limit=config.limit)
-
-
-def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Open the teacher, check it against the student, and build the method."""
+def _project(config: DistillConfig, context: BuildContext, teacher: "Encoder", vectors: "TeacherVectors") -> Projection:
+    """The projection where the widths differ; a layer that is kept is added to the student."""
     import torch
 
     from nearfar.encoder.finite import NotFiniteError
     from nearfar.encoder.heads import LinearHead, add_projection, main_directions, start_at_rotation
-    from nearfar.encoder.teacher import TeacherVectors
 
-    assert config.teacher is not None
     student = context.encoder.encoder
-    teacher = _open_teacher(config.teacher, student)
-    if teacher.seen is not None:  # what the teacher has seen, the student learns from it
-        student.seen = teacher.seen if student.seen is None else student.seen.union(teacher.seen)
-    texts = (text for row in rows.rows[: config.limit] for text in row)
-    vectors = TeacherVectors(teacher, texts, name=config.teacher, bf16=context.encoder.bf16)
+    if not config.vector_weight or teacher.dim == student.dim:
+        return Projection()
+    own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
+    try:
+        targets = vectors(vectors.sample).cpu()
+    except NotFiniteError as error:
+        raise NearfarError(f"--teacher {config.teacher}: {error}") from None
     head = basis = None
-    projected = ""
-    if config.vector_weight and teacher.dim != student.dim:
-        own = torch.from_numpy(student.encode(vectors.sample, precision="bf16" if context.encoder.bf16 else "fp32"))
-        try:
-            targets = vectors(vectors.sample).cpu()
-        except NotFiniteError as error:
-            raise NearfarError(f"--teacher {config.teacher}: {error}") from None
-        if config.vector_projection == "kept":
-            layer = add_projection(student, teacher.dim)
-        elif config.vector_projection == "same_width" and student.dim < teacher.dim:
-            layer, basis = add_projection(student, student.dim), main_directions(targets, student.dim)
-        else:
-            head = LinearHead(student.dim, teacher.dim)
-            layer = head.linear
-        where = "for the vectors" if head is not None else "by a layer that is kept"
-        projected = f", the student {own.shape[1]}, projected {where}"
-        start_at_rotation(layer, own, targets if basis is None else targets @ basis)
-    batches = context.batches(config, rows)
-    method = distill(
-        config, context.encoder.embed, vectors, batches, normalize=student.normalizes, head=head, basis=basis
-    )
-    prompt = f", prompt {teacher.resolve_prompt()!r}" if teacher.resolve_prompt() else ""
-    facts = [f"teacher {config.teacher}: {teacher.dim} dimensions, pooling {teacher.pooling}{prompt}{projected}"]
-    return BuiltMethod(method, [*text_facts(rows), *facts], teachers=(vectors,))
+    if config.vector_projection == "kept":
+        layer = add_projection(student, teacher.dim)
+    elif config.vector_projection == "same_width" and student.dim < teacher.dim:
+        layer, basis = add_projection(student, student.dim), main_directions(targets, student.dim)
+    else:
+        head = LinearHead(student.dim, teacher.dim)
+        layer = head.linear
+    start_at_rotation(layer, own, targets if basis is None else targets @ basis)
+    where = "for the vectors" if head is not None else "by a layer that is kept"
+    return Projection(head, basis, f", the student {own.shape[1]}, projected {where}")
 
 
 def _open_teacher(name: str, student: "Encoder") -> "Encoder":

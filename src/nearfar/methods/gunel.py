@@ -48,19 +48,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from nearfar.config.bounds import File, Temperature
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    EmbedFn,
-    Loss,
-    Method,
-    require_data,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
 from nearfar.methods.describe import pluralize
 from nearfar.methods.settings import TextColumn
-from nearfar.types import MethodEntry, NearfarError
+from nearfar.types import MethodEntry
 
 if TYPE_CHECKING:
     from jaxtyping import Float, Int
@@ -105,7 +96,6 @@ def scl_finetune(
     is the squared error. With ``scl_weight`` 0 the loss is exactly the cross-entropy, bit for bit.
 
     Terms: ``ce``, ``scl`` (if it has a weight) and ``accuracy`` of the head; ``mse`` for scores.
-    Raises NearfarError for targets that are not label numbers.
     """
     import torch
     from torch.nn import functional
@@ -114,7 +104,6 @@ def scl_finetune(
     from nearfar.runtime.transfer import to_device
 
     scl_weight = config.scl_weight
-    _require_targets(batches, label_names)
 
     def loss_fn(batch: "TextBatch", rows: "Tensor") -> Loss:
         outputs = head(rows).float()
@@ -150,32 +139,32 @@ def _row_texts(batch: "TextBatch") -> list[tuple[str, ...]]:
     return [tuple(batch.sentences[text] for text in row) for row in zip(*batch.columns, strict=True)]
 
 
-def _require_targets(batches: "TextBatches", label_names: Sequence[str]) -> None:
-    if batches.targets is None:
-        raise NearfarError("scl-finetune needs a label or a score for each row; name its column")
-    for row, target in enumerate(batches.targets):
-        if label_names and not (float(target).is_integer() and 0 <= target < len(label_names)):
-            raise NearfarError(f"row {row} has the label {target}, but labels are 0 to {len(label_names) - 1}")
+def read_rows(config: SupconTextConfig) -> "TextData":
+    """Read labelled texts."""
+    from nearfar.data.rows import load_labelled
+
+    data = require_data(config, "supcon-text")
+    return load_labelled(data, text_column=config.text_column, label_column=config.label_column, limit=config.limit)
 
 
-def supcon_text(
-    config: SupconTextConfig, embed: EmbedFn, batches: "TextBatches", *, label_names: Sequence[str] = ()
-) -> Method:
-    """Train so that texts of one label are near each other and far from the others.
+def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build supcon-text: texts of one label are near each other and far from the others. Batches are balanced.
 
-    The targets of ``batches`` are label numbers; ``label_names`` are their names, where known. A text that comes twice
-    in a batch counts once, as it can be neither its own positive nor its own negative: its first row decides, also if
-    rows of the same text have different labels.
+    A text that comes twice in a batch counts once, as it can be neither its own positive nor its own negative: its
+    first row decides, also if rows of the same text have different labels.
 
     Terms: ``accuracy``, the share of texts with a positive whose nearest other text in the batch has their label.
-    Raises NearfarError for rows without labels or of several texts, labels that are not integers, a single label, a
-    label with a single distinct text, and a batch size below 3.
+
+    Raises:
+        NearfarError: a single label, a label with a single distinct text, and a batch size below 4.
     """
     import torch
 
+    from nearfar.data.labelled import label_summary
     from nearfar.objectives import supcon
 
-    _require_labels(batches, label_names)
+    names, targets = rows.label_names, [int(target) for target in rows.targets or ()]
+    batches = context.batches(config, rows, balanced=True)
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         labels = torch.tensor(_labels(batch))
@@ -190,11 +179,14 @@ def supcon_text(
             alike = [text for text, other in zip(batch.sentences, labels, strict=True) if other == label]
             others = pluralize(len(labels) - len(alike), "other text", "other texts")
             role = "positives of each other" if len(alike) > 1 else "no anchor, as it is alone"
-            lines.append(f"{'label':<10}  {_name(label, label_names)}: {role}; negatives: {others}")
+            lines.append(f"{'label':<10}  {names[label]}: {role}; negatives: {others}")
             lines += [f"  {'text':<8}  {text}" for text in alike]
         return lines
 
-    return Method("supcon-text", batches, sentences_of, embed, loss_fn, describe)
+    method = Method("supcon-text", batches, sentences_of, context.encoder.embed, loss_fn, describe)
+    counts = Counter(targets)
+    labels = label_summary({name: counts[number] for number, name in enumerate(names)})
+    return BuiltMethod(method, [*text_facts(rows), *labels])
 
 
 def _labels(batch: "TextBatch") -> list[int]:
@@ -223,59 +215,6 @@ def _accuracy(embeddings: 'Float[Tensor, "batch dim"]', labels: 'Int[Tensor, " b
     count = max(int(anchors.sum()), 1)
     labels, anchors = to_device(labels, unit.device), to_device(anchors, unit.device)
     return ((labels[nearest] == labels) & anchors).sum() / count
-
-
-def _require_labels(batches: "TextBatches", label_names: Sequence[str]) -> None:
-    """Refuse rows of which some or all cannot be trained on."""
-    width = len(batches.texts[0])
-    if width != 1:
-        raise NearfarError(f"supcon-text trains on labelled single texts, but each row has {width}")
-    if batches.targets is None:
-        raise NearfarError("supcon-text needs a label for each text; name its column")
-    if batches.batch_size < 3:
-        raise NearfarError(
-            f"--batch-size is {batches.batch_size}, but supcon-text compares a text with one of its label and one of "
-            "another; make it 3 or more"
-        )
-    texts: dict[int, set[str]] = {}
-    for row, ((text,), label) in enumerate(zip(batches.texts, batches.targets, strict=True)):
-        if label != int(label):
-            raise NearfarError(f"row {row}: {text!r} is labelled {label}, but labels must be integers")
-        texts.setdefault(int(label), set()).add(text)
-    if len(texts) == 1:
-        raise NearfarError(
-            f"all {len(batches.texts)} rows are labelled {_name(next(iter(texts)), label_names)}, so there is nothing "
-            "to push away; add rows of other labels"
-        )
-    for label, alike in texts.items():
-        if len(alike) == 1:
-            raise NearfarError(
-                f"the label {_name(label, label_names)} has a single text, {next(iter(alike))!r}, so there is nothing "
-                "to pull it towards; add another text of this label, or leave it out"
-            )
-
-
-def _name(label: int, label_names: Sequence[str]) -> str:
-    return label_names[label] if 0 <= label < len(label_names) else str(label)
-
-
-def read_rows(config: SupconTextConfig) -> "TextData":
-    """Read labelled texts."""
-    from nearfar.data.rows import load_labelled
-
-    data = require_data(config, "supcon-text")
-    return load_labelled(data, text_column=config.text_column, label_column=config.label_column, limit=config.limit)
-
-
-def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build supcon-text, with balanced batches."""
-    from nearfar.data.labelled import label_summary
-
-    batches = context.batches(config, rows, balanced=True)
-    method = supcon_text(config, context.encoder.embed, batches, label_names=rows.label_names)
-    counts = Counter(rows.targets or ())
-    labels = label_summary({name: counts[number] for number, name in enumerate(rows.label_names)})
-    return BuiltMethod(method, [*text_facts(rows), *labels])
 
 
 METHODS = {

@@ -36,7 +36,7 @@ weight decay       not stated            0.01, though 0 is requested           0
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
@@ -46,7 +46,6 @@ from nearfar.config.values import Settings
 from nearfar.methods.base import (
     BuildContext,
     BuiltMethod,
-    EmbedFn,
     Loss,
     Method,
     initializer_range,
@@ -54,7 +53,7 @@ from nearfar.methods.base import (
     sentences_of,
     text_facts,
 )
-from nearfar.methods.describe import describe_anchor, pluralize
+from nearfar.methods.describe import describe_anchor, describe_margin, pluralize
 from nearfar.methods.settings import MarginSettings, TextColumn
 from nearfar.types import MethodEntry, NearfarError, SelfGuidedVariant
 
@@ -66,13 +65,10 @@ if TYPE_CHECKING:
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.guide import Guide
-    from nearfar.encoder.heads import ProjectionHead
     from nearfar.objectives import RowMask
 
 DriftFn: TypeAlias = "Callable[[], Tensor]"
 """The squared distance of the trained weights from the initial ones: a scalar with gradient."""
-GuideFn: TypeAlias = "Callable[[Sequence[str]], Tensor]"
-"""Texts -> views [batch, layers, dim] of the frozen copy, without gradient."""
 TextPair: TypeAlias = tuple[str, str]
 """An item: the text that T reads, and the text that F reads."""
 VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
@@ -180,23 +176,11 @@ class BtSgOptConfig(TranslationRows, GuidedConfig):
     """bt+sg-opt: sg-opt where the frozen copy reads the back-translation (Kim et al. 2021, section 6)."""
 
 
-def self_guided(
-    config: GuidedConfig,
-    embed: EmbedFn,
-    guide: GuideFn,
-    dim: int,
-    batches: "TextBatches",
-    *,
-    drift: DriftFn,
-    variant: SelfGuidedVariant = "opt3",
-    head_std: float = 0.02,  # authors' code: BERT's initializer_range
-    views: str = "all layers",
-    name: str | None = None,
-) -> Method:
-    """Train by the contrast of c_i with the views, by one of the formulas above, + drift_weight * drift.
+def build_self_guided(config: GuidedConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build sg, sg-opt1, sg-opt2, sg-opt or bt+sg-opt: one of the formulas above, + drift_weight * drift.
 
     With one text a row, T and F read the same sentence; with two, T reads the first and F the second, its
-    back-translation. ``dim`` is the width of embeddings and views; ``name`` is the method's, by default the variant's.
+    back-translation.
 
     Every row is an anchor, and rows that share a text are not each other's negatives. With ``false_negative_margin``
     row j is not a negative of anchor i either if cos(f(c_i), f(h_j)) > cos(f(c_i), f(h_i)) + margin, for
@@ -205,132 +189,129 @@ def self_guided(
     The margin must not be negative: a collapsed encoder would then leave out everything, with a loss of 0.
 
     The layer of each row (sg, opt1, opt2) is drawn in each step from torch's global generator on the CPU. Views get no
-    gradient, whatever ``guide`` returns. ``views`` describes them in words, for ``describe``.
+    gradient.
 
     Terms: the contrast, under the variant's name (``sg-opt`` for opt3), ``drift`` before its weight, and, with a
     margin, ``left_out``, the share of other rows that the margin leaves out.
-    Raises NearfarError for an unknown variant, rows with another number of texts than the method reads, rows that all
-    have the same text, and, with the first batch, embeddings whose width differs from that of the views.
+
+    Raises:
+        NearfarError: rows that all have the same text, an encoder whose embeddings and layers differ in width, layers
+            that it does not have, and LoRA with a drift.
     """
     import torch
     from torch.nn import functional
 
-    from nearfar.objectives import below_positive, masked_fraction
-    from nearfar.objectives import self_guided as self_guided_loss
+    from nearfar.objectives import below_positive, masked_fraction, self_guided
 
-    if variant not in VARIANT_NAMES:
-        raise NearfarError(f"variant must be one of {', '.join(VARIANT_NAMES)}, not {variant!r}")
-    name = name or ("bt+" if len(batches.texts[0]) == 2 else "") + VARIANT_NAMES[variant]
-    _require_columns(name, batches, 2 if name.startswith("bt+") else 1)
-    margin = config.false_negative_margin
-    head = _projection_head(config, dim, head_std)
+    variant, term, margin = config.variant, VARIANT_NAMES[config.variant], config.false_negative_margin
+    one_view = variant != "opt3"
+    embed, encoder = context.encoder.embed, context.encoder.encoder
+    batches, guide = _batches(config, context, rows), _guide(config, encoder)
+    drift = _drift(config, encoder, guide)
+    guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
+    views, project = context.encoder.views(guide), _projection(config, encoder)
 
     def represent(items: Sequence[TextPair]) -> 'Float[Tensor, "items views dim"]':
         """The row of c_i and its views."""
-        own, guiding = embed([text for text, _ in items]), guide([text for _, text in items])
-        if own.shape[1] != guiding.shape[2]:
-            raise NearfarError(
-                f"{name}: the embeddings are {own.shape[1]} wide, but the frozen copy's layers {guiding.shape[2]}; "
-                "start from an encoder without a Dense layer after its pooling"
-            )
-        rows = torch.cat([own[:, None], guiding], dim=1)
-        return rows.to(torch.promote_types(rows.dtype, torch.float32))
+        return torch.cat([embed([own for own, _ in items])[:, None], views([guiding for _, guiding in items])], dim=1)
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
         own, guiding = representations[:, :1], representations[:, 1:].detach()
-        if variant != "opt3":
-            guiding = draw_layer(guiding)
-        projected = _project(head, torch.cat([own, guiding], dim=1))
+        projected = project(torch.cat([own, draw_layer(guiding) if one_view else guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
-        logged_terms: dict[str, Tensor] = {}
+        left_out: dict[str, Tensor] = {}
         known = mask = _negatives_mask(batch).to(cls.device)
         if margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
             unit = functional.normalize(cls.detach(), dim=1)
             mask = known & below_positive(unit, mean, mean, margin=margin, similarity="dot")
-            logged_terms["left_out"] = masked_fraction(mask, known)
-        contrast = self_guided_loss(
-            cls, seen if variant == "opt3" else seen[:, 0], temperature=config.temperature, variant=variant, mask=mask
+            left_out["left_out"] = masked_fraction(mask, known)
+        contrast = self_guided(
+            cls, seen[:, 0] if one_view else seen, temperature=config.temperature, variant=variant, mask=mask
         ).mean()
-        return _total_loss(config, VARIANT_NAMES[variant], contrast, drift, logged_terms)
+        return _with_drift(config, contrast, drift(), {term: contrast.detach()} | left_out)
 
     def describe(batch: "TextBatch") -> list[str]:
-        drawn = "each a positive by itself" if variant == "opt3" else "one drawn at each step"
+        layers = f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}"
+        drawn = "one drawn at each step" if one_view else "each a positive by itself"
         sides = [
-            (f"{own} (trained copy)", f"{guiding} (frozen copy: {views}; {drawn})")
+            (f"{own} (trained copy)", f"{guiding} (frozen copy: {layers}; {drawn})")
             for own, guiding in _text_pairs(batch)
         ]
         lines = _describe_rows(batch, sides, "views" if variant in ("opt2", "opt3") else "embeddings and views")
         if variant == "sg":
             lines.append("each view is an anchor too, and its row's embedding the positive")
-        return lines + _describe_margin(margin)
+        return lines + describe_margin(margin, "rows that are")
 
-    return Method(name, batches, _text_pairs, represent, loss_fn, describe, head)
+    def count_tokens(items: Sequence[TextPair]) -> list[int]:
+        return context.encoder.lengths([own for own, _ in items])
+
+    name = "bt+sg-opt" if isinstance(config, BtSgOptConfig) else term
+    head = None if config.projection == "none" else project
+    method = Method(name, batches, _text_pairs, represent, loss_fn, describe, head, count_tokens)
+    return BuiltMethod(method, text_facts(rows))
 
 
-def back_translation(
-    config: BtConfig,
-    embed: EmbedFn,
-    dim: int,
-    batches: "TextBatches",
-    *,
-    drift: "DriftFn | None" = None,
-    head_std: float = 0.02,
-) -> Method:
-    """Train by NT-Xent between sentences and their back-translations, both read by T, + drift_weight * drift.
+def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build bt: NT-Xent between sentences and their back-translations, both read by T, + drift_weight * drift.
 
-    ``dim`` is the width of the embeddings; without ``drift`` that term is left out. Each distinct text of a batch is
-    encoded once; a back-translation equal to its sentence has the same vector. Rows that share a text are not each
-    other's negatives. With ``false_negative_margin`` row j is not a negative of row i either if the cosine, after the
-    head, of one of its texts with one of row i's exceeds the cosine of row i's two texts by more than the margin.
+    Each distinct text of a batch is encoded once; a back-translation equal to its sentence has the same vector. Rows
+    that share a text are not each other's negatives. With ``false_negative_margin`` row j is not a negative of row i
+    either if the cosine, after the head, of one of its texts with one of row i's exceeds the cosine of row i's two
+    texts by more than the margin.
 
-    Terms: ``bt``, the contrast, and ``drift`` and ``left_out`` as for :func:`self_guided`.
-    Raises NearfarError for rows that do not have two texts, and rows that all have the same sentence or the same
-    back-translation.
+    Terms: ``bt``, the contrast, and ``drift`` and ``left_out`` as for :func:`build_self_guided`.
+
+    Raises:
+        NearfarError: rows that all have the same sentence or the same back-translation, and LoRA with a drift.
     """
     import torch
 
+    from nearfar.encoder.guide import Guide
     from nearfar.objectives import RowMask, below_positive, masked_fraction, nt_xent
 
-    _require_columns("bt", batches, 2)
-    margin = config.false_negative_margin
-    head = _projection_head(config, dim, head_std)
+    margin, encoder = config.false_negative_margin, context.encoder.encoder
+    batches = _batches(config, context, rows)
+    drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
+    project = _projection(config, encoder)
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
-        projected = _project(head, embeddings)
-        first, second = projected[batch.columns[0]], projected[batch.columns[1]]
-        logged_terms: dict[str, Tensor] = {}
+        projected = project(embeddings)
+        first, second = (projected[column] for column in batch.columns)
+        left_out: dict[str, Tensor] = {}
         known = mask = _negatives_mask(batch).to(first.device)
         if margin is not None:
             both = torch.cat([first, second])
-            of_both = below_positive(first, second, both, margin=margin) & below_positive(
-                second, first, both, margin=margin
-            )
+            of_first = below_positive(first, second, both, margin=margin)
+            of_both = of_first & below_positive(second, first, both, margin=margin)
             mask = known & RowMask(lambda rows: of_both[rows].unflatten(1, (2, len(first))).all(dim=1), known.shape)
-            logged_terms["left_out"] = masked_fraction(mask, known)
+            left_out["left_out"] = masked_fraction(mask, known)
         contrast = nt_xent(first, second, temperature=config.temperature, mask=mask).mean()
-        return _total_loss(config, "bt", contrast, drift, logged_terms)
+        return _with_drift(config, contrast, drift(), {"bt": contrast.detach()} | left_out)
 
     def describe(batch: "TextBatch") -> list[str]:
         lines = _describe_rows(batch, _text_pairs(batch), "both texts")
         lines.append("each positive is an anchor too, and its anchor the positive")
-        return lines + _describe_margin(margin)
+        return lines + describe_margin(margin, "rows that are")
 
-    return Method("bt", batches, sentences_of, embed, loss_fn, describe, head)
+    head = None if config.projection == "none" else project
+    method = Method("bt", batches, sentences_of, context.encoder.embed, loss_fn, describe, head)
+    return BuiltMethod(method, text_facts(rows))
 
 
-def _projection_head(config: KimConfig, dim: int, std: float) -> "ProjectionHead | None":
+# --- parts of the losses ---
+
+
+def _projection(config: KimConfig, encoder: "Encoder") -> "nn.Module":
+    """f: the projection head, or the identity."""
+    from torch import nn
+
     from nearfar.encoder.heads import ProjectionHead
 
-    return None if config.projection == "none" else ProjectionHead(dim, width=config.projection, std=std)
-
-
-def _project(head: "ProjectionHead | None", vectors: "Tensor") -> "Tensor":
-    """The vectors in the space of the loss: f(v), or v in float32 or more where there is no head."""
-    import torch
-
-    return vectors.to(torch.promote_types(vectors.dtype, torch.float32)) if head is None else head(vectors)
+    if config.projection == "none":
+        return nn.Identity()
+    return ProjectionHead(encoder.dim, width=config.projection, std=initializer_range(encoder.backbone))
 
 
 def _text_pairs(batch: "TextBatch") -> list[TextPair]:
@@ -358,14 +339,7 @@ def draw_layer(views: 'Float[Tensor, "batch layers dim"]') -> 'Float[Tensor, "ba
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 
-def _total_loss(
-    config: KimConfig, name: str, contrast: "Tensor", drift: "DriftFn | None", logged_terms: "dict[str, Tensor]"
-) -> Loss:
-    """The contrast, under ``name``, plus the drift; ``logged_terms`` are not part of the loss."""
-    terms = {name: contrast.detach()} | logged_terms
-    if drift is None:
-        return Loss(contrast, terms)
-    distance = drift()
+def _with_drift(config: KimConfig, contrast: "Tensor", distance: "Tensor", terms: "dict[str, Tensor]") -> Loss:
     return Loss(contrast, terms | {"drift": distance.detach()}, config.drift_weight * distance)
 
 
@@ -384,32 +358,7 @@ def _describe_rows(batch: "TextBatch", sides: Sequence[TextPair], negatives: str
     return lines
 
 
-def _describe_margin(margin: float | None) -> list[str]:
-    if margin is None:
-        return []
-    over = "" if margin == 0 else f" by over {margin:g}"
-    return [f"at each step, rows that are more similar to the anchor than its positive{over} are left out"]
-
-
-def _require_columns(name: str, batches: "TextBatches", wanted: int) -> None:
-    rows = batches.texts
-    found = f"{pluralize(len(rows[0]), 'text', 'texts')} a row"
-    if len(rows[0]) != wanted == 2:
-        raise NearfarError(
-            f"{name} needs a sentence and its back-translation in each row, but the data has {found}; "
-            "nearfar back-translate makes such rows from sentences"
-        )
-    if len(rows[0]) != wanted:
-        raise NearfarError(
-            f"{name} takes one sentence a row, but the data has {found}; give sentences, or, "
-            f"if the second text is a back-translation, use the method bt+sg-opt"
-        )
-    for column, kind in zip(range(wanted), ("sentence", "back-translation"), strict=False):
-        if all(row[column] == rows[0][column] for row in rows):
-            raise NearfarError(
-                f"all {len(rows)} rows have the same {kind}, {rows[0][column]!r}, so there is nothing to push it away "
-                "from; add rows of other texts"
-            )
+# --- rows, the frozen copy, the drift ---
 
 
 def read_sentences(config: SgConfig, own: Sequence[str] | None = None) -> "TextData":
@@ -430,60 +379,25 @@ def read_translations(config: BtConfig | BtSgOptConfig) -> "TextData":
     """Read sentences and their back-translations."""
     from nearfar.data.triplets import load_tuples
 
-    columns = (config.sentence_column, config.translation_column)
-    return load_tuples(
-        require_data(config, "bt" if isinstance(config, BtConfig) else "bt+sg-opt"), columns=columns, limit=config.limit
-    )
-
-
-def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build bt."""
-    from nearfar.encoder.guide import Guide
-
-    encoder, batches = context.encoder.encoder, _batches(config, context, rows)
-    drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
-    method = back_translation(
-        config,
-        context.encoder.embed,
-        encoder.dim,
-        batches,
-        drift=drift,
-        head_std=initializer_range(encoder.backbone),
-    )
-    return BuiltMethod(method, text_facts(rows))
-
-
-def build_self_guided(config: GuidedConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build a method with a frozen copy that guides."""
-    encoder, batches = context.encoder.encoder, _batches(config, context, rows)
-    guide = _guide(config, encoder)
-    drift = _drift(config, encoder, guide)
-    guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
-    method = self_guided(
-        config,
-        context.encoder.embed,
-        context.encoder.views(guide),
-        encoder.dim,
-        batches,
-        drift=drift,
-        variant=config.variant,
-        head_std=initializer_range(encoder.backbone),
-        views=f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}",
-    )
-
-    def count_tokens(items: Sequence[TextPair]) -> list[int]:
-        return context.encoder.lengths([own for own, _ in items])
-
-    return BuiltMethod(replace(method, count_tokens=count_tokens), text_facts(rows))
+    data = require_data(config, "bt" if isinstance(config, BtConfig) else "bt+sg-opt")
+    return load_tuples(data, columns=(config.sentence_column, config.translation_column), limit=config.limit)
 
 
 def _batches(config: KimConfig, context: BuildContext, rows: "TextData") -> "TextBatches":
+    """Batches of the rows, after a check that something can be learned from them."""
     if config.lora_rank is not None and config.drift_weight:
         raise NearfarError(
             "--lora-rank: adapters do not change the encoder's weights, so there is no drift to regularise; "
             "set --drift-weight 0 with it."
         )
-    return context.batches(config, rows)
+    batches = context.batches(config, rows)
+    for kind, texts in zip(("sentence", "back-translation"), zip(*rows.rows, strict=True), strict=False):
+        if len(set(texts)) == 1:
+            raise NearfarError(
+                f"all {len(texts)} rows have the same {kind}, {texts[0]!r}, so there is nothing to push it away "
+                "from; add rows of other texts"
+            )
+    return batches
 
 
 def _guide(config: GuidedConfig, encoder: "Encoder") -> "Guide":
@@ -505,6 +419,15 @@ def _guide(config: GuidedConfig, encoder: "Encoder") -> "Guide":
     )
 
 
+def _layers(views: str) -> tuple[int, int] | None:
+    if views == "all":
+        return None
+    layers = views.split("-")
+    if len(layers) > 2 or not all(layer.isdecimal() for layer in layers):
+        raise NearfarError(f"--views {views}: must be all, a layer such as 6, or a range such as 6-12.")
+    return int(layers[0]), int(layers[-1])
+
+
 def _drift(config: KimConfig, encoder: "Encoder", initial: "Guide") -> DriftFn:
     """The squared distance of the trained weights from the initial ones; freezes what is not trained."""
     import torch
@@ -514,7 +437,6 @@ def _drift(config: KimConfig, encoder: "Encoder", initial: "Guide") -> DriftFn:
 
     if config.freeze_embeddings:
         freeze_embeddings(encoder.backbone)
-
     if not config.drift_weight:
         return lambda: torch.zeros((), device=encoder.device)
     # Found once, with the first step, which is after the last change of what is trained.
@@ -526,31 +448,24 @@ def trained_weights(backbone: "nn.Module", initial: "nn.Module") -> "tuple[list[
     """The weights of a backbone's children with trained weights, and the initial ones, from which they drift."""
     from nearfar.objectives import matching_parameters
 
-    # Frozen modules have not moved, and half of a small encoder is its embedding layer.
-    trained = [name for name, part in backbone.named_children() if _is_trained(part)]
-    parts = [(backbone.get_submodule(name), initial.get_submodule(name)) for name in trained]
-    found = [matching_parameters(*part) for part in parts]
-    return [each for now, _ in found for each in now], [each for _, before in found for each in before]
-
-
-def _is_trained(module: "nn.Module") -> bool:
-    return any(parameter.requires_grad for parameter in module.parameters())
-
-
-def _layers(views: str) -> tuple[int, int] | None:
-    if views == "all":
-        return None
-    layers = views.split("-")
-    if len(layers) > 2 or not all(layer.isdecimal() for layer in layers):
-        raise NearfarError(f"--views {views}: must be all, a layer such as 6, or a range such as 6-12.")
-    return int(layers[0]), int(layers[-1])
+    weights: list[nn.Parameter] = []
+    references: list[Tensor] = []
+    for name, part in backbone.named_children():
+        # Frozen modules have not moved, and half of a small encoder is its embedding layer.
+        if any(parameter.requires_grad for parameter in part.parameters()):
+            now, before = matching_parameters(part, initial.get_submodule(name))
+            weights += now
+            references += before
+    return weights, references
 
 
 METHODS = {
-    "sg": MethodEntry(config=SgConfig, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
-    "sg-opt1": MethodEntry(config=SgOpt1Config, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
-    "sg-opt2": MethodEntry(config=SgOpt2Config, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
-    "sg-opt": MethodEntry(config=SgOptConfig, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)),
+    **{
+        VARIANT_NAMES[kind.variant]: MethodEntry(
+            config=kind, read_rows=read_sentences, build=build_self_guided, papers=(PAPER,)
+        )
+        for kind in (SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig)
+    },
     "bt": MethodEntry(config=BtConfig, read_rows=read_translations, build=build_back_translation, papers=(PAPER,)),
     "bt+sg-opt": MethodEntry(
         config=BtSgOptConfig, read_rows=read_translations, build=build_self_guided, papers=(PAPER,)

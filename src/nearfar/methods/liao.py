@@ -36,37 +36,24 @@ optimiser         Adam                      AdamW                          the l
 ================  ========================  =============================  ==============================
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
-from nearfar.config.bounds import Cap, File, Fraction, Temperature
+from nearfar.config.bounds import Cap, Fraction, Temperature
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import BuildContext, BuiltMethod, EmbedFn, Loss, Method
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, repair_facts
 from nearfar.methods.describe import describe_anchor, pluralize
-from nearfar.methods.nli import (
-    Pairs,
-    batch_nli,
-    describe_silent,
-    items_by_role,
-    nli_facts,
-    read_nli,
-    require_anchors,
-    vectors_by_role,
-)
-from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.methods.settings import MarginSettings, NliColumns
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, MethodEntry, NearfarError, NliRow
+from nearfar.methods.settings import MarginSettings, NliSettings
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
-    from jaxtyping import Float
-    from torch import Tensor, nn
+    import torch
+    from jaxtyping import Int
+    from torch import Tensor
 
     from nearfar.data.batching import NliBatch, NliBatches
     from nearfar.data.nli import NliData
-    from nearfar.objectives import HardNegatives
 
 PAPER = """@misc{liao2021sentence,
   title  = {Sentence Embeddings using Supervised Contrastive Learning},
@@ -84,11 +71,9 @@ SBERT_PAPER = """@inproceedings{reimers2019sentence,
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbertConfig(NliColumns, TrainConfig):
+class SbertConfig(NliSettings, TrainConfig):
     """sbert: softmax cross-entropy over (u, v, |u - v|) on NLI rows (Reimers & Gurevych 2019, as run by Liao 2021)."""
 
-    data: tuple[File, ...] = ("snli",)
-    """NLI rows: snli, mnli, snli+mnli, snli:dev+test, microworld, or files; several are joined."""
     pooling: str | None = "mean_without_cls"
     """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last, embeddings_last, last_two, layer:K; 'own'
     for the model's own."""
@@ -126,110 +111,182 @@ class AugmentConfig(SbertConfig):
     """Maximum number of negatives of an anchor, other hypotheses of the batch; or all (allpalln)."""
 
 
-def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: "NliBatches", roles: Roles = NO_PROMPTS) -> Method:
-    """Train by classifying pairs: total = CE. ``dim`` is the width of the embeddings.
+Contrasting: TypeAlias = SclConfig | AugmentConfig
+"""Settings of the methods with positives and negatives."""
 
-    Here and below, premises are encoded as queries, hypotheses as documents, with the prompts of ``roles``.
 
-    Terms: ``ce`` and ``accuracy``, the share of pairs classified correctly, both over the batch.
-    Raises NearfarError if all rows have the same label.
+# --- NLI rows and their batches ---
+
+
+class Pairs(NamedTuple):
+    """Labelled pairs of a batch's sentences, as indices of these; equal indices are equal texts."""
+
+    premises: 'Int[Tensor, " pairs"]'
+    hypotheses: 'Int[Tensor, " pairs"]'
+    labels: 'Int[Tensor, " pairs"]'
+
+    @classmethod
+    def of(cls, batch: "NliBatch") -> "Pairs":
+        """The pairs of a batch as tensors on the CPU."""
+        import torch
+
+        return cls(*torch.tensor([batch.premises, batch.hypotheses, batch.labels]))
+
+    def to(self, device: "torch.device") -> "Pairs":
+        """The same pairs on ``device``."""
+        import torch
+
+        from nearfar.runtime.transfer import to_device
+
+        return Pairs(*to_device(torch.stack(self), device))
+
+    def labelled(self, label: int) -> 'tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"]]':
+        """Premises and hypotheses of the pairs with this label."""
+        chosen = self.labels == label
+        return self.premises[chosen], self.hypotheses[chosen]
+
+
+def read_nli(config: Any) -> "NliData":
+    """The NLI rows of a config with :class:`nearfar.methods.settings.NliSettings`."""
+    from nearfar.data.nli import load_nli
+
+    return load_nli(
+        config.data,
+        premise_column=config.premise_column,
+        hypothesis_column=config.hypothesis_column,
+        label_column=config.label_column,
+    )
+
+
+def batch_nli(
+    config: TrainConfig, context: BuildContext, data: "NliData", **order: Any
+) -> tuple["NliBatches", list[str]]:
+    """Tokenize the texts and batch their rows; ``order`` are further arguments of the batches.
+
+    Returns the batches, and in words sources, number and labels of the rows and what their batches do with them.
     """
-    from nearfar.encoder.heads import SoftmaxHead
+    from nearfar.data.batching import NliBatches
 
-    _require_two_labels(batches.rows)
-    head = SoftmaxHead(dim, layers=config.head_layers)
+    rows = data.rows[: config.limit]
+    context.encoder.read(context.roles.rows([row[:2] for row in rows]))
+    batches = NliBatches(rows, context.batch_size, config.seed, **order)
+    counts = ", ".join(f"{count:,} {label}" for label, count in data.counts.items())
+    facts = [*data.sources, f"{len(data.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
+    if len(rows) < len(data.rows):
+        facts.append(f"the first {len(rows):,} rows are used")
+    facts += repair_facts(data.repaired)
+    if batches.oversized:
+        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
+    return batches, facts
 
-    def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
-        ce, accuracy = _classify(head, vectors_by_role(roles, batch, embeddings), Pairs.of(batch, embeddings.device))
-        return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
-    return Method("sbert", batches, partial(items_by_role, roles), embed, loss_fn, describe_labels, head)
-
-
-def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: "NliBatches", roles: Roles = NO_PROMPTS) -> Method:
-    """Train by (1 - scl_weight) CE + scl_weight SCL. ``dim`` is the width of the embeddings.
-
-    SCL of a batch without an entailment is 0. With ``scl_weight=1`` there is no CE and no head. Positives and negatives
-    beyond their maximum number are left out at random, with torch's global generator.
-
-    Terms: ``scl``, and ``ce`` and ``accuracy`` if there is a head.
-    Raises NearfarError if no row is an entailment, if all rows have the same premise, and if all have the same label
-    though CE has a weight.
-    """
-    from nearfar.encoder.heads import SoftmaxHead
-    from nearfar.objectives import premise_scl
-
-    scl_weight = config.scl_weight
-    most_positives, most_negatives = _cap(config.max_positives), _cap(config.max_negatives)
-    require_anchors(batches, otherwise=", or use the method sbert")
-    if scl_weight < 1:
-        _require_two_labels(batches.rows)
-    head = SoftmaxHead(dim, layers=config.head_layers) if scl_weight < 1 else None
-
-    def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
-        pairs, ids = Pairs.of(batch, embeddings.device), Pairs.of(batch)
-        queries, documents = by_role = vectors_by_role(roles, batch, embeddings)
-        per_anchor = premise_scl(
-            queries[pairs.premises],
-            documents[pairs.hypotheses],
-            ids.premises,
-            ids.labels,
-            temperature=config.temperature,
-            similarity=config.similarity,
-            hard_negatives=config.hard_negatives,
-            hypothesis_ids=ids.hypotheses,
-            false_negative_margin=config.false_negative_margin,
-            max_positives=most_positives,
-            max_negatives=most_negatives,
+def require_anchors(batches: "NliBatches", *, otherwise: str = "") -> None:
+    """Refuse rows without an entailment, or with a single premise; ``otherwise`` says what else one can do."""
+    if all(row.label != ENTAILMENT for row in batches.rows):
+        raise NearfarError(
+            f"none of the {len(batches.rows)} rows is an entailment, so there is nothing to pull a premise towards; "
+            f"add entailment rows (are the labels in the right order?){otherwise}"
         )
-        contrast = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
-        terms = {"scl": contrast.detach()}
-        if head is None:
-            return Loss(contrast, terms)
-        ce, accuracy = _classify(head, by_role, pairs)
-        total = (1 - scl_weight) * ce.mean() + scl_weight * contrast
-        return Loss(total, terms | {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
-
-    def describe(batch: "NliBatch") -> list[str]:
-        return describe_anchors(
-            batch,
-            hard_negatives=config.hard_negatives,
-            max_positives=most_positives,
-            max_negatives=most_negatives,
+    if len(batches.premises) == 1:
+        raise NearfarError(
+            f"all {len(batches.rows)} rows have the same premise, {batches.rows[0].premise!r}, so there are no "
+            f"hypotheses of other premises to push it away from; add rows of other premises{otherwise}"
         )
 
-    return Method("scl", batches, partial(items_by_role, roles), embed, loss_fn, describe, head)
+
+def describe_silent(batch: "NliBatch", anchors: int) -> list[str]:
+    """A note on premises that are no anchors; none if all are."""
+    silent = len(set(batch.premises)) - anchors
+    if not silent:
+        return []
+    return [f"no anchor   {pluralize(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"]
 
 
-def augment(
-    config: AugmentConfig, embed: EmbedFn, dim: int, batches: "NliBatches", roles: Roles = NO_PROMPTS
-) -> Method:
-    """Train by CE over the batch's rows and the pairs that :func:`augmented_pairs` adds to them.
+# --- the methods ---
 
-    Terms: ``ce`` over all of these pairs, ``accuracy`` over the batch's own rows, comparable with that of ``sbert``.
-    Raises NearfarError if no row is an entailment, and if all rows have the same premise.
+
+def build(config: SbertConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
+    """Build sbert, scl or augment: (1 - scl_weight) CE + scl_weight SCL, for all but scl with a weight of 0.
+
+    Premises are encoded as queries, hypotheses as documents. SCL of a batch without an entailment is 0; with
+    ``scl_weight=1`` there is no CE and no head. Positives and negatives beyond their maximum number are left out at
+    random, with torch's global generator.
+
+    Terms: ``scl`` of scl; ``ce`` and, over the batch's own rows, ``accuracy`` of the head if there is one. CE of
+    augment is over the batch's rows and the pairs that :func:`augmented_pairs` adds.
+
+    Raises:
+        NearfarError: for all rows with the same premise and hypothesis; for scl and augment no entailment, or a single
+            premise; for sbert and scl a single label, if CE has a weight.
     """
     import torch
 
     from nearfar.encoder.heads import SoftmaxHead
-    from nearfar.runtime.transfer import to_device
+    from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl
 
-    require_anchors(batches, otherwise=", or use the method sbert")
-    most_positives, most_negatives = _cap(config.max_positives), _cap(config.max_negatives)
-    head = SoftmaxHead(dim, layers=config.head_layers)
+    batches, facts = batch_nli(config, context, data, order=config.order)
+    roles, scl_weight = context.roles, config.scl_weight if isinstance(config, SclConfig) else 0.0
+    _check(config, batches, classifies=scl_weight < 1)
+    head = SoftmaxHead(context.encoder.encoder.dim, layers=config.head_layers) if scl_weight < 1 else None
 
     def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
-        own = Pairs.of(batch)
-        added = augmented_pairs(own, max_positives=most_positives, max_negatives=most_negatives)
-        pairs = Pairs(*(to_device(torch.cat(both), embeddings.device) for both in zip(own, added, strict=True)))
-        ce, accuracy = _classify(head, vectors_by_role(roles, batch, embeddings), pairs)
-        return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy[: len(own.labels)].mean()})
+        queries, documents = roles.split(embeddings, batch)
+        own = labelled = Pairs.of(batch)
+        if isinstance(config, AugmentConfig):
+            labelled = Pairs(*map(torch.cat, zip(own, augmented_pairs(own, **_caps(config)), strict=True)))
+        pairs, total, terms = labelled.to(embeddings.device), embeddings.new_zeros(()), {}
+        if isinstance(config, SclConfig):
+            per_anchor = premise_scl(
+                queries[pairs.premises],
+                documents[pairs.hypotheses],
+                own.premises,
+                own.labels,
+                temperature=config.temperature,
+                similarity=config.similarity,
+                hard_negatives=config.hard_negatives,
+                hypothesis_ids=own.hypotheses,
+                false_negative_margin=config.false_negative_margin,
+                **_caps(config),
+            )
+            scl = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
+            total, terms["scl"] = scl_weight * scl, scl.detach()
+        if head is not None:
+            logits = head(nli_softmax_features(queries[pairs.premises], documents[pairs.hypotheses]))
+            ce = nli_softmax(logits, pairs.labels).mean()
+            right = (logits.argmax(dim=1) == pairs.labels).float()
+            total = (1 - scl_weight) * ce + total
+            terms |= {"ce": ce.detach(), "accuracy": right[: len(own.labels)].mean()}
+        return Loss(total, terms)
 
     def describe(batch: "NliBatch") -> list[str]:
-        lines = describe_anchors(batch, max_positives=most_positives, max_negatives=most_negatives)
-        return [*lines, "added pairs: other positives as entailment, hypotheses of other premises as contradiction"]
+        return describe_anchors(batch, config) if isinstance(config, Contrasting) else describe_labels(batch)
 
-    return Method("augment", batches, partial(items_by_role, roles), embed, loss_fn, describe, head)
+    name = "scl" if isinstance(config, SclConfig) else "augment" if isinstance(config, AugmentConfig) else "sbert"
+    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    return BuiltMethod(method, facts)
+
+
+def _caps(config: Contrasting) -> dict[str, Any]:
+    caps = {"max_positives": config.max_positives, "max_negatives": config.max_negatives}
+    return {name: None if cap == "all" else cap for name, cap in caps.items()}
+
+
+def _check(config: SbertConfig, batches: "NliBatches", *, classifies: bool) -> None:
+    """Refuse rows from which nothing can be learned."""
+    rows = batches.rows
+    if len({row[:2] for row in rows}) == 1:
+        raise NearfarError(
+            f"all {len(rows)} rows have the same premise and hypothesis, {rows[0].premise!r} and "
+            f"{rows[0].hypothesis!r}, so there is nothing to tell apart; add rows of other texts"
+        )
+    if isinstance(config, Contrasting):
+        require_anchors(batches, otherwise=", or use the method sbert")
+    labels = {row.label for row in rows}
+    if len(labels) == 1 and classifies and not isinstance(config, AugmentConfig):
+        raise NearfarError(
+            f"all {len(rows)} rows are labelled {LABEL_NAMES[labels.pop()]}, so a classifier has nothing to tell "
+            "apart; add rows of other labels, or, with entailments, use the method scl with --scl-weight 1"
+        )
 
 
 def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: int | None) -> Pairs:
@@ -253,38 +310,14 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
         hypothesis_ids=pairs.hypotheses,
     )
     positives, negatives = sets.positives[:], sets.negatives[:]
-    own = sets.anchors[:, None] == torch.arange(len(pairs.labels), device=sets.anchors.device)
+    own = sets.anchors[:, None] == torch.arange(len(pairs.labels))
     elsewhere = pairs.premises[sets.anchors, None] != pairs.premises
     anchors, added = ((positives & ~own) | (negatives & elsewhere)).nonzero(as_tuple=True)
     labels = torch.where(positives[anchors, added], ENTAILMENT, CONTRADICTION)
     return Pairs(pairs.premises[sets.anchors[anchors]], pairs.hypotheses[added], labels)
 
 
-def _cap(cap: Cap) -> int | None:
-    return None if cap == "all" else cap
-
-
-def _classify(
-    head: "nn.Module", embeddings: 'tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch dim"]]', pairs: Pairs
-) -> 'tuple[Float[Tensor, " pairs"], Float[Tensor, " pairs"]]':
-    """Cross-entropy of each pair, and 1 or 0 for whether the head predicts its label.
-
-    ``embeddings`` are those of the sentences as premises, and as hypotheses.
-    """
-    from nearfar.objectives import nli_softmax, nli_softmax_features
-
-    premises, hypotheses = embeddings
-    logits = head(nli_softmax_features(premises[pairs.premises], hypotheses[pairs.hypotheses]))
-    return nli_softmax(logits, pairs.labels), (logits.argmax(dim=1) == pairs.labels).float()
-
-
-def _require_two_labels(rows: Sequence[NliRow]) -> None:
-    labels = {row.label for row in rows}
-    if len(labels) == 1:
-        raise NearfarError(
-            f"all {len(rows)} rows are labelled {LABEL_NAMES[labels.pop()]}, so a classifier has nothing to tell "
-            "apart; add rows of other labels, or, with entailments, use the method scl with --scl-weight 1"
-        )
+# --- batches in words ---
 
 
 def describe_labels(batch: "NliBatch") -> list[str]:
@@ -298,100 +331,55 @@ def describe_labels(batch: "NliBatch") -> list[str]:
     return lines
 
 
-def describe_anchors(
-    batch: "NliBatch",
-    *,
-    hard_negatives: "HardNegatives" = "all",
-    max_positives: int | None,
-    max_negatives: int | None,
-) -> list[str]:
+def describe_anchors(batch: "NliBatch", config: Contrasting) -> list[str]:
     """Each anchor premise, and below it its positives, its own negatives, and the number of other negatives.
 
-    All candidates are listed; a last line gives the maximum numbers that are drawn at each step.
+    All candidates are listed; a note gives the maximum numbers that are drawn at each step.
     """
-    import torch
-
     from nearfar.objectives import premise_sets
 
-    sets = premise_sets(
-        torch.tensor(batch.premises),
-        torch.tensor(batch.labels),
-        hard_negatives=hard_negatives,
-        hypothesis_ids=torch.tensor(batch.hypotheses),
-    )
+    pairs = Pairs.of(batch)
+    hard = config.hard_negatives if isinstance(config, SclConfig) else "all"
+    sets = premise_sets(pairs.premises, pairs.labels, hard_negatives=hard, hypothesis_ids=pairs.hypotheses)
     # Entailment pairs of one premise have the same sets, so each premise is shown once.
     anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
-    in_positives, in_negatives = sets.positives[:].tolist(), sets.negatives[:].tolist()
-    lines: list[str] = []
+    all_pairs, lines = range(len(batch.labels)), []
     for premise, anchor in anchors.items():
-        positives, negatives = ([*compress(batch.hypotheses, of[anchor])] for of in (in_positives, in_negatives))
-        own = [
-            f"{batch.sentences[hypothesis]} ({LABEL_NAMES[label]})"
-            for hypothesis, label, other, kept in zip(
-                batch.hypotheses, batch.labels, batch.premises, in_negatives[anchor], strict=True
-            )
-            if kept and other == premise
-        ]
-        near = {premise, *positives}
+        positives, negatives = ([*compress(all_pairs, sides[:][anchor])] for sides in sets[1:])
+        own = [pair for pair in negatives if batch.premises[pair] == premise]
+        near = {premise, *(batch.hypotheses[pair] for pair in positives)}
         equal = sum(hypothesis in near for hypothesis in batch.hypotheses) - len(positives)
-        soft = len(batch.hypotheses) - len(positives) - len(negatives) - equal
+        soft = len(all_pairs) - len(positives) - len(negatives) - equal
         left_out = [
-            f"{pluralize(count, 'hypothesis', 'hypotheses')} {which}"
+            f"{_hypotheses(count)} {which}"
             for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
             if count
         ]
-        elsewhere = pluralize(len(negatives) - len(own), "hypothesis", "hypotheses")
+        texts = [batch.sentences[hypothesis] for hypothesis in batch.hypotheses]
         lines += describe_anchor(
             batch.sentences[premise],
-            positives=[batch.sentences[positive] for positive in positives],
-            negatives=[*own, f"{elsewhere} of other premises"],
+            positives=[texts[pair] for pair in positives],
+            negatives=[
+                *(f"{texts[pair]} ({LABEL_NAMES[batch.labels[pair]]})" for pair in own),
+                f"{_hypotheses(len(negatives) - len(own))} of other premises",
+            ],
             left_out=" and ".join(left_out) or None,
         )
     lines += describe_silent(batch, len(anchors))
-    caps = {"positive": max_positives, "negative": max_negatives}
-    drawn = " and ".join(pluralize(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
-    if drawn:
+    caps = zip(("positive", "negative"), _caps(config).values(), strict=True)
+    if drawn := " and ".join(pluralize(cap, name, f"{name}s") for name, cap in caps if cap is not None):
         lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
+    if isinstance(config, AugmentConfig):
+        lines.append("added pairs: other positives as entailment, hypotheses of other premises as contradiction")
     return lines
 
 
-def build_sbert(config: SbertConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
-    """Build sbert."""
-    return _build(sbert, config, context, data)
-
-
-def build_scl(config: SclConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
-    """Build scl."""
-    return _build(scl, config, context, data)
-
-
-def build_augment(config: AugmentConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
-    """Build augment."""
-    return _build(augment, config, context, data)
-
-
-def _build(
-    make: "Callable[[Any, EmbedFn, int, NliBatches, Roles], Method]",
-    config: SbertConfig,
-    context: BuildContext,
-    data: "NliData",
-) -> BuiltMethod:
-    """The method that ``make`` makes, on batches in the order of the config."""
-    encoder, roles = context.encoder, Roles.of(context.encoder)
-    batches = batch_nli(config, context, data, roles, order=config.order)
-    if len({row[:2] for row in batches.rows}) == 1:
-        first = batches.rows[0]
-        raise NearfarError(
-            f"all {len(batches.rows)} rows have the same premise and hypothesis, {first.premise!r} and "
-            f"{first.hypothesis!r}, so there is nothing to tell apart; add rows of other texts"
-        )
-    return BuiltMethod(make(config, encoder.embed, encoder.encoder.dim, batches, roles), nli_facts(data, batches))
+def _hypotheses(number: int) -> str:
+    return pluralize(number, "hypothesis", "hypotheses")
 
 
 METHODS = {
-    "sbert": MethodEntry(
-        config=SbertConfig, read_rows=read_nli, build=build_sbert, min_rows=1, papers=(SBERT_PAPER, PAPER)
-    ),
-    "scl": MethodEntry(config=SclConfig, read_rows=read_nli, build=build_scl, min_rows=1, papers=(PAPER,)),
-    "augment": MethodEntry(config=AugmentConfig, read_rows=read_nli, build=build_augment, min_rows=1, papers=(PAPER,)),
+    "sbert": MethodEntry(config=SbertConfig, read_rows=read_nli, build=build, min_rows=1, papers=(SBERT_PAPER, PAPER)),
+    "scl": MethodEntry(config=SclConfig, read_rows=read_nli, build=build, min_rows=1, papers=(PAPER,)),
+    "augment": MethodEntry(config=AugmentConfig, read_rows=read_nli, build=build, min_rows=1, papers=(PAPER,)),
 }

@@ -4,14 +4,16 @@ The epochs of the first method are those of the run; the batches of the others a
 method has its own data and its own negatives; only the gradients are added.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
 from nearfar.methods.base import Batches, Method
-from nearfar.methods.describe import truncate_description
+
+MAX_LINES = 9
+"""Maximum number of lines of an anchor in a shortened description, with its own line."""
 
 
 @dataclass(frozen=True)
@@ -66,3 +68,23 @@ def describe_parts(parts: tuple[tuple[Method, Any, float], ...], *, anchors: int
     for (method, _, weight), others in zip(parts[1:], described[1:], strict=True):
         lines += [f"and {weight:g} times {method.name}:", *(f"  {line}" for line in others)]
     return lines
+
+
+def truncate_description(lines: Sequence[str], anchors: int | None) -> list[str]:
+    """The lines of the first ``anchors`` (or pairs, labels, sentences), each cut at :data:`MAX_LINES`, and all notes.
+
+    >>> truncate_description(["text  a", "  near b", "text  c", "text  d", "each is an anchor too"], 1)
+    ['text  a', '  near b', '... and 2 more', 'each is an anchor too']
+    """
+    if anchors is None or not lines:
+        return list(lines)
+    starts = [place for place, line in enumerate(lines) if not line.startswith(" ")]
+    groups = [list(lines[start:end]) for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    first = lines[0].split()[0]
+    shown = [group for group in groups if group[0].split()[0] == first]
+    notes = [line for group in groups if group[0].split()[0] != first for line in group]
+    kept: list[str] = []
+    for group in shown[:anchors]:
+        more = len(group) - MAX_LINES
+        kept += [*group[:MAX_LINES], f"  ... and {more} more"] if more > 1 else group
+    return [*kept, *([f"... and {len(shown) - anchors} more"] if len(shown) > anchors else []), *notes]

@@ -17,35 +17,26 @@ Both use the same vectors: each distinct text is encoded once. Hypotheses that n
 The method is nearfar's own, so its defaults have no paper.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from nearfar.config.bounds import Count, File, Temperature, Weight
-from nearfar.methods.base import BuildContext, BuiltMethod, EmbedFn, Loss, Method
+from nearfar.config.bounds import Count, Temperature, Weight
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
-from nearfar.methods.nli import (
-    Pairs,
-    batch_nli,
-    describe_silent,
-    items_by_role,
-    nli_facts,
-    read_nli,
-    require_anchors,
-    vectors_by_role,
-)
-from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliColumns
+from nearfar.methods.liao import Pairs, batch_nli, describe_silent, read_nli, require_anchors
+from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Bool, Float, Int
     from torch import Tensor
 
     from nearfar.data.batching import NliBatch, NliBatches
     from nearfar.data.nli import NliData
     from nearfar.encoder.training_encoder import TrainingText
-    from nearfar.objectives import DirectionMasks, Directions, RowMask
+    from nearfar.objectives import DirectionMasks, Directions
 
 PAPERS = (
     """@inproceedings{khosla2020supervised,
@@ -66,11 +57,9 @@ PAPERS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
+class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     """nli-order: InfoNCE on NLI rows, and a loss that ranks entailment above neutral above contradiction."""
 
-    data: tuple[File, ...] = ("snli",)
-    """NLI rows: snli, mnli, snli+mnli, snli:dev+test, microworld, or files; several are joined."""
     batch_size: Count = 192
     """Rows in a batch per process, in SNLI about 64 premises; the default shrinks to the number of rows."""
     distinct_texts: bool = True
@@ -101,10 +90,10 @@ class NliOrderConfig(DirectionSettings, NliColumns, InfoNceSettings):
             )
 
 
-def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: "NliBatches", roles: Roles = NO_PROMPTS) -> Method:
-    """Train by InfoNCE + order_weight * order. Both losses are 0 in a batch without an anchor or a comparison.
+def build(config: NliOrderConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
+    """Build InfoNCE + order_weight * order. Both losses are 0 in a batch without an anchor or a comparison.
 
-    Premises are encoded as queries, hypotheses as documents, with the prompts of ``roles``.
+    Premises are encoded as queries, hypotheses as documents.
 
     A candidate is left out for an anchor if its text is that of the premise, or a hypothesis that the premise entails
     or is neutral to. A text that occurs several times in the batch is one candidate. ``false_negative_margin`` also
@@ -113,10 +102,13 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: "NliBatches", rol
 
     Terms: ``info_nce``; ``order`` if it has a weight; ``accuracy``, the share of positives without a more similar
     negative; with a margin ``left_out``, the share of negatives that it leaves out.
-    Raises NearfarError if no row is an entailment, if all rows have the same premise, and if the order loss has a
-    weight but nothing to compare.
+
+    Raises:
+        NearfarError: no row is an entailment, all rows have the same premise, or the order loss has a weight but
+            nothing to compare.
     """
-    ranks_neutral = config.neutral and config.order_weight > 0
+    batches, facts = batch_nli(config, context, data, distinct_texts=config.distinct_texts)
+    roles, ranks_neutral = context.roles, config.neutral and config.order_weight > 0
     require_anchors(batches)
     if config.order_weight > 0:
         _require_comparisons(config, batches)
@@ -125,12 +117,12 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: "NliBatches", rol
         return batch if ranks_neutral else _without_neutral(batch)
 
     def extract_items(batch: "NliBatch") -> "Sequence[TrainingText]":
-        return items_by_role(roles, used(batch))
+        return roles.items(used(batch))
 
     def loss_fn(batch: "NliBatch", embeddings: "Tensor") -> Loss:
         batch, neutral = used(batch), _neutral_pairs(batch, used(batch))
         pairs = Pairs.of(batch)
-        queries, documents = vectors_by_role(roles, batch, embeddings)
+        queries, documents = roles.split(embeddings, batch)
         contrast, terms = _contrast(config, queries, documents, pairs, neutral)
         terms = {"info_nce": contrast.detach(), **terms}
         if not config.order_weight:
@@ -141,25 +133,26 @@ def nli_order(config: NliOrderConfig, embed: EmbedFn, batches: "NliBatches", rol
     def describe(batch: "NliBatch") -> list[str]:
         return _describe(config, batch, ranks_neutral=ranks_neutral)
 
-    return Method("nli-order", batches, extract_items, embed, loss_fn, describe)
+    return BuiltMethod(Method("nli-order", batches, extract_items, context.encoder.embed, loss_fn, describe), facts)
 
 
 def _without_neutral(batch: "NliBatch") -> "NliBatch":
     """The batch without neutral pairs and texts that only they have; unchanged if nothing would be left."""
     from nearfar.data.batching import NliBatch
 
-    kept = [pair for pair, label in enumerate(batch.labels) if label != NEUTRAL]
+    columns = zip(batch.premises, batch.hypotheses, batch.labels, batch.rows, strict=True)
+    kept = [pair for pair in columns if pair[2] != NEUTRAL]
     if not kept:
         return batch
-    numbers: dict[int, int] = {}
-    texts = [(batch.premises[pair], batch.hypotheses[pair]) for pair in kept]
-    pairs = [tuple(numbers.setdefault(text, len(numbers)) for text in both) for both in texts]
+    texts = list(dict.fromkeys(text for pair in kept for text in pair[:2]))
+    number = {text: place for place, text in enumerate(texts)}
+    premises, hypotheses, labels, rows = (list(column) for column in zip(*kept, strict=True))
     return NliBatch(
-        [batch.sentences[text] for text in numbers],
-        [premise for premise, _ in pairs],
-        [hypothesis for _, hypothesis in pairs],
-        [batch.labels[pair] for pair in kept],
-        [batch.rows[pair] for pair in kept],
+        [batch.sentences[text] for text in texts],
+        [number[text] for text in premises],
+        [number[text] for text in hypotheses],
+        labels,
+        rows,
     )
 
 
@@ -167,14 +160,11 @@ def _neutral_pairs(batch: "NliBatch", used: "NliBatch") -> 'Int[Tensor, "2 pairs
     """Premises and hypotheses of the neutral pairs whose texts are both used, as indices of the used sentences."""
     import torch
 
-    places = {text: place for place, text in enumerate(used.sentences)}
-    texts = [
-        (batch.sentences[premise], batch.sentences[hypothesis])
-        for premise, hypothesis, label in zip(batch.premises, batch.hypotheses, batch.labels, strict=True)
-        if label == NEUTRAL
-    ]
-    found = [(places[one], places[other]) for one, other in texts if one in places and other in places]
-    return torch.tensor(found, dtype=torch.long).reshape(-1, 2).T
+    number = {text: place for place, text in enumerate(used.sentences)}
+    places = [number.get(text, -1) for text in batch.sentences]
+    premises, hypotheses = (torch.tensor(places)[column] for column in Pairs.of(batch).labelled(NEUTRAL))
+    known = (premises >= 0) & (hypotheses >= 0)
+    return torch.stack([premises[known], hypotheses[known]])
 
 
 def _masks(directions: "Directions", pairs: Pairs, neutral: 'Int[Tensor, "2 pairs"]') -> "DirectionMasks":
@@ -182,26 +172,8 @@ def _masks(directions: "Directions", pairs: Pairs, neutral: 'Int[Tensor, "2 pair
     from nearfar.objectives import direction_masks
 
     owners, negatives = pairs.labelled(CONTRADICTION)
-    return direction_masks(
-        directions,
-        *pairs.labelled(ENTAILMENT),
-        negatives,
-        owners=owners,
-        near=(neutral[0], neutral[1]),
-        distinct=True,
-    )
-
-
-def _contradicted(pairs: Pairs) -> "RowMask":
-    """Where the text of a document is a contradicted hypothesis of the row's premise, or the premise itself."""
-    import torch
-
-    from nearfar.objectives import RowMask, not_known_positive
-
-    (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
-    documents = torch.cat([positives, negatives])
-    others = not_known_positive(torch.cat([anchors, owners]), torch.cat([anchors, negatives]), documents)
-    return RowMask(lambda rows: ~others[rows], (len(anchors), len(documents)))
+    near = neutral[0], neutral[1]
+    return direction_masks(directions, *pairs.labelled(ENTAILMENT), negatives, owners=owners, near=near, distinct=True)
 
 
 def _contrast(
@@ -212,19 +184,27 @@ def _contrast(
     neutral: 'Int[Tensor, "2 pairs"]',
 ) -> 'tuple[Float[Tensor, ""], dict[str, Tensor]]':
     """The mean over anchors of the mean over their positives, and the terms to log."""
+    import torch
+
     from nearfar.methods.contrastive import contrastive_loss
+    from nearfar.objectives import RowMask, not_known_positive
     from nearfar.runtime.transfer import to_device
 
-    anchors, positives = pairs.labelled(ENTAILMENT)
-    negatives, device = pairs.labelled(CONTRADICTION)[1], queries.device
-    margin = config.false_negative_margin is not None
+    (anchors, positives), (owners, negatives) = (pairs.labelled(label) for label in (ENTAILMENT, CONTRADICTION))
+    candidates, device = torch.cat([positives, negatives]), queries.device
+
+    def contradicted(rows: slice) -> "Tensor":
+        """Where the text of a candidate is a contradicted hypothesis of the row's premise, or the premise itself."""
+        known = torch.cat([anchors, owners]), torch.cat([anchors, negatives])
+        return ~not_known_positive(*known, candidates)[rows]
+
     losses, terms = contrastive_loss(
         config,
         queries[to_device(anchors, device)],
         documents[to_device(positives, device)],
         documents[to_device(negatives, device)],
         masks=_masks(config.directions, pairs, neutral).to(device),
-        own_negatives=_contradicted(pairs).to(device) if margin else None,
+        own_negatives=RowMask(contradicted, (len(anchors), len(candidates))).to(device),
         directions=config.directions,
         similarity=config.similarity,
     )
@@ -326,13 +306,6 @@ def _require_comparisons(config: NliOrderConfig, batches: "NliBatches") -> None:
         f"{what} {several}{without}, so --order-weight {config.order_weight:g} has nothing to rank; add rows of other "
         "labels, or set --order-weight 0"
     )
-
-
-def build(config: NliOrderConfig, context: BuildContext, data: "NliData") -> BuiltMethod:
-    """Build the method on its rows."""
-    roles = Roles.of(context.encoder)
-    batches = batch_nli(config, context, data, roles, distinct_texts=config.distinct_texts)
-    return BuiltMethod(nli_order(config, context.encoder.embed, batches, roles), nli_facts(data, batches))
 
 
 METHODS = {"nli-order": MethodEntry(config=NliOrderConfig, read_rows=read_nli, build=build, min_rows=1, papers=PAPERS)}

@@ -23,30 +23,18 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from nearfar.config.bounds import Count, Epochs, File, Fraction, Temperature, Weight
 from nearfar.config.training import TrainConfig
-from nearfar.methods.base import (
-    BuildContext,
-    BuiltMethod,
-    EmbedFn,
-    Loss,
-    Method,
-    sentences_of,
-    text_facts,
-)
+from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, sentences_of, text_facts
+from nearfar.methods.liao import SBERT_PAPER
 from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from jaxtyping import Float, Int
     from torch import Tensor
 
-    from nearfar.data.batching import TextBatch, TextBatches
+    from nearfar.data.batching import TextBatch
     from nearfar.data.rows import TextData
-
-PAPER = """@inproceedings{reimers2019sentence,
-  title     = {Sentence-{BERT}: Sentence Embeddings using Siamese {BERT}-Networks},
-  author    = {Reimers, Nils and Gurevych, Iryna},
-  booktitle = {Proceedings of EMNLP-IJCNLP},
-  year      = {2019}
-}"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,14 +89,24 @@ class RegressionConfig(TrainConfig):
             )
 
 
-def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: "TextBatches") -> Method:
-    """Train on scored pairs. ``dim`` is the width of the embeddings.
+def read_rows(config: RegressionConfig) -> "TextData":
+    """Read scored pairs."""
+    from nearfar.data.rows import load_scored
+
+    columns = (config.first_column, config.second_column, config.score_column)
+    return load_scored(config.data, columns=columns, limit=config.limit)
+
+
+def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build the method on its rows.
 
     Terms: with ``mse`` ``mae``, the mean absolute error of the predicted scores; with ``cosent`` and ``angle``
     ``accuracy``, the share of comparisons of two pairs whose cosines have the order of their scores, and with
     ``angle`` each part before its weight: ``cosine``, ``in_batch``, ``angle``.
-    Raises NearfarError for rows that are not pairs or have no scores, a score outside 0..1, scores that are all the
-    same, and in-batch negatives with a weight if no pair has a score of ``in_batch_threshold``.
+
+    Raises:
+        NearfarError: scores that are all the same, and in-batch negatives with a weight if no pair has a score of
+            ``in_batch_threshold``.
     """
     import torch
 
@@ -116,10 +114,9 @@ def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: "Tex
     from nearfar.objectives import cosine_regression, regression_features
     from nearfar.runtime.transfer import to_device
 
-    _require_scores(batches)
-    if config.objective == "angle" and config.in_batch_weight:
-        _require_positives(config, batches)
-    linear = RegressionHead(dim) if config.head == "linear" else None
+    batches = context.batches(config, rows, min_batch_size=1)
+    _check_scores(config, rows.targets or [])
+    linear = RegressionHead(context.encoder.encoder.dim) if config.head == "linear" else None
 
     def loss_fn(batch: "TextBatch", embeddings: "Tensor") -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
@@ -132,7 +129,28 @@ def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: "Tex
             errors = (linear(regression_features(first, second)) - targets).square()
         return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
 
-    return Method("regression", batches, sentences_of, embed, loss_fn, _describe, linear)
+    def describe(batch: "TextBatch") -> list[str]:
+        lines: list[str] = []
+        for first, second, score in zip(*batch.columns, batch.targets, strict=True):
+            lines += [f"score {score:.2f}  {batch.sentences[first]}", f"{'':<10}  {batch.sentences[second]}"]
+        return lines
+
+    method = Method("regression", batches, sentences_of, context.encoder.embed, loss_fn, describe, linear)
+    return BuiltMethod(method, text_facts(rows))
+
+
+def _check_scores(config: RegressionConfig, scores: "Sequence[float]") -> None:
+    """Refuse scores from which nothing can be learned."""
+    if len(set(scores)) == 1:
+        raise NearfarError(
+            f"all {len(scores)} pairs have the score {scores[0]}, so no pair differs from another; add pairs of other "
+            "scores"
+        )
+    if config.objective == "angle" and config.in_batch_weight and max(scores) < config.in_batch_threshold:
+        raise NearfarError(
+            f"no pair has a score of at least {config.in_batch_threshold:g} (the highest is {max(scores):g}), "
+            "so there are no positives for in-batch negatives; lower --in-batch-threshold, or set --in-batch-weight 0"
+        )
 
 
 def _ranking_loss(
@@ -202,55 +220,8 @@ def _accuracy(cosines: 'Float[Tensor, " pairs"]', targets: 'Float[Tensor, " pair
     return torch.where(compared > 0, right / compared.clamp(min=1), 1.0)
 
 
-def _describe(batch: "TextBatch") -> list[str]:
-    lines: list[str] = []
-    for first, second, score in zip(*batch.columns, batch.targets, strict=True):
-        lines += [f"score {score:.2f}  {batch.sentences[first]}", f"{'':<10}  {batch.sentences[second]}"]
-    return lines
-
-
-def _require_scores(batches: "TextBatches") -> None:
-    width = len(batches.texts[0])
-    if width != 2:
-        raise NearfarError(f"regression trains on scored pairs, but each row has {width} text{'s' * (width > 1)}")
-    if batches.targets is None:
-        raise NearfarError("regression needs a score for each pair; name its column")
-    for row, (pair, score) in enumerate(zip(batches.texts, batches.targets, strict=True)):
-        if not 0 <= score <= 1:  # so written, NaN is refused as well
-            raise NearfarError(
-                f"row {row}: {' / '.join(pair)!r} has the score {score}, but scores must be in 0..1; scale them"
-            )
-    if len(set(batches.targets)) == 1:
-        raise NearfarError(
-            f"all {len(batches.texts)} pairs have the score {batches.targets[0]}, so no pair differs from another; "
-            "add pairs of other scores"
-        )
-
-
-def _require_positives(config: RegressionConfig, batches: "TextBatches") -> None:
-    assert batches.targets is not None
-    if max(batches.targets) < config.in_batch_threshold:
-        raise NearfarError(
-            f"no pair has a score of at least {config.in_batch_threshold:g} (the highest is {max(batches.targets):g}), "
-            "so there are no positives for in-batch negatives; lower --in-batch-threshold, or set --in-batch-weight 0"
-        )
-
-
-def read_rows(config: RegressionConfig) -> "TextData":
-    """Read scored pairs."""
-    from nearfar.data.rows import load_scored
-
-    columns = (config.first_column, config.second_column, config.score_column)
-    return load_scored(config.data, columns=columns, limit=config.limit)
-
-
-def build(config: RegressionConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build the method on its rows."""
-    batches = context.batches(config, rows, min_batch_size=1)
-    method = regression(config, context.encoder.embed, context.encoder.encoder.dim, batches)
-    return BuiltMethod(method, text_facts(rows))
-
-
 METHODS = {
-    "regression": MethodEntry(config=RegressionConfig, read_rows=read_rows, build=build, min_rows=1, papers=(PAPER,))
+    "regression": MethodEntry(
+        config=RegressionConfig, read_rows=read_rows, build=build, min_rows=1, papers=(SBERT_PAPER,)
+    )
 }

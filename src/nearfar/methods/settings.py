@@ -7,7 +7,7 @@ that a second path to ``TrainConfig`` would restore the defaults that a method c
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Logit, Temperature, Weight
+from nearfar.config.bounds import File, Logit, Temperature, Weight
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 
@@ -37,26 +37,6 @@ class HardNegativeSettings(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextColumn(Settings):
-    """Methods whose rows are single texts."""
-
-    text_column: str = "text"
-    """Column of the texts, in tables."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class NliColumns(Settings):
-    """Methods whose rows are NLI rows."""
-
-    premise_column: str = "premise"
-    """Column of the premise, in files."""
-    hypothesis_column: str = "hypothesis"
-    """Column of the hypothesis, in files."""
-    label_column: str = "label"
-    """Column of the label, in files: entailment, neutral, contradiction, or 0, 1, 2."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class DirectionSettings(Settings):
     """Methods that compare anchors with documents, their positives and negatives."""
 
@@ -65,3 +45,25 @@ class DirectionSettings(Settings):
     softmax, also over anchors for each anchor and documents for each positive)."""
     distinct_texts: bool = False
     """No text twice in a batch, as far as possible: a row that repeats one waits for a later batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextColumn(Settings):
+    """Methods whose rows are single texts."""
+
+    text_column: str = "text"
+    """Column of the texts, in tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NliSettings(Settings):
+    """Methods whose rows are NLI rows."""
+
+    data: tuple[File, ...] = ("snli",)
+    """NLI rows: snli, mnli, snli+mnli, snli:dev+test, microworld, or files; several are joined."""
+    premise_column: str = "premise"
+    """Column of the premise, in files."""
+    hypothesis_column: str = "hypothesis"
+    """Column of the hypothesis, in files."""
+    label_column: str = "label"
+    """Column of the label, in files: entailment, neutral, contradiction, or 0, 1, 2."""

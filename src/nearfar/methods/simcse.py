@@ -28,24 +28,12 @@ their weight       alpha                   log alpha                    log alph
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from nearfar.config.bounds import (
-    Count,
-    Epochs,
-    File,
-    Fraction,
-    LearningRate,
-    Length,
-    OpenFraction,
-    Steps,
-    Weight,
-)
+from nearfar.config.bounds import Count, Epochs, File, Fraction, LearningRate, Length, OpenFraction, Steps, Weight
 from nearfar.methods.base import (
     BuildContext,
     BuiltMethod,
-    EmbedFn,
     Loss,
     Method,
     initializer_range,
@@ -54,7 +42,6 @@ from nearfar.methods.base import (
     text_facts,
 )
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
-from nearfar.methods.roles import NO_PROMPTS, Roles
 from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, InfoNceSettings, TextColumn
 from nearfar.types import MethodEntry, NearfarError
 
@@ -141,36 +128,31 @@ class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     """cosine, or dot."""
 
 
-def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: "TextBatches") -> Method:
-    """Train on single sentences, each its own positive under another draw of dropout. ``dim`` is the embeddings' width.
+def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build simcse-unsup: single sentences, each its own positive under another draw of dropout.
 
     Sentences of equal text are never negatives of each other. ``mlp`` and ``false_negative_margin`` work as in
-    :func:`contrastive_method`.
+    :func:`build_contrastive`, and so do the terms.
 
-    Terms: ``accuracy`` and ``left_out``, as in :func:`contrastive_method`.
-    Raises NearfarError for rows of several texts, fewer than two distinct texts, and a batch size of 1.
+    Raises:
+        NearfarError: fewer than two distinct texts.
     """
     import torch
+    from torch import nn
 
     from nearfar.methods.contrastive import contrastive_loss
     from nearfar.objectives import DirectionMasks, distinct_rows
 
-    name = "simcse-unsup"
-    width = len(batches.texts[0])
-    if width != 1:
-        raise NearfarError(
-            f"{name} trains on single sentences, but each row has {width} texts; "
-            "the method for pairs and triplets is info-nce"
-        )
-    _require_negatives(name, batches)
-    head = _head(config, dim)
+    batches, head = _batches_and_head(config, context, rows)
+    project = nn.Identity() if head is None else head
+    _require_negatives("simcse-unsup", batches)
 
     def extract_items(batch: "TextBatch") -> list[str]:
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        first, second = (representations if head is None else head(representations)).chunk(2)
+        first, second = project(representations).chunk(2)
         known = distinct_rows(torch.tensor(batch.columns[0])).to(first.device)
         losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
         return Loss(losses.mean(), terms)
@@ -188,19 +170,14 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: "
             )
         return [*lines, *describe_margin(config.false_negative_margin)]
 
-    return Method(name, batches, extract_items, embed, loss_fn, describe, head)
+    method = Method("simcse-unsup", batches, extract_items, context.encoder.embed, loss_fn, describe, head)
+    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches))
 
 
-def contrastive_method(
-    config: SimcseSupConfig | InfoNceConfig,
-    embed: EmbedFn,
-    dim: int,
-    batches: "TextBatches",
-    roles: Roles = NO_PROMPTS,
-) -> Method:
-    """Train on rows (anchor, positive) or (anchor, positive, negative). ``dim`` is the embeddings' width.
+def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
+    """Build simcse-sup or info-nce, on rows (anchor, positive) or (anchor, positive, negative).
 
-    Anchors are encoded as queries, positives and negatives as documents, with the prompts of ``roles``.
+    Anchors are encoded as queries, positives and negatives as documents.
 
     An anchor's candidates are the positives of all rows and, if there are any, the negatives of all rows. Its own
     positive is pulled near, the others are pushed away, except known false negatives: a candidate, whatever its row,
@@ -220,33 +197,30 @@ def contrastive_method(
 
     Terms: ``accuracy``, the share of anchors with no negative more similar than their own positive; with a margin also
     ``left_out``, the share of negatives that it leaves out.
-    Raises NearfarError for rows of one text, ``simcse-sup`` or a ``hard_negative_weight`` on rows without negatives or
-    with the direction ``doc_to_query``, pairs of which none can be a negative of another, and a batch size of 1.
+
+    Raises:
+        NearfarError: a ``hard_negative_weight`` on rows without negatives or with the direction ``doc_to_query``, and
+            pairs of which none can be a negative of another.
     """
     import torch
+    from torch import nn
 
     from nearfar.methods.contrastive import contrastive_loss
     from nearfar.objectives import RowMask, direction_masks
     from nearfar.runtime.transfer import to_device
 
     name = "simcse-sup" if isinstance(config, SimcseSupConfig) else "info-nce"
+    roles = context.roles
+    batches, head = _batches_and_head(config, context, rows, by_role=True, distinct_texts=config.distinct_texts)
+    project = nn.Identity() if head is None else head
     _check_rows(config, name, batches)
-    similarity = config.similarity if isinstance(config, InfoNceConfig) else "cosine"
-    head = _head(config, dim)
 
     def known_negatives(batch: "TextBatch", directions: "Directions") -> "DirectionMasks":
         """Where a candidate is a negative of a row's text, judged by the texts alone."""
         return direction_masks(directions, *(torch.tensor(column) for column in batch.columns))
 
-    def by_role(batch: "TextBatch") -> tuple[list[int], list[int]]:
-        return batch.columns[0], list(chain(*batch.columns[1:]))
-
-    def extract_items(batch: "TextBatch") -> "Sequence[TrainingText]":
-        return roles.items(batch.sentences, *by_role(batch))
-
     def loss_fn(batch: "TextBatch", representations: "Tensor") -> Loss:
-        projected = representations if head is None else head(representations)
-        queries, documents = roles.split(projected, batch.sentences, *by_role(batch))
+        queries, documents = roles.split(project(representations), batch)
         first, second, *third = to_device(torch.tensor(batch.columns), queries.device)
         index = torch.arange(2 * len(first), device=queries.device)
         own = RowMask(lambda rows: index == len(first) + index[: len(first)][rows, None], (len(first), len(index)))
@@ -259,55 +233,54 @@ def contrastive_method(
             own_negatives=own if third else None,  # the positives come first among the candidates
             directions=config.directions,
             hard_negative_weight=config.hard_negative_weight,
-            similarity=similarity,
+            similarity=config.similarity if isinstance(config, InfoNceConfig) else "cosine",
         )
         return Loss(losses.mean(), terms)
 
     def describe(batch: "TextBatch") -> list[str]:
         lines: list[str] = []
-        rows, known = len(batch.rows), known_negatives(batch, "query_to_doc").query_to_doc
+        count, known = len(batch.rows), known_negatives(batch, "query_to_doc").query_to_doc
         for row, negatives in enumerate([] if known is None else known[:].tolist()):
             anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
-            stays = bool(own) and negatives[rows + row]
-            elsewhere = sum(negatives) - stays
+            stays = bool(own) and negatives[count + row]
             equal = len(negatives) - 1 - sum(negatives)  # its own positive is none of the negatives
             lines += describe_anchor(
                 anchor,
                 positives=[positive],
-                negatives=[*own[:stays], f"{pluralize(elsewhere, 'text', 'texts')} of other rows"],
+                negatives=[*own[:stays], f"{pluralize(sum(negatives) - stays, 'text', 'texts')} of other rows"],
                 left_out=f"{pluralize(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
             )
         return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
-    return Method(name, batches, extract_items, embed, loss_fn, describe, head)
+    method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
+    extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
+    return BuiltMethod(method, text_facts(rows), extra)
 
 
-def _head(config: InfoNceSettings, dim: int) -> "nn.Module | None":
-    """The linear layer and tanh that are dropped after training, if ``mlp`` asks for them."""
+def _batches_and_head(
+    config: SimcseConfig | InfoNceConfig, context: BuildContext, rows: "TextData", **order: bool
+) -> "tuple[TextBatches, nn.Module | None]":
+    """Batches of the rows, and the layer between embedding and loss that is dropped after training, if there is one.
+
+    A layer that is kept is added to the encoder.
+    """
     from nearfar.encoder.heads import TanhHead
 
-    return TanhHead(dim) if isinstance(config, SimcseConfig) and config.mlp == "train_only" else None
+    encoder, mlp = context.encoder.encoder, config.mlp if isinstance(config, SimcseConfig) else "none"
+    if mlp == "kept":
+        encoder.add_dense()
+    batches = context.batches(config, rows, **order)
+    return batches, TanhHead(encoder.dim) if mlp == "train_only" else None
 
 
 def _check_rows(config: SimcseSupConfig | InfoNceConfig, name: str, batches: "TextBatches") -> None:
-    """Refuse rows that are no pairs or triplets, or that lack what the settings need."""
-    width = len(batches.texts[0])
-    if width not in (2, 3):
-        raise NearfarError(
-            f"{name} trains on pairs (anchor, positive) or triplets (anchor, positive, negative), but each row has "
-            f"{pluralize(width, 'text', 'texts')}"
-        )
-    if width == 2 and name == "simcse-sup":
-        raise NearfarError(
-            "simcse-sup needs rows with the columns anchor, positive and negative, but they have no negative; "
-            "name its column, or use the method info-nce, which takes pairs"
-        )
-    if width == 2 and config.hard_negative_weight != 0:
-        raise NearfarError(
-            f"--hard-negative-weight is {config.hard_negative_weight}, but the rows have the columns anchor and "
-            "positive only; name a column of negatives, or leave the weight at 0"
-        )
-    if width == 2:
+    """Refuse rows that lack what the settings need."""
+    if len(batches.texts[0]) == 2:
+        if config.hard_negative_weight != 0:
+            raise NearfarError(
+                f"--hard-negative-weight is {config.hard_negative_weight}, but the rows have the columns anchor and "
+                "positive only; name a column of negatives, or leave the weight at 0"
+            )
         _require_negatives(name, batches)
     if config.directions == "doc_to_query" and config.hard_negative_weight:
         raise NearfarError(
@@ -318,10 +291,6 @@ def _check_rows(config: SimcseSupConfig | InfoNceConfig, name: str, batches: "Te
 
 def _require_negatives(name: str, batches: "TextBatches") -> None:
     """Refuse rows in which no anchor can have a negative. In a row of one text, the text is its own positive."""
-    if batches.batch_size == 1:
-        raise NearfarError(
-            f"--batch-size is 1, but {name} takes its negatives from the batch's other rows; make it 2 or more"
-        )
     near: dict[str, set[str]] = {}
     for row in batches.texts:
         near.setdefault(row[0], {row[0]}).add(row[-1])
@@ -332,59 +301,6 @@ def _require_negatives(name: str, batches: "TextBatches") -> None:
             f"{batches.texts[0][-1]!r} to {batches.texts[0][0]!r}, so there is nothing to push away; add rows of "
             "other texts"
         )
-
-
-def read_sentences(config: SimcseUnsupConfig) -> "TextData":
-    """Read single sentences."""
-    from nearfar.data.rows import load_sentences
-
-    return load_sentences(config.data, column=config.text_column, limit=config.limit)
-
-
-def read_triplets(config: SimcseSupConfig) -> "TextData":
-    """Read triplets, or build them from NLI rows."""
-    from nearfar.data.triplets import load_triplets
-
-    return load_triplets(config.data, limit=config.limit)
-
-
-def read_pairs(config: InfoNceConfig) -> "TextData":
-    """Read pairs, or triplets where a column of negatives is named."""
-    from nearfar.data.triplets import load_tuples
-
-    negative = (config.negative_column,) if config.negative_column else ()
-    columns = (config.anchor_column, config.positive_column, *negative)
-    return load_tuples(require_data(config, "info-nce"), columns=columns, limit=config.limit)
-
-
-def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build simcse-unsup."""
-    encoder, batches = context.encoder, _batches(config, context, rows)
-    method = unsupervised(config, encoder.embed, encoder.encoder.dim, batches)
-    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches))
-
-
-def build_supervised(config: SimcseSupConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build simcse-sup."""
-    encoder, roles = context.encoder, Roles.of(context.encoder)
-    batches = _batches(config, context, rows, roles=roles, distinct_texts=config.distinct_texts)
-    method = contrastive_method(config, encoder.embed, encoder.encoder.dim, batches, roles)
-    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches, method.extract_items))
-
-
-def build_info_nce(config: InfoNceConfig, context: BuildContext, rows: "TextData") -> BuiltMethod:
-    """Build info-nce."""
-    encoder, roles = context.encoder, Roles.of(context.encoder)
-    batches = context.batches(config, rows, roles=roles, distinct_texts=config.distinct_texts)
-    method = contrastive_method(config, encoder.embed, encoder.encoder.dim, batches, roles)
-    return BuiltMethod(method, text_facts(rows))
-
-
-def _batches(config: SimcseConfig, context: BuildContext, rows: "TextData", **order: Any) -> "TextBatches":
-    """Batches of the rows, after the layer that is kept is added to the encoder."""
-    if config.mlp == "kept":
-        context.encoder.encoder.add_dense()
-    return context.batches(config, rows, **order)
 
 
 def _extra_losses(
@@ -421,10 +337,35 @@ def _extra_losses(
     return ((method, config.mlm_weight),)
 
 
+def read_sentences(config: SimcseUnsupConfig) -> "TextData":
+    """Read single sentences."""
+    from nearfar.data.rows import load_sentences
+
+    return load_sentences(config.data, column=config.text_column, limit=config.limit)
+
+
+def read_triplets(config: SimcseSupConfig) -> "TextData":
+    """Read triplets, or build them from NLI rows."""
+    from nearfar.data.triplets import load_triplets
+
+    return load_triplets(config.data, limit=config.limit)
+
+
+def read_pairs(config: InfoNceConfig) -> "TextData":
+    """Read pairs, or triplets where a column of negatives is named."""
+    from nearfar.data.triplets import load_tuples
+
+    negative = (config.negative_column,) if config.negative_column else ()
+    columns = (config.anchor_column, config.positive_column, *negative)
+    return load_tuples(require_data(config, "info-nce"), columns=columns, limit=config.limit)
+
+
 METHODS = {
     "simcse-unsup": MethodEntry(
         config=SimcseUnsupConfig, read_rows=read_sentences, build=build_unsupervised, papers=(PAPER,)
     ),
-    "simcse-sup": MethodEntry(config=SimcseSupConfig, read_rows=read_triplets, build=build_supervised, papers=(PAPER,)),
-    "info-nce": MethodEntry(config=InfoNceConfig, read_rows=read_pairs, build=build_info_nce, papers=(PAPER,)),
+    "simcse-sup": MethodEntry(
+        config=SimcseSupConfig, read_rows=read_triplets, build=build_contrastive, papers=(PAPER,)
+    ),
+    "info-nce": MethodEntry(config=InfoNceConfig, read_rows=read_pairs, build=build_contrastive, papers=(PAPER,)),
 }

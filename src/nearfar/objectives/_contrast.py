@@ -1,7 +1,8 @@
 """The contrastive loss that most objectives share, and how that of a large batch is cut into blocks of its rows.
 
-An objective says what its anchors are compared with, as plain tensors of some rows; here the loss is computed from them
-at once if the matrix of logits is small, else block by block, without ever storing the matrix.
+An objective says what its anchors are compared with by masks, which it writes as if they were matrices
+(:class:`RowMask`); here the loss is computed from them at once if the matrix of logits is small, else block by block,
+without ever storing the matrix.
 """
 
 from collections.abc import Callable
@@ -25,76 +26,6 @@ gradients of all candidates; larger blocks are not faster.
 """
 _SCALE_CHUNK = 1024
 """Number of vectors that are scaled at a time; each chunk is copied temporarily."""
-
-
-class Sets(NamedTuple):
-    """What some anchors are compared with, row by row. The tensors may be on the CPU for vectors on a GPU."""
-
-    positives: Int[Tensor, " anchors"] | Bool[Tensor, "anchors candidates"] | None
-    """P: the column of each anchor's single positive, or a mask of its positives; None for no positives."""
-    kept: Bool[Tensor, "anchors candidates"] | None = None
-    """C: the candidates in each anchor's denominator, its positives among them; None for all."""
-    raised: Int[Tensor, " anchors"] | None = None
-    """One column for each anchor, to whose logit ``weight`` is added."""
-    weight: float = 0.0
-
-
-SetsFn: TypeAlias = Callable[[slice], Sets]
-"""A slice of the anchors -> their sets. It is called again for gradients, and must return the same sets."""
-
-
-def contrast(
-    anchors: Float[Tensor, "anchors dim"],
-    candidates: Float[Tensor, "candidates dim"],
-    sets_fn: SetsFn,
-    *,
-    temperature: float,
-    similarity: Similarity,
-    mean_reduction: bool = True,
-) -> Float[Tensor, " anchors"]:
-    """Return l_i = log sum_{k in C} exp(x_ik) - 1/|P| sum_{j in P} x_ij; without positives only the first term.
-
-    The logit x_ik is s(a_i, c_k) / t, plus the weight where the sets say so. Computed in float32 or better, also under
-    autocast.
-
-    If there are more logits than :data:`BLOCK`, they are computed in blocks of anchors and not kept: memory is linear,
-    not quadratic, in the number of vectors. ``mean_reduction`` says that the loss is the mean of the values, or another
-    multiple of their sum: the gradient of the sum is then computed in the forward pass, with as many matrix products as
-    without blocks. A loss that weights the values differently still gets the correct gradient, but its logits are
-    recomputed in the backward pass, as they are without ``mean_reduction``. Blocks have no second derivative; asking
-    for one raises NearfarError.
-    """
-
-    def sets_on_device(rows: slice) -> Sets:
-        positives, kept, raised, weight = sets_fn(rows)
-        on_device = [None if x is None else to_device(x, anchors.device) for x in (positives, kept, raised)]
-        return Sets(on_device[0], on_device[1], on_device[2], weight)
-
-    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
-    with torch.autocast(anchors.device.type, enabled=False):
-        if len(row_blocks(len(anchors), len(candidates))) > 1:
-            ahead = mean_reduction and torch.is_grad_enabled()
-            settings = _Settings(sets_on_device, temperature, similarity, ahead)
-            return _BlockedContrast.apply(anchors, candidates, settings)  # type: ignore[no-untyped-call]
-        anchors, candidates = prepare_pair(anchors, candidates, similarity)
-        return _losses(anchors @ candidates.T / temperature, sets_on_device(slice(0, len(anchors))))
-
-
-def _losses(logits: Float[Tensor, "anchors candidates"], sets: Sets) -> Float[Tensor, " anchors"]:
-    """The losses of the full matrix of logits, differentiable by autograd."""
-    positives, kept, raised, weight = sets
-    if raised is not None:
-        logits = logits.scatter_add(1, raised[:, None], logits.new_full((len(logits), 1), weight))
-    if kept is not None:
-        # Not -inf: a row in which every logit is masked would have a NaN gradient.
-        logits = logits.masked_fill(~kept, torch.finfo(logits.dtype).min)
-    if positives is None:
-        return logits.logsumexp(dim=1)
-    log_probs = logits.log_softmax(dim=1)
-    if positives.dtype == torch.bool:
-        # torch.where, not a product with the mask: -inf times 0 would be NaN.
-        return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1)
-    return -log_probs.gather(1, positives[:, None]).squeeze(1)
 
 
 # --- rows of large matrices ---
@@ -132,11 +63,11 @@ class RowMask:
     ``mask[rows]`` for a slice of the rows is a tensor, ``mask[:]`` the whole matrix; a matrix that is small enough is
     computed once. ``rows_fn`` must return the same mask each time.
 
-    >>> even = RowMask(lambda rows: torch.arange(3)[rows, None] % 2 == torch.arange(2), (3, 2))
-    >>> even[1:]
+    >>> same = RowMask.equal(torch.tensor([5, 6, 5]), torch.tensor([5, 6]))
+    >>> same[1:]
     tensor([[False,  True],
             [ True, False]])
-    >>> (~even & even).sum()
+    >>> (~same & same).sum()
     tensor(0)
     """
 
@@ -144,6 +75,16 @@ class RowMask:
         self.shape = shape
         self._rows_fn = rows_fn
         self._whole: Tensor | None = None
+
+    @classmethod
+    def equal(cls, one: Int[Tensor, " anchors"], other: Int[Tensor, " candidates"]) -> "RowMask":
+        """Where an anchor's number is that of a candidate."""
+        return cls(lambda rows: one[rows, None] == other, (len(one), len(other)))
+
+    @classmethod
+    def columns(cls, kept: Bool[Tensor, " candidates"], anchors: int) -> "RowMask":
+        """The same candidates for all anchors."""
+        return cls(lambda rows: kept.expand(len(range(anchors)[rows]), -1), (anchors, len(kept)))
 
     def __getitem__(self, rows: slice) -> Bool[Tensor, "anchors candidates"]:
         """The mask of some anchors."""
@@ -156,6 +97,16 @@ class RowMask:
 
     def __or__(self, other: "RowMask") -> "RowMask":
         return RowMask(lambda rows: self[rows] | other[rows], self.shape)
+
+    def beside(self, other: "RowMask") -> "RowMask":
+        """The columns of this mask and then those of another one."""
+        shape = (self.shape[0], self.shape[1] + other.shape[1])
+        return RowMask(lambda rows: torch.cat([self[rows], other[rows]], dim=1), shape)
+
+    def repeated(self, times: int) -> "RowMask":
+        """Each column several times, one after the other."""
+        shape = (self.shape[0], times * self.shape[1])
+        return RowMask(lambda rows: self[rows].repeat_interleave(times, dim=1), shape)
 
     def __invert__(self) -> "RowMask":
         return RowMask(lambda rows: ~self[rows], self.shape)
@@ -175,6 +126,88 @@ class RowMask:
     def all_candidates(self) -> Bool[Tensor, " anchors"]:
         """For each anchor whether all of its candidates are True."""
         return by_rows(lambda rows: self[rows].all(dim=1), *self.shape)
+
+
+# --- the loss ---
+
+
+class Sets(NamedTuple):
+    """What some anchors are compared with, row by row, on the device of the vectors."""
+
+    positives: Int[Tensor, " anchors"] | Bool[Tensor, "anchors candidates"] | None
+    """P: the column of each anchor's single positive, or a mask of its positives; None for no positives."""
+    kept: Bool[Tensor, "anchors candidates"] | None = None
+    """C: the candidates in each anchor's denominator, its positives among them; None for all."""
+    raised: Int[Tensor, " anchors"] | None = None
+    """One column for each anchor, to whose logit ``weight`` is added."""
+    weight: float = 0.0
+
+
+SetsFn: TypeAlias = Callable[[slice], Sets]
+"""A slice of the anchors -> their sets. It is called again for gradients, and must return the same sets."""
+
+
+def contrast(
+    anchors: Float[Tensor, "anchors dim"],
+    candidates: Float[Tensor, "candidates dim"],
+    positives: Int[Tensor, " anchors"] | RowMask | None,
+    kept: Bool[Tensor, "anchors candidates"] | RowMask | None = None,
+    *,
+    temperature: float,
+    similarity: Similarity,
+    raised: Int[Tensor, " anchors"] | None = None,
+    weight: float = 0.0,
+    mean_reduction: bool = True,
+) -> Float[Tensor, " anchors"]:
+    """Return l_i = log sum_{k in C} exp(x_ik) - 1/|P| sum_{j in P} x_ij; without positives only the first term.
+
+    The logit x_ik is s(a_i, c_k) / t, plus ``weight`` in the column ``raised`` of each anchor. P is ``positives``, the
+    column of each anchor's single positive or a mask of several; C is ``kept``, by default all candidates. A single
+    positive is always kept, several must be among ``kept``. All of these may be on the CPU for vectors on a GPU.
+    Computed in float32 or better, also under autocast.
+
+    If there are more logits than :data:`BLOCK`, they are computed in blocks of anchors and not kept: memory is linear,
+    not quadratic, in the number of vectors. ``mean_reduction`` says that the loss is the mean of the values, or another
+    multiple of their sum: the gradient of the sum is then computed in the forward pass, with as many matrix products as
+    without blocks. A loss that weights the values differently still gets the correct gradient, but its logits are
+    recomputed in the backward pass, as they are without ``mean_reduction``. Blocks have no second derivative; asking
+    for one raises NearfarError.
+    """
+
+    def on_device(rows: slice, sets: Tensor | RowMask | None) -> Tensor | None:
+        return None if sets is None else to_device(sets[rows], anchors.device)
+
+    def sets_of(rows: slice) -> Sets:
+        near, among = on_device(rows, positives), on_device(rows, kept)
+        if among is not None and isinstance(positives, Tensor) and near is not None:
+            among = among.scatter(1, near[:, None], value=True)
+        return Sets(near, among, on_device(rows, raised), weight)
+
+    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
+    with torch.autocast(anchors.device.type, enabled=False):
+        if len(row_blocks(len(anchors), len(candidates))) > 1:
+            ahead = mean_reduction and torch.is_grad_enabled()
+            settings = _Settings(sets_of, temperature, similarity, ahead)
+            return _BlockedContrast.apply(anchors, candidates, settings)  # type: ignore[no-untyped-call]
+        anchors, candidates = prepare_pair(anchors, candidates, similarity)
+        return _losses(anchors @ candidates.T / temperature, sets_of(slice(0, len(anchors))))
+
+
+def _losses(logits: Float[Tensor, "anchors candidates"], sets: Sets) -> Float[Tensor, " anchors"]:
+    """The losses of the full matrix of logits, differentiable by autograd."""
+    positives, kept, raised, weight = sets
+    if raised is not None:
+        logits = logits.scatter_add(1, raised[:, None], logits.new_full((len(logits), 1), weight))
+    if kept is not None:
+        # Not -inf: a row in which every logit is masked would have a NaN gradient.
+        logits = logits.masked_fill(~kept, torch.finfo(logits.dtype).min)
+    if positives is None:
+        return logits.logsumexp(dim=1)
+    log_probs = logits.log_softmax(dim=1)
+    if positives.dtype == torch.bool:
+        # torch.where, not a product with the mask: -inf times 0 would be NaN.
+        return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1)
+    return -log_probs.gather(1, positives[:, None]).squeeze(1)
 
 
 # --- the loss in blocks ---

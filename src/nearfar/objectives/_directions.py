@@ -1,15 +1,15 @@
 """InfoNCE in other directions: from positives to anchors, in both, or also within the anchors and the positives."""
 
 import math
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._contrast import RowMask, Sets, contrast
+from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._info_nce import check_and_join, info_nce
-from nearfar.objectives._masks import not_known_positive, rows_with_own
+from nearfar.objectives._masks import full_mask, not_itself, not_known_positive
 from nearfar.objectives._similarity import Similarity, prepare_pair
 from nearfar.types import NearfarError
 
@@ -83,31 +83,16 @@ def info_nce_directions(
     if directions == "doc_to_query" and hard_negative_weight:
         raise NearfarError("hard_negative_weight applies to an anchor's negative, and doc_to_query has no negatives")
 
+    settings: dict[str, Any] = {"temperature": temperature, "similarity": similarity}
+    weighted = {"hard_negative_weight": hard_negative_weight, **settings}
     if directions == "all":
-        candidates = check_and_join(
-            anchors,
-            positives,
-            negatives,
-            temperature=temperature,
-            hard_negative_weight=hard_negative_weight,
-            similarity=similarity,
-        )
-        return _all_directions(
-            anchors, candidates, masks, temperature=temperature, weight=hard_negative_weight, similarity=similarity
-        )
+        documents = check_and_join(anchors, positives, negatives, **weighted)
+        return _all_directions(anchors, documents, masks, weight=hard_negative_weight, **settings)
     if directions != "query_to_doc":
-        backward = info_nce(positives, anchors, temperature=temperature, similarity=similarity, mask=masks.doc_to_query)
+        backward = info_nce(positives, anchors, mask=masks.doc_to_query, **settings)
         if directions == "doc_to_query":
             return backward
-    forward = info_nce(
-        anchors,
-        positives,
-        negatives,
-        temperature=temperature,
-        hard_negative_weight=hard_negative_weight,
-        similarity=similarity,
-        mask=masks.query_to_doc,
-    )
+    forward = info_nce(anchors, positives, negatives, mask=masks.query_to_doc, **weighted)
     return forward if directions == "query_to_doc" else (forward + backward) / 2
 
 
@@ -125,23 +110,24 @@ def _all_directions(
     queries, docs = prepare_pair(anchors, documents, similarity)
     positives = docs[:batch]
     own_logits = (queries * positives).sum(dim=1) / temperature
-    index = torch.arange(batch, device=anchors.device)
 
-    def others(
-        one: Tensor, other: Tensor, mask: Tensor | RowMask | None, *, weight: float = 0.0
-    ) -> Float[Tensor, " batch"]:
+    def others(one: Tensor, other: Tensor, mask: RowMask | None, weight: float = 0.0) -> Float[Tensor, " batch"]:
         """Log-sum-exp of each row's logits, without the one in its own column."""
-
-        def sets(rows: slice) -> Sets:
-            own = index[rows]
-            kept = rows_with_own(mask, rows, own, len(other), kept=False)
-            return Sets(positives=None, kept=kept, raised=batch + own if weight else None, weight=weight)
-
-        return contrast(one, other, sets, temperature=temperature, similarity="dot", mean_reduction=False)
+        return contrast(
+            one,
+            other,
+            None,
+            full_mask(mask, batch, other) & not_itself(batch, other),
+            temperature=temperature,
+            similarity="dot",
+            raised=batch + torch.arange(batch, device=anchors.device) if weight else None,
+            weight=weight,
+            mean_reduction=False,
+        )
 
     negatives = torch.stack(
         [
-            others(queries, docs, masks.query_to_doc, weight=weight),
+            others(queries, docs, masks.query_to_doc, weight),
             others(positives, queries, masks.doc_to_query),
             others(queries, queries, masks.query_to_query),
             others(positives, docs, masks.doc_to_doc),
@@ -180,11 +166,9 @@ def direction_masks(
         queries, docs = torch.cat([queries, near[0]]), torch.cat([docs, near[1]])
 
     def unknown(one: Tensor, other: Tensor, candidates: Tensor, *, distinct: bool = distinct) -> RowMask:
-        mask, shape = not_known_positive(one, other, candidates), (len(anchors), len(candidates))
-        if not distinct:
-            return RowMask(mask.__getitem__, shape)
-        first = _first_occurrences(candidates)
-        return RowMask(lambda rows: mask[rows] & first, shape)
+        every = not_known_positive(one, other, candidates)
+        mask = RowMask(every.__getitem__, (len(anchors), len(candidates)))  # without the rows of ``near``
+        return mask & RowMask.columns(_first_occurrences(candidates), len(anchors)) if distinct else mask
 
     masks = DirectionMasks(query_to_doc=unknown(queries, docs, documents))
     if directions == "query_to_doc":

@@ -4,8 +4,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from nearfar.objectives._contrast import RowMask, Sets, contrast
-from nearfar.objectives._masks import check_mask, rows_with_own
+from nearfar.objectives._contrast import RowMask, contrast
+from nearfar.objectives._masks import check_mask, full_mask, not_itself
 from nearfar.objectives._similarity import (
     Similarity,
     check_as_wide,
@@ -65,18 +65,17 @@ def info_nce(
         similarity=similarity,
     )
     check_mask(mask, batch, len(candidates))
-    index = torch.arange(batch, device=anchors.device)
-
-    def sets(rows: slice) -> Sets:
-        own = index[rows]
-        return Sets(
-            positives=own,
-            kept=None if mask is None else rows_with_own(mask, rows, own, len(candidates), kept=True),
-            raised=batch + own if hard_negative_weight else None,
-            weight=hard_negative_weight,
-        )
-
-    return contrast(anchors, candidates, sets, temperature=temperature, similarity=similarity)
+    own = torch.arange(batch, device=anchors.device)
+    return contrast(
+        anchors,
+        candidates,
+        own,
+        mask,
+        temperature=temperature,
+        similarity=similarity,
+        raised=batch + own if hard_negative_weight else None,
+        weight=hard_negative_weight,
+    )
 
 
 def check_and_join(
@@ -149,12 +148,8 @@ def view_loss(
 
     l_i = -log[ exp(cos(a_i, v_i) / t) / ( sum_j exp(cos(a_i, v_j) / t) + sum_{j != i} exp(cos(a_i, a_j) / t) ) ]
     """
-    batch = len(anchors)
-    index = torch.arange(batch, device=anchors.device)
-
-    def sets(rows: slice) -> Sets:
-        own = index[rows]
-        kept = [rows_with_own(mask, rows, own, batch, kept=side) for side in (True, False)]  # its view, and itself
-        return Sets(positives=own, kept=torch.cat(kept, dim=1))
-
-    return contrast(anchors, torch.cat([views, anchors]), sets, temperature=temperature, similarity="cosine")
+    own = torch.arange(len(anchors), device=anchors.device)
+    among = full_mask(mask, len(anchors), views)
+    kept = among.beside(among & not_itself(len(anchors), anchors))
+    candidates = torch.cat([views, anchors])
+    return contrast(anchors, candidates, own, kept, temperature=temperature, similarity="cosine")

@@ -1,12 +1,15 @@
 """Masks of candidates that are no negatives of an anchor: equal texts, known positives, likely positives."""
 
+import math
+from functools import reduce
 from itertools import product
+from operator import or_
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._contrast import RowMask
+from nearfar.objectives._contrast import RowMask, by_rows
 from nearfar.objectives._similarity import (
     Similarity,
     check_as_wide,
@@ -15,7 +18,9 @@ from nearfar.objectives._similarity import (
     check_similarity,
     prepare_pair,
     row_similarities,
+    similarities,
 )
+from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
 
 
@@ -36,13 +41,8 @@ def distinct_rows(*ids: Int[Tensor, " batch"]) -> RowMask:
     if not ids or any(column.ndim != 1 or column.shape != ids[0].shape for column in ids):
         raise NearfarError(f"ids must be one or more columns of the same length, not {[tuple(c.shape) for c in ids]}")
 
-    def distinct(rows: slice) -> Bool[Tensor, "rows batch"]:
-        shared = torch.zeros(len(ids[0][rows]), len(ids[0]), dtype=torch.bool, device=ids[0].device)
-        for one, other in product(ids, repeat=2):
-            shared |= one[rows, None] == other
-        return ~shared
-
-    return RowMask(distinct, (len(ids[0]), len(ids[0])))
+    shared = [RowMask.equal(one, other) for one, other in product(ids, repeat=2)]
+    return ~reduce(or_, shared)
 
 
 def not_known_positive(
@@ -125,6 +125,78 @@ def masked_fraction(mask: RowMask, known: RowMask) -> Float[Tensor, ""]:
     return (known & ~mask).sum() / known.sum().clamp(min=1)
 
 
+def near_positives(
+    anchors: Float[Tensor, "anchors dim"],
+    candidates: Float[Tensor, "candidates dim"],
+    positives: RowMask,
+    *,
+    margin: float,
+    similarity: Similarity,
+) -> RowMask:
+    """Where s(a_i, x_k) exceeds the similarity of anchor i to the nearest of its positives by at most the margin.
+
+    Has no gradient. Unlike :func:`below_positive` it allows no rounding, and its positives are some of the candidates.
+    """
+
+    def near(rows: slice) -> Bool[Tensor, "rows candidates"]:
+        with torch.no_grad():
+            similar = similarities(anchors[rows], candidates, similarity)
+        near = similar.masked_fill(~to_device(positives[rows], similar.device), -math.inf)
+        return similar <= near.amax(dim=1, keepdim=True) + margin
+
+    return RowMask(near, positives.shape)
+
+
+def capped(
+    members: RowMask,
+    count: int | None,
+    generator: torch.Generator | None,
+    *,
+    always: Int[Tensor, " anchors"] | None = None,
+) -> RowMask:
+    """Keep at most ``count`` members of each row, drawn without replacement, the column in ``always`` among them.
+
+    They are drawn here, once, and stored as column indices; a row with fewer members is padded with the number of
+    columns.
+    """
+    if count is None:
+        return members
+
+    def draw(rows: slice) -> Int[Tensor, "anchors places"]:
+        among = members[rows]
+        keys = torch.rand(among.shape, generator=generator, device=among.device)
+        if always is not None:
+            keys.scatter_(1, always[rows, None], 1.0)  # above every key drawn
+        places = keys.masked_fill_(~among, -1.0).topk(min(count, among.shape[1]), dim=1).indices
+        return places.masked_fill_(~among.gather(1, places), among.shape[1])
+
+    drawn = by_rows(draw, *members.shape)
+
+    def kept(rows: slice) -> Bool[Tensor, "anchors pairs"]:
+        mask = torch.zeros(len(drawn[rows]), members.shape[1] + 1, dtype=torch.bool, device=drawn.device)
+        return mask.scatter_(1, drawn[rows], value=True)[:, :-1]
+
+    return RowMask(kept, members.shape)
+
+
+def full_mask(mask: Bool[Tensor, "anchors candidates"] | RowMask | None, anchors: int, candidates: Tensor) -> RowMask:
+    """The mask of ``anchors`` rows and the candidates, on their device; all True if there is none.
+
+    Raises NearfarError unless the mask is None, or a RowMask or a boolean tensor of this shape.
+    """
+    shape, device = (anchors, len(candidates)), candidates.device
+    if mask is None:
+        return RowMask.columns(torch.ones(len(candidates), dtype=torch.bool, device=device), anchors)
+    check_mask(mask, *shape)
+    return (mask if isinstance(mask, RowMask) else RowMask(mask.__getitem__, shape)).to(device)
+
+
+def not_itself(anchors: int, candidates: Tensor) -> RowMask:
+    """All candidates but the one in the column of each anchor's own number."""
+    device = candidates.device
+    return ~RowMask.equal(torch.arange(anchors, device=device), torch.arange(len(candidates), device=device))
+
+
 def check_mask(mask: Tensor | RowMask | None, rows: int, columns: int) -> None:
     """Raise NearfarError unless the mask is None, or a RowMask or a boolean tensor [rows, columns]."""
     dtype = mask.dtype if isinstance(mask, Tensor) else torch.bool
@@ -132,11 +204,3 @@ def check_mask(mask: Tensor | RowMask | None, rows: int, columns: int) -> None:
         raise NearfarError(
             f"mask must be a bool tensor of shape {(rows, columns)}, not {dtype} of shape {tuple(mask.shape)}"
         )
-
-
-def rows_with_own(
-    mask: Tensor | RowMask | None, rows: slice, own: Int[Tensor, " rows"], candidates: int, *, kept: bool
-) -> Bool[Tensor, "rows candidates"]:
-    """The rows of a mask, by default all True, with ``kept`` in the column ``own`` of each row."""
-    every = torch.ones(len(own), candidates, dtype=torch.bool, device=own.device) if mask is None else mask[rows]
-    return every.scatter(1, own[:, None], value=kept)

@@ -4,11 +4,12 @@ import math
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.objectives._contrast import RowMask, Sets, by_rows, contrast
-from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
+from nearfar.objectives._contrast import RowMask, contrast
+from nearfar.objectives._masks import capped, near_positives, not_known_positive
+from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature
 from nearfar.runtime.transfer import to_device
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
@@ -64,28 +65,16 @@ def premise_sets(
     _check(premise_ids, labels, hypothesis_ids, hard_negatives, (max_positives, max_negatives))
     entailed = labels == ENTAILMENT
     hard = {"all": ~entailed, "contradiction": labels == CONTRADICTION, "none": torch.zeros_like(entailed)}
-    is_hard, anchors = hard[hard_negatives], entailed.nonzero().squeeze(1)
-    text = None if hypothesis_ids is None else hypothesis_ids.unique(return_inverse=True)[1]
-
-    def positives(rows: slice) -> Bool[Tensor, "anchors pairs"]:
-        return (premise_ids[anchors[rows], None] == premise_ids) & entailed
-
-    def negatives(rows: slice) -> Bool[Tensor, "anchors pairs"]:
-        premise = premise_ids[anchors[rows], None]
-        own = premise == premise_ids
-        others = ~own | is_hard
-        if hypothesis_ids is None or text is None:
-            return others
-        row, pair = (own & entailed).nonzero(as_tuple=True)
-        entails = torch.zeros_like(own)  # [anchors, texts]
-        entails[row, text[pair]] = True
-        return others & (hypothesis_ids != premise) & ~entails[:, text]
-
-    shape = len(anchors), len(labels)
+    anchors = entailed.nonzero().squeeze(1)
+    own = RowMask.equal(premise_ids[anchors], premise_ids)
+    positives = own & RowMask.columns(entailed, len(anchors))
+    negatives = ~own | RowMask.columns(hard[hard_negatives], len(anchors))
+    if hypothesis_ids is not None:
+        negatives &= not_known_positive(premise_ids[anchors], hypothesis_ids[anchors], hypothesis_ids)
     return PremiseSets(
         anchors,
-        _capped(RowMask(positives, shape), max_positives, generator, first=anchors),
-        _capped(RowMask(negatives, shape), max_negatives, generator),
+        capped(positives, max_positives, generator, always=anchors),
+        capped(negatives, max_negatives, generator),
     )
 
 
@@ -151,49 +140,11 @@ def premise_scl(
         hypothesis_ids=hypothesis_ids,
     )
     anchors = premises[to_device(sets.anchors, premises.device)]
-
-    def sets_of(rows: slice) -> Sets:
-        positives, negatives = (to_device(mask[rows], premises.device) for mask in (sets.positives, sets.negatives))
-        if false_negative_margin is not None and len(positives):
-            with torch.no_grad():
-                similar = similarities(anchors[rows], hypotheses, similarity)
-            nearest = similar.masked_fill(~positives, -math.inf).amax(dim=1, keepdim=True)
-            negatives = negatives & (similar <= nearest + false_negative_margin)
-        return Sets(positives, kept=positives | negatives)
-
-    return contrast(anchors, hypotheses, sets_of, temperature=temperature, similarity=similarity)
-
-
-def _capped(
-    members: RowMask,
-    count: int | None,
-    generator: torch.Generator | None,
-    *,
-    first: Int[Tensor, " anchors"] | None = None,
-) -> RowMask:
-    """Keep at most ``count`` members of each row, drawn without replacement, the column in ``first`` always.
-
-    They are drawn here, once, and stored as column indices; a row with fewer members is padded with the number of
-    columns.
-    """
-    if count is None:
-        return members
-
-    def draw(rows: slice) -> Int[Tensor, "anchors places"]:
-        among = members[rows]
-        keys = torch.rand(among.shape, generator=generator, device=among.device)
-        if first is not None:
-            keys.scatter_(1, first[rows, None], 1.0)  # above every key drawn
-        places = keys.masked_fill_(~among, -1.0).topk(min(count, among.shape[1]), dim=1).indices
-        return places.masked_fill_(~among.gather(1, places), among.shape[1])
-
-    drawn = by_rows(draw, *members.shape)
-
-    def kept(rows: slice) -> Bool[Tensor, "anchors pairs"]:
-        mask = torch.zeros(len(drawn[rows]), members.shape[1] + 1, dtype=torch.bool, device=drawn.device)
-        return mask.scatter_(1, drawn[rows], value=True)[:, :-1]
-
-    return RowMask(kept, members.shape)
+    positives, negatives = (mask.to(premises.device) for mask in (sets.positives, sets.negatives))
+    if false_negative_margin is not None and len(anchors):
+        negatives &= near_positives(anchors, hypotheses, positives, margin=false_negative_margin, similarity=similarity)
+    kept = positives | negatives
+    return contrast(anchors, hypotheses, positives, kept, temperature=temperature, similarity=similarity)
 
 
 def _check(

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from nearfar.objectives._contrast import RowMask, Sets, contrast
+from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._info_nce import info_nce, nt_xent, view_loss
-from nearfar.objectives._masks import check_mask, rows_with_own
+from nearfar.objectives._masks import check_mask, full_mask, not_itself
 from nearfar.objectives._similarity import check_temperature, prepare_pair
 from nearfar.types import NearfarError, SelfGuidedVariant
 
@@ -84,13 +84,8 @@ def _all_layers(
     batch, layers = views.shape[:2]
     one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
     own_logits = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
-    index = torch.arange(batch, device=cls.device)
-
-    def sets(rows: slice) -> Sets:
-        others = rows_with_own(mask, rows, index[rows], batch, kept=False)
-        return Sets(positives=None, kept=others.repeat_interleave(layers, dim=1))
-
-    negatives = contrast(one, other, sets, temperature=temperature, similarity="dot", mean_reduction=False)
+    others = (full_mask(mask, batch, cls) & not_itself(batch, cls)).repeated(layers)
+    negatives = contrast(one, other, None, others, temperature=temperature, similarity="dot", mean_reduction=False)
     # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), in full precision at any distance.
     return torch.logaddexp(negatives[:, None] - own_logits, torch.zeros_like(own_logits)).mean(dim=1)
 

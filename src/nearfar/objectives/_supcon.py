@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.objectives._contrast import Sets, contrast
+from nearfar.objectives._contrast import RowMask, contrast
 from nearfar.objectives._similarity import check_temperature
 from nearfar.runtime.transfer import to_device
 from nearfar.types import NearfarError
@@ -43,11 +43,7 @@ def supcon(
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
     is_anchor = sizes[label] > 1
     anchors, labels = (to_device(x, embeddings.device) for x in (is_anchor.nonzero().squeeze(1), labels))
-    examples = torch.arange(len(labels), device=labels.device)
-
-    def sets(rows: slice) -> Sets:
-        others = anchors[rows, None] != examples
-        return Sets(positives=(labels[anchors[rows], None] == labels) & others, kept=others)
-
+    others = ~RowMask.equal(anchors, torch.arange(len(labels), device=labels.device))
+    positives = RowMask.equal(labels[anchors], labels) & others
     chosen = embeddings if bool(is_anchor.all()) else embeddings[anchors]
-    return contrast(chosen, embeddings, sets, temperature=temperature, similarity="cosine")
+    return contrast(chosen, embeddings, positives, others, temperature=temperature, similarity="cosine")

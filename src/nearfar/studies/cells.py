@@ -7,12 +7,12 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from nearfar.config.files import build
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.values import Settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.registry import METHODS
+from nearfar.settings import build
 from nearfar.studies.spec import MODEL_VERBS, VERBS, Row, ScriptConfig, SpeedConfig, Step, Study, Verb
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message

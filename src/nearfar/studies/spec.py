@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from nearfar.config.bounds import Count, File, Length, Prompt, Rows, Runs, Seed
-from nearfar.config.files import build
 from nearfar.config.values import Settings
+from nearfar.settings import build
 from nearfar.types import NearfarError
 from nearfar.validation import format_value
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from nearfar.config.files import build
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.training import RunConfig
@@ -29,6 +28,7 @@ from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
 from nearfar.runs.folder import differing_settings
 from nearfar.runs.records import CONFIG
+from nearfar.settings import build
 from nearfar.studies.sources import digest_of_file
 from nearfar.studies.spec import ScriptConfig, SpeedConfig
 from nearfar.types import NearfarError

@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import plan
 from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
-from nearfar.methods import Loss, liao
+from nearfar.methods import BuiltMethod, Loss, liao
 from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
@@ -191,19 +192,19 @@ def test_interrupted_in_a_notebook(config: SclConfig) -> None:
 
 
 def test_a_nan_loss_stops_the_run(config: SclConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    build = liao.scl
+    entry = liao.METHODS["scl"]
 
-    def broken(*arguments: object, **settings: object) -> object:
-        method = build(*arguments, **settings)  # type: ignore[arg-type]
-        steps = iter(range(100))
-        loss_fn = method.loss_fn
+    def broken(*arguments: Any) -> BuiltMethod:
+        built = entry.build(*arguments)
+        method = built.method
+        steps, loss_fn = iter(range(100)), method.loss_fn
 
         def nan_at_step_5(batch: object, rows: torch.Tensor) -> Loss:
             return Loss(loss_fn(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
 
-        return replace(method, loss_fn=nan_at_step_5)
+        return built._replace(method=replace(method, loss_fn=nan_at_step_5))
 
-    monkeypatch.setattr(liao, "scl", broken)
+    monkeypatch.setitem(liao.METHODS, "scl", replace(entry, build=broken))
     with pytest.raises(
         NearfarError, match=r"(?s)step 5: the loss is not finite.*checkpoint.*rows \d+, \d+.*anchor  "
     ) as caught:
@@ -215,19 +216,19 @@ def test_a_nan_loss_stops_the_run(config: SclConfig, monkeypatch: pytest.MonkeyP
 def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(
     config: SclConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    build = liao.scl
+    entry = liao.METHODS["scl"]
 
-    def broken(*arguments: object, **settings: object) -> object:
-        method = build(*arguments, **settings)  # type: ignore[arg-type]
-        loss_fn = method.loss_fn
+    def broken(*arguments: Any) -> BuiltMethod:
+        built = entry.build(*arguments)
+        method, loss_fn = built.method, built.method.loss_fn
 
         def loss_with_infinite_gradient(batch: object, rows: torch.Tensor) -> Loss:
             total = loss_fn(batch, rows).total
             return Loss(total + (total - total).sqrt(), {})
 
-        return replace(method, loss_fn=loss_with_infinite_gradient)
+        return built._replace(method=replace(method, loss_fn=loss_with_infinite_gradient))
 
-    monkeypatch.setattr(liao, "scl", broken)
+    monkeypatch.setitem(liao.METHODS, "scl", replace(entry, build=broken))
     with pytest.raises(NearfarError, match=r"step 1: the gradient is not finite.*No checkpoint was saved yet"):
         train(config)
 

@@ -10,7 +10,6 @@ from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.evaluate.held_out import run_of
 from nearfar.commands.export.source import Outputs, Source
 from nearfar.config.export import ExportConfig
-from nearfar.config.files import build, load_toml
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.held_out import DEV
@@ -21,6 +20,7 @@ from nearfar.encoder.classifier import Item
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.held_out import has_held_out, load_held_out
 from nearfar.runs.records import CONFIG
+from nearfar.settings import build, load_toml
 from nearfar.types import NearfarError
 
 DEFAULT_TASK, GENERATED = "stsb:dev", "microworld:dev"

@@ -23,7 +23,6 @@ from nearfar.commands.train.recipes import (
     SENTENCES,
     RowKind,
 )
-from nearfar.config.files import build, check_keys, check_values, load_method
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings, field_types
 from nearfar.data.catalog import find
@@ -31,6 +30,7 @@ from nearfar.data.files import is_plain_text, printable_name
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.sources import column_names
 from nearfar.registry import METHODS
+from nearfar.settings import build, check_keys, check_values, load_method
 from nearfar.types import NearfarError
 
 SOURCE = "train()"
