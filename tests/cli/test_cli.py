@@ -87,7 +87,7 @@ def test_help_of_a_method_loads_only_its_own_settings() -> None:
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(output.split("loaded: ")[1].split())
-    expected_modules = {"cli.train", "cli.parsing", "config.encoder", *SCL_MODULES}
+    expected_modules = {"cli.train", "cli.parsing", "cli.verbs", "config.encoder", *SCL_MODULES}
     assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
         f"nearfar.{name}" for name in expected_modules
     }
