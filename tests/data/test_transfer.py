@@ -2,9 +2,9 @@
 
 import pytest
 
+from nearfar.data.labelled import load_labelled_task, load_transfer
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.data.rows import load_sentences
-from nearfar.data.transfer import load_labelled_task, load_transfer
 from tests.data.files import error_of, write
 
 

@@ -174,7 +174,7 @@ def _reader(name: str, task: FinetuningTask) -> Reader:
     if task.label_aliases is None:
         numbers |= {str(number): number for number in range(len(task.label_names))}
     else:
-        numbers |= {alias: None if label is None else numbers[label] for alias, label in task.label_aliases.items()}
+        numbers |= {alias: numbers[label] if label else None for alias, label in task.label_aliases.items()}
     return Reader(
         columns=task.columns,
         label_column=task.label_column,

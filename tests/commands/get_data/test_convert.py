@@ -11,12 +11,10 @@ import nearfar
 from nearfar.cli import main
 from nearfar.commands.get_data.recipes import RECIPES
 from nearfar.data.classification import load_classification
-from nearfar.data.how_to_get import PUBLISHED_ROWS, files_of
-from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS
+from nearfar.data.labelled import load_transfer
+from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, PUBLISHED_ROWS, files_of, sources_of
 from nearfar.data.nli import load_nli
-from nearfar.data.public_sources import sources_of
 from nearfar.data.sts import load_task
-from nearfar.data.transfer import load_transfer
 from tests.commands.get_data import downloads
 from tests.commands.get_data.downloads import convert
 from tests.data.files import error_of
