@@ -12,7 +12,7 @@ from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
 from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, plan, recipes_for
 from nearfar.config.calls import accepts_settings
-from nearfar.config.data import GetDataConfig
+from nearfar.config.verbs import GetDataConfig
 from nearfar.data.named_sets import (
     CATALOG,
     FINETUNING_TASKS,
