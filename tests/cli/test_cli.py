@@ -238,14 +238,6 @@ def test_an_interrupted_finetune_says_how_to_resume(
     assert "nearfar finetune labelled.tsv --output 'run [1]' --resume\n" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_config_file_equals_the_flags(workspace: Path, method: str) -> None:
-    config = METHODS[method](output="run", learning_rate=1e-3, seed=5, patience=2)
-    (workspace / "run.toml").write_text(dump_toml(config))
-    kind, values = load_toml("run.toml")
-    assert build(kind, values, source="run.toml") == config
-
-
 def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / "run.toml").write_text('method = "sbert"\nmodel = "tiny"\ndata = ["nli.tsv"]\nbatch_size = 10\n')
     assert (

@@ -9,8 +9,7 @@ numbers of its ``[rows]``. Everything else reads these tables: loading (:mod:`ne
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.resources import files
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Literal, TypeAlias
 
 from nearfar.validation import convert
@@ -146,8 +145,8 @@ class _Tables:
     finetuning: dict[str, FinetuningTask]
 
 
-_FILE = "named_sets.toml"
-_TABLES = convert(tomllib.loads(files("nearfar.data").joinpath(_FILE).read_text("utf-8")), _Tables, source=_FILE)
+_FILE = Path(__file__).with_suffix(".toml")
+_TABLES = convert(tomllib.loads(_FILE.read_text(encoding="utf-8")), _Tables, source=_FILE)
 CATALOG = _TABLES.sets
 MIXTURES: Mapping[str, tuple[str, ...]] = _TABLES.mixtures
 """Name -> the sets that it means together."""

@@ -120,12 +120,12 @@ def _table(*columns: str | int, first: Check = _any, last: Check = _any, read: C
     return rows
 
 
-def _same_lines(*files: SourceFile) -> Iterator[list[tuple[Location, str]]]:
-    """The lines of several files beside each other; an empty last line, that of a pair without a score, may lack."""
+def _same_lines(*files: SourceFile, add_last: bool = False) -> Iterator[list[tuple[Location, str]]]:
+    """The lines of several files beside each other. With ``add_last``, an empty last line may lack in all but one."""
     every = [list(_lines(file)) for file in files]
     count = len(every[0])
     for file, lines in zip(files[1:], every[1:], strict=True):
-        if len(lines) == count - 1:
+        if add_last and len(lines) == count - 1:
             lines.append((Location(file.shown, count), ""))
         extra = any(line.strip() for _, line in lines[count:])
         if len(lines) < count or extra:
@@ -136,7 +136,7 @@ def _same_lines(*files: SourceFile) -> Iterator[list[tuple[Location, str]]]:
 
 def _semeval_pairs(files: Sequence[SourceFile]) -> Iterator[Row]:
     """SemEval STS: ``STS.input.NAME.txt``, two sentences per line, and ``STS.gs.NAME.txt``, a score or nothing."""
-    for (where, text), (of_score, score) in _same_lines(*files):
+    for (where, text), (of_score, score) in _same_lines(*files, add_last=True):  # the last pair may have no score
         fields = text.split("\t")
         if len(fields) < 2:
             raise NearfarError(f"{where}: two tab-separated sentences are expected.")
