@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import Hashes, combine_hashes, normalize_for_hash, text_hashes
 from nearfar.data.nli import NliData
-from nearfar.data.retrieval import RetrievalTask
+from nearfar.data.retrieval import RetrievalTask, task_of_pairs
 from nearfar.data.rows import TextData
 from nearfar.data.sources import normalize_whitespace
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
@@ -112,20 +112,8 @@ class HeldOut:
             if documents is not None and len(places) >= documents:
                 break
             places.setdefault(text, len(places))
-        relevant: dict[str, dict[int, int]] = {}
-        for row in rows:
-            if self._is_positive(row):
-                relevant.setdefault(row[0], {})[places[row[1]]] = 1
-        return RetrievalTask(
-            queries=list(relevant),
-            documents=list(places),
-            relevant=list(relevant.values()),
-            query_ids=list(map(str, range(len(relevant)))),
-            document_ids=list(map(str, range(len(places)))),
-            counts={"documents of training rows": len(places) - own},
-            main="mrr@10",
-            excluded={number: places[text] for number, text in enumerate(relevant) if text in places},
-        )
+        pairs = ((row[0], row[1]) for row in rows if self._is_positive(row))
+        return task_of_pairs(pairs, places, {"documents of training rows": len(places) - own})
 
     def vote(self, part: Part, *, training: int | None = None) -> VoteTask:
         """Labelled texts of a part, to be labelled by their neighbours among up to ``training`` training rows."""

@@ -18,7 +18,8 @@ text.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
@@ -65,6 +66,28 @@ class RetrievalTask:
     """The measure that tables and comparisons show first."""
     excluded: Mapping[int, int] = field(default_factory=dict)
     """Position of a query -> position of the document that is the query itself and is not ranked for it."""
+
+
+def task_of_pairs(
+    pairs: Iterable[tuple[str, str]], positions: Mapping[str, int], counts: Mapping[str, int]
+) -> RetrievalTask:
+    """A task of pairs of a query and a relevant document, given the positions of all documents.
+
+    A query that is a document too is not ranked for itself.
+    """
+    relevant: dict[str, dict[int, int]] = {}
+    for query, document in pairs:
+        relevant.setdefault(query, {})[positions[document]] = 1
+    return RetrievalTask(
+        queries=list(relevant),
+        documents=list(positions),
+        relevant=list(relevant.values()),
+        query_ids=list(map(str, range(len(relevant)))),
+        document_ids=list(map(str, range(len(positions)))),
+        counts=counts,
+        main="mrr@10",
+        excluded={number: positions[query] for number, query in enumerate(relevant) if query in positions},
+    )
 
 
 _SAVED_DATASET = ("state.json", "dataset_dict.json")
@@ -193,29 +216,18 @@ def _task(
     pairs: Iterable[tuple[str, str]], documents: Iterable[str], counts: Mapping[str, int], corpus: str | None
 ) -> RetrievalTask:
     """A task of pairs of a query and a relevant document, and of more documents."""
+    listed = list(pairs)
     positions: dict[str, int] = {}
-    relevant: dict[str, dict[int, int]] = {}
-    for query, document in pairs:
-        relevant.setdefault(query, {})[positions.setdefault(document, len(positions))] = 1
-    for document in documents:
+    for document in chain((document for _, document in listed), documents):
         positions.setdefault(document, len(positions))
     if corpus is not None:
         own = len(positions)
         for text in load_documents(corpus):
             positions.setdefault(text, len(positions))
         counts = {**counts, "documents added by the corpus": len(positions) - own}
-    queries = list(relevant)
-    excluded = {number: positions[query] for number, query in enumerate(queries) if query in positions}
-    return RetrievalTask(
-        queries=queries,
-        documents=list(positions),
-        relevant=list(relevant.values()),
-        query_ids=[str(number) for number in range(len(queries))],
-        document_ids=[str(number) for number in range(len(positions))],
-        counts={**counts, "queries that are documents, not ranked for themselves": len(excluded)},
-        main="mrr@10",
-        excluded=excluded,
-    )
+    task = task_of_pairs(listed, positions, counts)
+    same = {"queries that are documents, not ranked for themselves": len(task.excluded)}
+    return replace(task, counts={**counts, **same})
 
 
 QRELS_COLUMNS = ("query-id", "corpus-id", "score")
