@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 from nearfar.data.paths import check_file, nearest
 from nearfar.types import NearfarError
@@ -137,7 +137,7 @@ def _lines(path: Path) -> Lines:
     check_file(path)  # opening a pipe would wait for its writer
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
-            yield from decode_lines(file, path)
+            yield from decode_lines(file.readline, path)
     except zlib.error:  # its text has the number of an error in a library
         raise NearfarError(f"{path} cannot be read: its compressed data is damaged. Copy or write it again.") from None
     except (OSError, EOFError) as error:
@@ -145,7 +145,7 @@ def _lines(path: Path) -> Lines:
 
 
 def decode_lines(
-    stream: IO[bytes], shown: object, *, encoding: str = "utf-8", advice: str = "Save the file as UTF-8."
+    readline: Callable[[int], bytes], shown: object, *, encoding: str = "utf-8", advice: str = "Save the file as UTF-8."
 ) -> Lines:
     """Yield the number and the text of each line of a stream, with its end; a byte order mark is dropped.
 
@@ -154,7 +154,7 @@ def decode_lines(
             location of the stream, ``advice`` ends the sentence.
     """
     # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
-    for number, line in enumerate(iter(partial(stream.readline, MAX_LINE_BYTES + 1), b""), 1):
+    for number, line in enumerate(iter(partial(readline, MAX_LINE_BYTES + 1), b""), 1):
         where = Location(str(shown), number)
         if len(line) > MAX_LINE_BYTES:
             raise NearfarError(
@@ -183,7 +183,7 @@ def csv_records(path: Path | str, lines: Lines | None = None) -> Records:
     # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
     csv.field_size_limit(MAX_LINE_BYTES)
     # strict: an unclosed quote would otherwise silently swallow the rest of the file.
-    reader = csv.reader((line for _, line in lines or _lines(Path(path))), strict=True)
+    reader = csv.reader((line for _, line in (_lines(Path(path)) if lines is None else lines)), strict=True)
     start = 1
     try:
         for fields in reader:
@@ -226,7 +226,7 @@ def json_records(
         repeated = [] if len(found) == len(pairs) else _repeated([name for name, _ in pairs], columns)
         return found
 
-    for number, line in lines or _lines(Path(path)):
+    for number, line in _lines(Path(path)) if lines is None else lines:
         if not line.strip():
             continue
         empty, where = False, Location(str(path), number)

@@ -307,7 +307,7 @@ def _one(path: Path, name: str) -> list[SourceFile]:
         return list(_members(path, name, _zip_members))
     if lower.endswith(TAR):
         return list(_members(path, name, _tar_members))
-    return [SourceFile(name, str(path), partial(path.open, "rb"))]
+    return [SourceFile(name, str(path), lambda: path.open("rb"))]
 
 
 Members: TypeAlias = Iterator[tuple[str, int, Callable[[], AbstractContextManager[IO[bytes]]]]]

@@ -62,7 +62,7 @@ _TREC = _label("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 def _lines(file: SourceFile, encoding: str = "utf-8") -> Iterator[tuple[Location, str]]:
     with file.open() as stream:
-        for number, line in decode_lines(stream, file.shown, encoding=encoding, advice=_DAMAGED):
+        for number, line in decode_lines(stream.readline, file.shown, encoding=encoding, advice=_DAMAGED):
             yield Location(file.shown, number), line.removesuffix("\n").removesuffix("\r")
 
 
@@ -94,7 +94,7 @@ def _columns(file: SourceFile, columns: Sequence[str | int]) -> Iterator[tuple[L
 def _json_columns(file: SourceFile, columns: Sequence[str | int]) -> Iterator[tuple[Location, list[str]]]:
     """The texts under some keys of each JSON object of a file with one per line."""
     with file.open() as stream:
-        lines = decode_lines(stream, file.shown, advice=_DAMAGED)
+        lines = decode_lines(stream.readline, file.shown, advice=_DAMAGED)
         for where, record in json_records(file.shown, lines=lines):
             texts = [value for value in map(record.get, map(str, columns)) if isinstance(value, str)]
             if len(texts) < len(columns):
@@ -193,7 +193,7 @@ def _reviews(files: Sequence[SourceFile], *, columns: int) -> Iterator[Row]:
     r"""Amazon and Yelp polarity: CSV of the label (1 negative, 2 positive) and texts, whose line ends are ``\n``."""
     check = _label(_1="0", _2="1")
     with files[0].open() as stream:
-        lines = decode_lines(stream, files[0].shown, advice=_DAMAGED)
+        lines = decode_lines(stream.readline, files[0].shown, advice=_DAMAGED)
         for number, fields in csv_records(files[0].shown, lines):
             where = Location(files[0].shown, number)
             if len(fields) != columns:
