@@ -3,7 +3,6 @@
 from functools import partial
 
 import datasets
-import huggingface_hub
 import pytest
 
 from nearfar.data.catalog import CATALOG, find
@@ -26,26 +25,17 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """A mocked hub with every data set; the list records name, config and split of each download."""
-    calls = []
-
-    def load_dataset(name, config, *, split):
-        calls.append((name, config, split))
-        return TABLE
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return calls
+def hub(fake_hub):
+    """A hub with every data set; the list records name, config and split of each download."""
+    return fake_hub(lambda name, config, split: TABLE)
 
 
 @pytest.fixture
-def no_hub(monkeypatch):
-    def load_dataset(name, config, *, split):
+def no_hub(fake_hub):
+    def refuse(name, config, split):
         raise ConnectionError(f"Couldn't reach '{name}'")
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(refuse)
 
 
 def texts(spec):
@@ -222,10 +212,9 @@ def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub)
     assert "sst2-glue has no split 'test'. It has: train, dev." in error("sst2-glue:test")
 
 
-def test_hub_columns_are_renamed(folder, monkeypatch):
+def test_hub_columns_are_renamed(folder, fake_hub):
     table = datasets.Dataset.from_dict({"sentence": ["from the hub"], "label": [1]})
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, *, split: table)
+    fake_hub(lambda name, config, split: table)
     assert texts("cola") == texts("sst2-glue") == ["from the hub"]
     assert find("cola")[0].table.title == "hub:nyu-mll/glue/cola:train"
 

@@ -4,7 +4,6 @@ from collections import Counter
 from functools import partial
 
 import datasets
-import huggingface_hub
 import pytest
 
 from nearfar.data.classification import load_classification
@@ -174,7 +173,7 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
-def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, monkeypatch):
+def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, fake_hub):
     features = datasets.Features(
         {
             "sentence1": datasets.Value("string"),
@@ -183,14 +182,13 @@ def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, monkeypatch):
         }
     )
 
-    def load_dataset(name, config, *, split):
+    def answer(name, config, split):
         assert (name, config) == ("nyu-mll/glue", "mrpc")
         texts = [f"{split} {number}" for number in range(20)]
         rows = {"sentence1": texts, "sentence2": texts, "label": [0, 1] * 10}
         return datasets.Dataset.from_dict(rows, features=features)
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(answer)
     task = load_classification("mrpc-glue", splits="10-90")
     assert (task.test.texts[0], task.test.targets[:2]) == (("validation 2", "validation 2"), [0, 1])
     assert (task.train.texts[0], task.train.targets[:2]) == (("train 0", "train 0"), [0, 1])

@@ -4,7 +4,6 @@ from decimal import Decimal
 from functools import partial
 
 import datasets
-import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -90,12 +89,11 @@ def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
     assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
 
 
-def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
+def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path, fake_hub):
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     table = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "score": [2.5]})
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: table)
+    fake_hub(lambda name, config, split: table)
     assert load_task("sts14") == {"all": [ScoredPair("a", "b", 2.5)]}
     assert load_task("stsb:dev") == {"dev": [ScoredPair("a", "b", 2.5)]}
     assert load_task("owner/name:train") == {"train": [ScoredPair("a", "b", 2.5)]}
