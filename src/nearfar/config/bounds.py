@@ -95,9 +95,7 @@ Folds = Annotated[int, Meta(ge=2, le=10**4)]
 Tenacity = Annotated[int, Meta(ge=0, le=10**6)]
 """Number of checks without improvement that early stopping tolerates."""
 Beams = Annotated[int, Meta(ge=1, le=100)]
-ProcessShard = Annotated[str, Meta(extra={"check": _shard})]
-"""One of the equal shares of a command's work: its number and how many there are, as in 3/40."""
-Count = Annotated[int, Meta(ge=1, le=128)]
+ProcessCount = Annotated[int, Meta(ge=1, le=128)]
 Resamples = Annotated[int, Meta(ge=1, le=10**6)]
 ResamplesOrNone = Annotated[int, Meta(ge=0, le=10**6)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
