@@ -79,7 +79,7 @@ Runs = Annotated[int, Meta(ge=1, le=1000)]
 """Number of repeats of a measurement."""
 Epochs = Annotated[int, Meta(ge=1, le=10**5)]
 Steps = Annotated[int, Meta(ge=1, le=10**9)]
-Rows = Annotated[int, Meta(ge=1, le=10**12)]
+RowCount = Annotated[int, Meta(ge=1, le=10**12)]
 Length = Annotated[int, Meta(ge=3, le=10**6)]
 """Maximum number of tokens in a text: at least two special tokens and one word."""
 Width = Annotated[int, Meta(ge=1, le=2**16)]

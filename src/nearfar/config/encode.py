@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from glob import has_magic
 from typing import Literal
 
-from nearfar.config.bounds import Count, File, Output, ProcessCount, Rows, Shard, Width, shard_numbers
+from nearfar.config.bounds import Count, File, Output, ProcessCount, RowCount, Shard, Width, shard_numbers
 from nearfar.config.encoder import ComputeOptions, EncoderOptions
 from nearfar.config.values import flag
 from nearfar.types import NearfarError
@@ -58,7 +58,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available. Workers on Ray reserve a GPU each if it is cuda."""
-    shard_rows: Rows | None = None
+    shard_rows: RowCount | None = None
     """Write a folder of parts with this number of rows each; 1,000,000 where parts are written for another reason. Each
     part is one job, which a worker does, or does again, as a whole."""
     keep: tuple[str, ...] = ()
