@@ -38,21 +38,8 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
 MISSING_VALUES = (
-    "",
-    "nan",
-    "NaN",
-    "-nan",
-    "-NaN",
-    "null",
-    "NULL",
-    "None",
-    "NA",
-    "N/A",
-    "n/a",
-    "<NA>",
-    "#N/A",
-    "#NA",
-    "NaT",
+    *("", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None"),
+    *("NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaT"),
 )
 """Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
 LAST_GROUPS = 1000
