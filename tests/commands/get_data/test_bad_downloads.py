@@ -46,7 +46,7 @@ def test_a_damaged_file_does_not_keep_others_from_being_made(data: Path, tmp_pat
         ("RTE/dev.tsv", "", "is empty; its first line should name the columns label, sentence1, sentence2"),
         ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\none\ttwo\n", "line 2: 2 tab-separated fields, too few"),
         ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\n", "line 2: the label 'yes' is not one of entailment"),
-        ("snli_1.0_dev.jsonl", "[1]\n", "line 1: not a JSON object with the texts gold_label"),
+        ("snli_1.0_dev.jsonl", "[1]\n", "line 1: a JSON list, not an object"),
         ("snli_1.0_dev.jsonl", "{\n", "line 1: not a JSON object: Expecting"),
         ("snli_1.0_dev.jsonl", '{"gold_label": "neutral", "sentence1": "a"}\n', "line 1: not a JSON object with"),
         ("yelp_review_polarity_csv/test.csv", '"1"\n', "line 1: 1 fields, but 2 are expected"),
