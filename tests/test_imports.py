@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import nearfar
+from tests.source_trees import imports_of
 
 SOURCE = Path(nearfar.__file__).parent
 SHARED = {"types", "validation", "disk", "runtime", "quantization"}
@@ -80,7 +81,7 @@ PAPERS = sorted(
 def packages_imported(file: Path) -> set[str]:
     """Packages of nearfar that a file imports anywhere, also inside functions and for type checking."""
     packages = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in imports_of(file):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" if node.module == "nearfar" else node.module for alias in node.names]
@@ -137,7 +138,7 @@ def module_files() -> dict[str, Path]:
 def modules_imported(file: Path, modules: Set[str]) -> set[str]:
     """Those of ``modules`` that a file imports anywhere, also inside functions and for type checking."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in imports_of(file):
         if isinstance(node, ast.ImportFrom) and node.module:
             full = [f"{node.module}.{alias.name}" for alias in node.names]
             names |= {name if name in modules else node.module for name in full}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow.parquet  # noqa: F401  # imported once, by the server
 
-from nearfar.data import beir, lines, nli, noise, rows, sts, triplets
+from nearfar.data import lines, nli, noise, retrieval, rows, sts, triplets
 from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
 from tests.campaign import plain_loaders, plain_readers
@@ -27,7 +27,7 @@ def _labelled(file: Path) -> list[tuple[str, str]]:
 
 
 def _beir(folder: Path) -> dict[str, Any]:
-    task = beir.open_folder(folder, None).task(exclude_same_id=False)
+    task = retrieval.open_folder(folder, None).task(exclude_same_id=False)
     relevant = {
         query: {task.document_ids[position]: grade for position, grade in found.items()}
         for query, found in zip(task.query_ids, task.relevant, strict=True)

@@ -87,7 +87,7 @@ def test_help_of_a_method_loads_only_its_own_settings() -> None:
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(output.split("loaded: ")[1].split())
-    expected_modules = {"cli.train", "cli.parsing", "config.encoder", *SCL_MODULES}
+    expected_modules = {"cli.train", "cli.parsing", "cli.verbs", "config.encoder", *SCL_MODULES}
     assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
         f"nearfar.{name}" for name in expected_modules
     }
@@ -236,14 +236,6 @@ def test_an_interrupted_finetune_says_how_to_resume(
     monkeypatch.setattr(finetune_module, "finetune", stopped)
     assert main(["finetune", "labelled.tsv", "--output", "run [1]"]) == 130
     assert "nearfar finetune labelled.tsv --output 'run [1]' --resume\n" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_config_file_equals_the_flags(workspace: Path, method: str) -> None:
-    config = METHODS[method](output="run", learning_rate=1e-3, seed=5, patience=2)
-    (workspace / "run.toml").write_text(dump_toml(config))
-    kind, values = load_toml("run.toml")
-    assert build(kind, values, source="run.toml") == config
 
 
 def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

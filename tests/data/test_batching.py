@@ -248,16 +248,6 @@ def test_a_single_remaining_row_joins_the_previous_batch_by_default(rows, min_ba
     assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
 
 
-def test_each_epoch_and_each_seed_has_its_own_order_of_texts():
-    orders = {
-        tuple(row for batch in TextBatches(singles(40), 8, seed).epoch(epoch) for row in batch.rows)
-        for seed in range(3)
-        for epoch in range(3)
-    }
-    assert len(orders) == 9
-    assert tuple(range(40)) not in orders
-
-
 def test_a_shared_text_is_listed_once():
     (batch,) = TextBatches([("a", "b", "c"), ("c", "b", "d")], 2, targets=[0.5, 1]).epoch(0)
     assert sorted(batch.sentences) == ["a", "b", "c", "d"]

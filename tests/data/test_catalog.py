@@ -1,15 +1,11 @@
 """Named sets: found in the local folder, else on the hub, and never replaced by another set."""
 
-import os
-import subprocess
-import sys
 from functools import partial
 
 import datasets
-import huggingface_hub
 import pytest
 
-from nearfar.data.catalog import CATALOG, check_splits, find, parse
+from nearfar.data.catalog import CATALOG, find
 from nearfar.types import NearfarError
 from tests.data.files import error_of
 
@@ -29,26 +25,17 @@ def folder(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """A mocked hub with every data set; the list records name, config and split of each download."""
-    calls = []
-
-    def load_dataset(name, config, *, split):
-        calls.append((name, config, split))
-        return TABLE
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return calls
+def hub(fake_hub):
+    """A hub with every data set; the list records name, config and split of each download."""
+    return fake_hub(lambda name, config, split: TABLE)
 
 
 @pytest.fixture
-def no_hub(monkeypatch):
-    def load_dataset(name, config, *, split):
+def no_hub(fake_hub):
+    def refuse(name, config, split):
         raise ConnectionError(f"Couldn't reach '{name}'")
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(refuse)
 
 
 def texts(spec):
@@ -202,32 +189,6 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     assert hub == []
 
 
-def test_labelled_sets_have_splits_where_they_are_official(folder, hub):
-    for split in ("train", "test"):
-        path = folder / "senteval" / "TREC" / f"{split}.tsv"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"text\n{split}\n")
-    assert texts("trec") == ["train"]
-    assert texts("trec:test") == ["test"]
-    assert "Available: trec:test+train" in error("trec:dev")
-    assert error("mpqa").endswith("\n  nearfar get-data mpqa downloads it.")
-    assert hub == []
-
-
-def test_a_set_that_is_not_downloaded_names_its_source(folder, hub):
-    message = error("wiki1m")
-    assert str(folder / "text" / "wiki1m_for_simcse.txt") in message
-    assert message.endswith("\n  nearfar get-data wiki1m downloads it.")
-    assert hub == []
-
-
-def test_stsb_text_has_all_splits(folder, hub):
-    assert names("stsb-text") == ["train", "dev", "test"]
-    assert {found.sentences for found in find("stsb-text")} == {("sentence1", "sentence2")}
-    assert [call[2] for call in hub[:3]] == ["train", "validation", "test"]
-    assert names("stsb-text:train") == ["train"]
-
-
 def test_plain_text_files(folder, hub):
     (folder / "mine.txt").write_text("a\n")
     assert find(str(folder / "mine.txt"))[0].table.data == folder / "mine.txt"
@@ -251,10 +212,9 @@ def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub)
     assert "sst2-glue has no split 'test'. It has: train, dev." in error("sst2-glue:test")
 
 
-def test_hub_columns_are_renamed(folder, monkeypatch):
+def test_hub_columns_are_renamed(folder, fake_hub):
     table = datasets.Dataset.from_dict({"sentence": ["from the hub"], "label": [1]})
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, *, split: table)
+    fake_hub(lambda name, config, split: table)
     assert texts("cola") == texts("sst2-glue") == ["from the hub"]
     assert find("cola")[0].table.title == "hub:nyu-mll/glue/cola:train"
 
@@ -271,23 +231,3 @@ def test_missing_files_of_glue_and_reviews_are_named(folder, no_hub):
     assert "Use the full set yelp-polarity (nearfar get-data yelp-polarity)" in error("yelp5")
     assert "No hub copy of that split is known." in error("yelp5:test")
     assert str(folder / "transfer" / "sentiment_labelled" / "imdb.tsv") in error("sentiment-labelled:imdb")
-
-
-def test_parse_and_check():
-    assert parse("microworld") == ("microworld", ())
-    assert parse("microworld:dev+test") == ("microworld", ("dev", "test"))
-    check_splits("microworld", ("dev",), ("dev", "test"))
-    with pytest.raises(NearfarError, match=r"microworld has no split 'train'. It has: dev, test"):
-        check_splits("microworld", ("train",), ("dev", "test"))
-
-
-@pytest.mark.long
-def test_offline_names_each_location_in_a_real_process(folder):
-    script = "from nearfar.data.catalog import find\ntry: find('snli')\nexcept Exception as error: print(error)"
-    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
-    completed = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
-    )
-    assert str(folder / "nli" / "SNLI" / "train.tsv") in completed.stdout
-    assert "Couldn't reach 'stanfordnlp/snli'" in completed.stdout
-    assert "snli:dev+test" in completed.stdout

@@ -4,7 +4,6 @@ from collections import Counter
 from functools import partial
 
 import datasets
-import huggingface_hub
 import pytest
 
 from nearfar.data.classification import load_classification
@@ -174,24 +173,7 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
-def test_columns_of_hub_copies_are_renamed(folder, monkeypatch):
-    names = datasets.ClassLabel(names=["unacceptable", "acceptable"])
-    features = datasets.Features({"sentence": datasets.Value("string"), "label": names})
-
-    def load_dataset(name, config, *, split):
-        assert (name, config) == ("nyu-mll/glue", "cola")
-        rows = {"sentence": [f"{split} {number}" for number in range(20)], "label": [0, 1] * 10}
-        return datasets.Dataset.from_dict(rows, features=features)
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    task = load_classification("cola")
-    assert task.test.texts[:2] == [("validation 0",), ("validation 1",)]
-    assert task.test.targets[:2] == [0, 1]
-    assert len(task.train.texts) == 18
-
-
-def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, monkeypatch):
+def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, fake_hub):
     features = datasets.Features(
         {
             "sentence1": datasets.Value("string"),
@@ -200,14 +182,13 @@ def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, monkeypatch):
         }
     )
 
-    def load_dataset(name, config, *, split):
+    def answer(name, config, split):
         assert (name, config) == ("nyu-mll/glue", "mrpc")
         texts = [f"{split} {number}" for number in range(20)]
         rows = {"sentence1": texts, "sentence2": texts, "label": [0, 1] * 10}
         return datasets.Dataset.from_dict(rows, features=features)
 
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(answer)
     task = load_classification("mrpc-glue", splits="10-90")
     assert (task.test.texts[0], task.test.targets[:2]) == (("validation 2", "validation 2"), [0, 1])
     assert (task.train.texts[0], task.train.targets[:2]) == (("train 0", "train 0"), [0, 1])
@@ -264,7 +245,7 @@ def test_invalid_row_counts_raise(tmp_path):
     assert "neither a file nor a named data set" in error("sst3")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 def test_the_tasks_have_the_published_row_counts(nearfar_data):
     # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)
@@ -292,6 +273,7 @@ def test_the_tasks_have_the_published_row_counts(nearfar_data):
             assert tuple(split.targets.count(0) for split in splits) == first, name
 
 
+@pytest.mark.nightly
 @pytest.mark.realdata
 def test_qnli_is_tested_on_its_validation_set(nearfar_data, tmp_path):
     rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]

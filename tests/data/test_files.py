@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nearfar.data import files
 from nearfar.data.files import EXTENSIONS, Location, is_known, read_file, read_lines, stem
-from nearfar.data.sources import Table, column_names
+from nearfar.data.sources import Table, column_names, open_table
 from nearfar.types import NearfarError
 
 ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]
@@ -247,3 +248,55 @@ def test_a_key_twice_in_a_json_object_is_an_error_if_it_is_read(tmp_path):
         list(read_file(path, ("id",)))
     path.write_text('{"text": "a", "id": 1, "id": 2, "more": {"text": 1, "text": 2}}\n')
     assert values(path, ("text",)) == [("a",)]
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_names_are_in_the_order_of_the_file(extension, tmp_path):
+    assert column_names(open_table(WRITERS[extension](tmp_path / f"rows.{extension}", ROWS))) == list(HEADER)
+
+
+def test_names_of_a_saved_data_set(tmp_path):
+    datasets.Dataset.from_dict({"b": [1], "a": ["x"]}).save_to_disk(tmp_path / "saved")
+    assert column_names(open_table(tmp_path / "saved")) == ["b", "a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("rows.tsv", b"", "rows.tsv is empty; its first line should name the columns"),
+        ("rows.jsonl", b"\n", "rows.jsonl is empty; each line should be a JSON object"),
+        ("rows.jsonl", b"[1]\n", "rows.jsonl, line 1: a JSON list, not an object"),
+        ("rows.parquet", b"text", "rows.parquet cannot be read as Parquet"),
+        ("rows.txt", b"a text\n", "rows.txt: unknown extension. Files with columns end in .tsv"),
+        ("rows.csv", b'"a\n', "rows.csv, line 1: not well-formed CSV"),
+    ],
+)
+def test_files_without_columns(tmp_path, name, content, message):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(NearfarError) as error:
+        column_names(open_table(tmp_path / name))
+    assert message in str(error.value)
+
+
+def write_packed(file: Path, texts: list[str], **settings: object) -> Path:
+    table = pa.table({"text": texts, "other": ["x"] * len(texts)})
+    pq.write_table(table, file, compression="zstd", use_dictionary=False, **settings)
+    return file
+
+
+def test_a_column_that_unpacks_to_too_much(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "RATIO_FROM", 2**20)
+    file = write_packed(tmp_path / "bomb.parquet", ["x" * 2**22])
+    assert file.stat().st_size < 2**14
+    with pytest.raises(NearfarError, match=r"bomb\.parquet: column 'text' unpacks to 4,\d+,\d+ bytes, from \d+; it is"):
+        list(read_file(file, ["text"]))
+    assert len(list(read_file(file, ["other"]))) == 1
+    assert len(list(read_file(write_packed(tmp_path / "small.parquet", ["x" * 2**19]), ["text"]))) == 1
+
+
+def test_a_value_that_is_too_long(tmp_path, monkeypatch):
+    """As a line of a text file; the footer, which the check above reads, can lie."""
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2**20)
+    file = write_packed(tmp_path / "long.parquet", ["short", "x" * (2**20 + 1)])
+    with pytest.raises(NearfarError, match=r"long\.parquet, row 2: column 'text' is longer than 1 MiB"):
+        list(read_file(file, ["text"]))

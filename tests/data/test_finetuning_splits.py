@@ -164,7 +164,7 @@ def test_all_samples_have_the_same_validation_and_test_rows(folder):
     assert len({tuple(task.train.texts) for task in tasks}) == 3
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 def test_the_sizes_of_the_splits_of_glue(nearfar_data):
     expected = {

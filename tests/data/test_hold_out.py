@@ -5,8 +5,7 @@ import random
 import pytest
 
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.data.held_out import DEV, TEST, HeldOut
-from nearfar.data.hold_out import FEWEST, hold_out, kind_of, take_rows, without_texts
+from nearfar.data.hold_out import DEV, FEWEST, TEST, HeldOut, hold_out, kind_of, take_rows, without_texts
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow

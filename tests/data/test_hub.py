@@ -8,7 +8,7 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nearfar.data.hub import load_folder, load_hub, read_dataset
+from nearfar.data.sources import load_folder, load_hub, read_dataset
 from nearfar.types import NearfarError
 
 FEATURES = datasets.Features(
@@ -20,17 +20,9 @@ SPLITS = datasets.DatasetDict(train=TRAIN, test=TEST)
 
 
 @pytest.fixture
-def hub(monkeypatch):
-    """A mocked hub; the list records the arguments of each call of ``load_dataset``."""
-    calls = []
-
-    def load_dataset(name, config, *, split):
-        calls.append((name, config, split))
-        return SPLITS if split is None else SPLITS[split]
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    return calls
+def hub(fake_hub):
+    """A hub; the list records the arguments of each call of ``load_dataset``."""
+    return fake_hub(lambda name, config, split: SPLITS if split is None else SPLITS[split])
 
 
 def test_names_configs_and_splits_are_passed_on(hub):
@@ -58,11 +50,11 @@ def test_a_folder_of_the_same_name_is_not_read_instead(hub, tmp_path, monkeypatc
     assert hub == []
 
 
-def test_errors_of_the_library_become_one_line(hub, monkeypatch):
-    def load_dataset(name, config, *, split):
+def test_errors_of_the_library_become_one_line(fake_hub):
+    def fail(name, config, split):
         raise ValueError('Unknown split "dev".\nmore')
 
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(fail)
     with pytest.raises(NearfarError) as caught:
         load_hub("owner/name", split="dev")
     assert str(caught.value) == 'hub:owner/name: ValueError: Unknown split "dev".'
@@ -91,7 +83,7 @@ def test_an_unreachable_hub_falls_back_to_the_cache(hub, monkeypatch, tmp_path):
 def test_offline_opens_no_connection_in_a_real_process(tmp_path):
     script = (
         "import datasets, socket, sys\n"
-        "from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
+        "from nearfar.data.sources import load_hub; from nearfar.types import NearfarError\n"
         "sys.addaudithook(lambda event, _: event in ('socket.connect', 'socket.getaddrinfo') and sys.exit(event))\n"
         "try: load_hub('stanfordnlp/snli', split='train')\n"
         "except NearfarError as error: print(error)\n"

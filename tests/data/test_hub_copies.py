@@ -1,17 +1,16 @@
 """Hub copies of the transfer and review sets: other columns, labels and splits become those of the local files."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import datasets
-import huggingface_hub
 import pytest
 
 from nearfar.data.catalog import find
 from nearfar.data.classification import load_classification
-from nearfar.data.how_to_get import PUBLISHED_ROWS, files_of, how_to_get, is_public, sets_of
-from nearfar.data.named_sets import CATALOG
-from nearfar.data.transfer import load_transfer
+from nearfar.data.labelled import load_transfer
+from nearfar.data.named_sets import CATALOG, PUBLISHED_ROWS, files_of, how_to_get, is_public, sets_of
 from tests.data.files import error_of, write_lines
 
 
@@ -52,15 +51,13 @@ HUB = {
 
 
 @pytest.fixture(autouse=True)
-def hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def hub(folder: Path, fake_hub: Callable[[Callable[..., datasets.Dataset]], Any]) -> None:
     """The hub, with small data sets that have the columns, labels and splits of the copies."""
-
-    def load_dataset(name: str, config: str | None, *, split: str) -> datasets.Dataset:
-        splits = HUB[name, config]
-        return datasets.concatenate_datasets([splits[part] for part in split.split("+")])
-
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(
+        lambda name, config, split: datasets.concatenate_datasets(
+            [HUB[name, config][part] for part in split.split("+")]
+        )
+    )
 
 
 def test_mrpc_joins_what_glue_splits() -> None:

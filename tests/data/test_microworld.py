@@ -48,7 +48,7 @@ def test_the_test_rows_share_no_content_word_with_other_rows() -> None:
     assert min(len(seen), len(held_out)) > 350
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_script_writes_the_files(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONHASHSEED": "7"}
     command = [sys.executable, "studies/microworld/write.py", str(tmp_path)]

@@ -1,6 +1,8 @@
 """Adding a data set: a row of each table is enough to load it, evaluate on it, fine-tune on it and list it."""
 
+import tomllib
 import zlib
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 
 import nearfar
 from nearfar.commands.env import _data as describe_data
+from nearfar.data import named_sets
 from nearfar.data.classification import load_classification
 from nearfar.data.named_sets import (
     CATALOG,
@@ -16,6 +19,7 @@ from nearfar.data.named_sets import (
     FinetuningTask,
     NamedSet,
     ProbeTask,
+    Source,
     suite_tasks,
 )
 from nearfar.data.rows import load_sentences
@@ -84,3 +88,16 @@ def test_the_tables_refer_to_sets_that_exist() -> None:
     specs += [spec for task in FINETUNING_TASKS.values() for spec in (task.source, task.test, task.validation) if spec]
     assert {spec.partition(":")[0] for spec in specs} <= set(CATALOG)
     assert len(suite_tasks("all")) == len(set(suite_tasks("all")))
+
+
+def test_every_key_of_the_file_is_a_field() -> None:
+    """A misspelt key would otherwise be ignored."""
+    content = tomllib.loads(Path(named_sets.__file__).with_suffix(".toml").read_text(encoding="utf-8"))
+    tables = {"sets": NamedSet, "sources": Source, "probes": ProbeTask, "finetuning": FinetuningTask}
+    for table, kind in tables.items():
+        known = {field.name for field in fields(kind)}
+        for name, entry in content.pop(table).items():
+            assert set(entry) <= known, name
+            assert all(set(one) <= {"address", "sha256", "size"} for one in entry.get("downloads", ())), name
+            assert all(set(other) <= known for other in entry.get("kinds", {}).values()), name
+    assert set(content) == {"mixtures", "rows"}

@@ -4,7 +4,6 @@ import os
 import re
 
 import datasets
-import huggingface_hub
 import pytest
 
 from nearfar.data.retrieval import load_retrieval
@@ -268,18 +267,17 @@ HUB = {
 
 
 @pytest.fixture
-def hub(monkeypatch, tmp_path):
-    """A mocked hub with the data sets above."""
+def hub(monkeypatch, tmp_path, fake_hub):
+    """A hub with the data sets above."""
 
-    def load_dataset(name, config, *, split):
+    def answer(name, config, split):
         if (name, config) not in HUB:
             raise ValueError(f"no {name}, {config}")
         data = datasets.DatasetDict(HUB[name, config])
         return data if split is None else data[split]
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    fake_hub(answer)
 
 
 @pytest.mark.parametrize("spec", ["hub:owner/nano", "owner/nano", "hub:owner/nano:train"])

@@ -5,7 +5,6 @@ import gzip
 import datasets
 import pytest
 
-from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored, load_sentences
 from tests.data.files import error_of, write
 
@@ -60,8 +59,6 @@ def test_a_limit_takes_the_first_rows_and_stops_reading(tmp_path):
         ("a.txt", "\n \n", "a.txt: no sentences."),
         ("a.txt", "same\nsame\n", "All sentences are equal ('same')"),
         ("a.tsv", "text\n", "a.tsv: no sentences."),
-        ("a.tsv", "texts\none\n", "a.tsv, line 1: no column 'text'. Its columns: texts. Did you mean 'texts'?"),
-        ("a.jsonl", '{"text": "a"}\n{"text": 3}\n', "a.jsonl, line 2: column 'text' holds 3 (int), not text"),
     ],
 )
 def test_errors_of_sentences(name, content, message, tmp_path):
@@ -89,15 +86,6 @@ def test_a_named_set_defines_its_columns_and_marks_evaluation_text(tmp_path, mon
     assert sentences("flickr8k") == ["a dog", "a cat"]
 
 
-@pytest.mark.long
-def test_sentences_of_microworld_are_the_texts_of_its_nli_rows():
-    data = load_sentences("microworld")
-    texts = {text for row in load_nli("microworld").rows for text in row[:2]}
-    assert {row[0] for row in data.rows} == texts
-    assert len(data.rows) == len(texts) > 4000
-    assert data.sources[0].startswith("microworld:train: ")
-
-
 def test_labels_are_numbered_in_their_order(tmp_path):
     path = write(tmp_path / "a.tsv", "label\ttext\nlow\ta\nhigh\tb  b\nlow\tc\nhigh\td\nhigh\td\n")
     data = load_labelled(path)
@@ -123,8 +111,6 @@ def test_labelled_texts_with_other_column_names_and_a_limit(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["x\ta", " \tb"], "a.tsv, line 3: column 'label' is empty"),
-        (["x\ta", "y\t"], "a.tsv, line 3: column 'text' is empty"),
         (["x\ta", "x\tb"], "Every text has the label 'x'"),
         (["x\ta", "x\tb"], "a.tsv: 2 labelled texts."),
         (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrastive losses need two"),
@@ -138,19 +124,6 @@ def test_labelled_texts_with_other_column_names_and_a_limit(tmp_path):
 )
 def test_errors_of_labelled_texts(rows, message, tmp_path):
     assert message in error_of(load_labelled, write(tmp_path / "a.tsv", "\n".join(["label\ttext", *rows]) + "\n"))
-
-
-@pytest.mark.parametrize("label", ["0.5", "[1]", "null"])
-def test_invalid_labels_raise(label, tmp_path):
-    path = write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {label}}}\n')
-    assert "a.jsonl, line 1: column 'label'" in error_of(load_labelled, path)
-
-
-def test_labelled_microworld():
-    data = load_labelled("microworld")
-    assert len(data.rows) == len(data.targets) == 600
-    assert len(data.label_names) == max(data.targets) + 1
-    assert "microworld has no split 'test'" in error_of(load_labelled, "microworld:test")
 
 
 SCORED = "score\tsentence1\tsentence2\n"
@@ -178,12 +151,6 @@ def test_own_scores_are_scaled_by_their_range(tmp_path):
     assert data.sources == (f"{path}: 3 scored pairs, scores of -1 to 3 rescaled to 0 to 1",)
 
 
-def test_scored_microworld():
-    data = load_scored("microworld:dev")
-    assert len(data.rows) == len(data.targets) == 400
-    assert 0 <= min(data.targets) < 0.2 < 0.8 < max(data.targets) <= 1
-
-
 def test_errors_of_scored_pairs(tmp_path):
     path = tmp_path / "a.tsv"
     assert "a.tsv: every score is 3;" in error_of(load_scored, write(path, SCORED + "3\ta\tb\n3\ta\tc\n"))
@@ -195,7 +162,7 @@ def test_errors_of_scored_pairs(tmp_path):
     assert "No source of scored pairs was named" in error_of(load_scored, [])
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("spec", "read", "dropped"),
@@ -206,16 +173,7 @@ def test_real_sentences(spec, read, dropped, nearfar_data):
     assert (len(data.rows) + data.dropped, data.dropped) == (read, dropped)
 
 
-@pytest.mark.realdata
-def test_missing_wiki1m_sentences_raise(nearfar_data):
-    if (nearfar_data / "text" / "wiki1m_for_simcse.txt").is_file():
-        assert len(sentences("wiki1m", limit=10)) == 10
-    else:
-        message = error_of(load_sentences, "wiki1m")
-        assert str(nearfar_data / "text" / "wiki1m_for_simcse.txt") in message
-        assert message.endswith("nearfar get-data wiki1m downloads it.")
-
-
+@pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("spec", "rows", "labels"),
@@ -239,6 +197,7 @@ def test_real_labelled_sets(spec, rows, labels, nearfar_data):
         assert data.label_names == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 
 
+@pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize(("spec", "rows"), [("stsb:train", 5749), ("sickr:train", 4500)])
 def test_real_scored_sets(spec, rows, nearfar_data):

@@ -1,7 +1,6 @@
 """Sources: one function for files, saved folders and the hub; normalisation of texts."""
 
 import datasets
-import huggingface_hub
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,9 +19,8 @@ def texts(*args, **kwargs):
     return [row[0] for _, row in read_columns(*args, **kwargs)]
 
 
-def test_one_function_reads_all_sources(tmp_path, monkeypatch):
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: SPLITS[split])
+def test_one_function_reads_all_sources(tmp_path, fake_hub):
+    fake_hub(lambda name, config, split: SPLITS[split])
     SPLITS.save_to_disk(str(tmp_path / "saved"))
     (tmp_path / "rows.tsv").write_text("text\nd\n")
     assert texts(tmp_path / "rows.tsv", ["text"]) == ["d"]

@@ -4,7 +4,6 @@ from decimal import Decimal
 from functools import partial
 
 import datasets
-import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -90,12 +89,11 @@ def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
     assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
 
 
-def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
+def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path, fake_hub):
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     table = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "score": [2.5]})
-    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
-    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: table)
+    fake_hub(lambda name, config, split: table)
     assert load_task("sts14") == {"all": [ScoredPair("a", "b", 2.5)]}
     assert load_task("stsb:dev") == {"dev": [ScoredPair("a", "b", 2.5)]}
     assert load_task("owner/name:train") == {"train": [ScoredPair("a", "b", 2.5)]}
@@ -108,9 +106,6 @@ def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
         ("\ta\tb", "mine.tsv, line 3: column 'score' holds '', not a number"),
         ("nan\ta\tb", "mine.tsv, line 3: column 'score' holds 'nan'"),
         ("inf\ta\tb", "mine.tsv, line 3: column 'score' holds 'inf'"),
-        ("1\t\tb", "mine.tsv, line 3: column 'sentence1' is empty"),
-        ("1\ta\t\x00", "mine.tsv, line 3: column 'sentence2' is empty"),
-        ("1\ta", "mine.tsv, line 3: 2 fields"),
     ],
 )
 def test_errors(line, message, tmp_path):
@@ -142,7 +137,7 @@ def test_microworld_has_scored_pairs():
     assert "microworld has no split 'train'. It has: test, dev" in error("microworld:train")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize("spec", SUBSETS)
 def test_real_tasks_have_their_official_subsets(spec, nearfar_data):
@@ -152,6 +147,7 @@ def test_real_tasks_have_their_official_subsets(spec, nearfar_data):
     assert len(load_pairs(spec)) == sum(SUBSETS[spec].values())
 
 
+@pytest.mark.nightly
 @pytest.mark.realdata
 def test_real_scores_use_their_scale(nearfar_data):
     sick = [pair.score for pair in load_pairs("sickr-full")]

@@ -128,15 +128,7 @@ def test_errors_of_triplets(tmp_path):
     assert "No source of triplets was named" in error_of(load_triplets, [])
 
 
-def test_triplets_of_microworld():
-    labels = {(row.premise, row.hypothesis): row.label for row in load_nli("microworld").rows}
-    rows = load_triplets("microworld").rows
-    assert len(rows) > 1000
-    for anchor, positive, negative in rows:
-        assert (labels[anchor, positive], labels[anchor, negative]) == (ENTAILMENT, CONTRADICTION)
-
-
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize(("spec", "triplets", "dropped"), [("snli:dev+test", 6335, 4), ("mnli:dev_matched", 3238, 5)])
 def test_real_triplets(spec, triplets, dropped, nearfar_data):
@@ -144,7 +136,7 @@ def test_real_triplets(spec, triplets, dropped, nearfar_data):
     assert (len(data.rows), data.dropped) == (triplets, dropped)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.realdata
 def test_real_captions(nearfar_data):
     data = load_tuples("flickr8k")

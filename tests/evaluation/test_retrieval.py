@@ -5,7 +5,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from nearfar.data.retrieval_task import MEASURES, RetrievalTask
+from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.evaluation.statistics import bootstrap_means, percentile_interval
 from nearfar.types import NearfarError

@@ -5,7 +5,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from nearfar.data.retrieval_task import MEASURES
+from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.retrieval_measures import measure_rankings
 
 TREC_NAMES = {

@@ -5,8 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from nearfar.data.labelled import Split
-from nearfar.data.transfer import TransferTask
+from nearfar.data.labelled import Split, TransferTask
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import EvaluationResult, TransferResults
 from nearfar.evaluation.transfer import evaluate_transfer

@@ -7,14 +7,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
 import nearfar
-from nearfar.cli import encode, main
+from nearfar.cli import main, use
 from nearfar.cli.errors import torch_file_error
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import BUG_MESSAGE, CliResult, run_cli
@@ -40,7 +39,7 @@ def raise_in_command(monkeypatch: pytest.MonkeyPatch) -> Raise:
         def verb(arguments: list[str], screen: object) -> int:
             raise error
 
-        monkeypatch.setattr(encode, "main", verb)
+        monkeypatch.setattr(use, "encode", verb)
 
     return raise_error
 
@@ -174,12 +173,10 @@ def test_the_errors_of_torch_name_the_file_and_the_reason(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("verb", ["train", "finetune"])
 def test_too_little_memory_for_training_names_its_flags(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    module = import_module(f"nearfar.cli.{verb}")
-
     def parse(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(module, "parse", parse)
+    monkeypatch.setattr("nearfar.cli.train.parse", parse)
     result = run_cli([verb, "scl", "--output", "x"])
     assert result.status == 2
     assert "--batch-size" in result.err

@@ -11,12 +11,11 @@ import pytest
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import SupconTextConfig
 from nearfar.data.classification import load_classification
-from nearfar.data.labelled import infer_reader, label_summary
+from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored
 from nearfar.data.sources import MISSING_VALUES
 from nearfar.data.sts import load_pairs
-from nearfar.data.transfer import load_labelled_task
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.tables import FORMATS, argv_of, link_workspace, paired, row_location, rows_of, write_rows

@@ -1,4 +1,4 @@
-"""The command line: each verb's module parses its flags, calls the command of its name, and prints the outcome.
+"""The command line: the table of verbs. A verb parses its flags, calls the command of its name, and prints the outcome.
 
 ``nearfar --help`` and ``nearfar VERB --help`` do not import torch; the modules of a verb are imported when it runs.
 """
@@ -50,8 +50,8 @@ VERBS = {
     "demo": Verb("Other", "demo", "run the whole workflow on generated pairs, offline, in a few minutes"),
     "env": Verb("Other", "env", "show the environment, for a bug report"),
 }
-"""Every verb. The module of its name in :mod:`nearfar.cli` runs it: ``main(arguments, make_console)`` returns the exit
-status."""
+"""Every verb. The function of its name in the module of its group in :mod:`nearfar.cli` runs it, and returns the exit
+status: ``train(arguments, make_console)``."""
 
 
 def overview() -> str:
@@ -125,8 +125,8 @@ def _run(argv: list[str]) -> int:
         from nearfar.validation import unknown_name_message
 
         raise NearfarError(unknown_name_message(argv[0], VERBS, what="command"))
-    module = import_module(f"nearfar.cli.{argv[0].replace('-', '_')}")
-    status: int = module.main(argv[1:], _make_console)
+    module = import_module(f"nearfar.cli.{VERBS[argv[0]].group.lower()}")
+    status: int = getattr(module, argv[0].replace("-", "_"))(argv[1:], _make_console)
     return status
 
 

@@ -1,43 +1,208 @@
-"""``nearfar evaluate``: scores of encoders, as tables and result files."""
+"""The verbs that measure and compare: evaluate, study, reproduce, compare, geometry, report."""
 
-from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.cli.parsing import ExtraOption
+from nearfar.cli.verbs import Call, MakeConsole, several, verb
 from nearfar.config.bounds import File
-from nearfar.config.verbs import EvaluateConfig
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from nearfar.config import (
+        CompareConfig,
+        EvaluateConfig,
+        GeometryConfig,
+        ReportConfig,
+        ReproduceConfig,
+        StudyConfig,
+    )
+    from nearfar.evaluation.results import StudyTable
+
+DRY_RUN = ExtraOption(
+    "dry_run",
+    bool,
+    "Do not run anything. List the cells, what is finished, and data that are missing and how to get them.",
+    False,
+)
 
 
-def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Score encoders one by one and print tables; returns the exit status."""
-    extra = ExtraOption(
+@verb(
+    "EvaluateConfig",
+    several(
         "models",
-        tuple[File, ...],
         "Model folders, run folders, owner/name on the Hugging Face Hub, or baselines "
         "(bow, glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
-        default=(),
-        positional_name="MODEL ...",
-    )
-    config, extra_values = parse(EvaluateConfig, argv, prog="nearfar evaluate", extras=(extra,))
-    models, console = extra_values["models"], make_console()
+        "MODEL ...",
+    ),
+)
+def evaluate(call: Call, config: "EvaluateConfig", models: tuple[str, ...]) -> None:
+    """Score encoders one by one and print tables."""
     if not models:
         raise NearfarError("no model given: nearfar evaluate MODEL [MODEL ...]")
     if config.output and len(models) > 1:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
     from nearfar.commands.evaluate.command import evaluate
-    from nearfar.evaluation.render import to_rich
     from nearfar.evaluation.tables.evaluation import evaluation_tables
 
     for model in models:
         result = evaluate(model, config)
-        tables = evaluation_tables(
+        for table in evaluation_tables(
             result, metrics=[config.metric], measure=config.measure, subsets=config.subsets, screen=True
-        )
-        for table in tables:
-            console.print(to_rich(table), soft_wrap=False)
+        ):
+            call.show(table)
+
+
+@verb(
+    "CompareConfig",
+    several(
+        "sides", "Two or more: models, result files, or folders of result files (the seeds of one setting).", "SIDE ..."
+    ),
+)
+def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None:
+    """Test whether the first side is better than the others."""
+    if len(sides) < 2:
+        raise NearfarError("two sides are needed: nearfar compare FIRST SECOND [MORE ...]")
+
+    from nearfar.commands.compare import compare
+    from nearfar.evaluation.tables.comparison import comparison_tables
+
+    call.show(comparison_tables(compare(*sides, config=config))[0])
+
+
+@verb(
+    "GeometryConfig",
+    several("models", "Model folders, run folders, or owner/name on the Hugging Face Hub.", "MODEL ..."),
+)
+def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> None:
+    """Measure, plot or explore embedding spaces."""
+    if not models:
+        raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
+    config.check_models(len(models))
+
+    from nearfar.commands.geometry.command import geometry
+    from nearfar.evaluation.results import ExplorerPage
+    from nearfar.evaluation.tables.pages import explorer_notes, geometry_notes, geometry_table
+
+    result = geometry(models, config)
+    page = result if isinstance(result, ExplorerPage) else result.page
+    if not isinstance(result, ExplorerPage):
+        call.show(replace(geometry_table(result), notes=()))
+        call.say(*geometry_notes(result), f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}")
+    if page is not None:
+        call.say(*explorer_notes(page))
+
+
+@verb(
+    "ReportConfig",
+    several(
+        "what",
+        "Run folders, result files, folders of result files (the seeds of one setting), comparison files, geometry "
+        "folders.",
+        "RUN|RESULT ...",
+    ),
+)
+def report(call: Call, config: "ReportConfig", what: tuple[str, ...]) -> None:
+    """Write a report about runs and results."""
+    from nearfar.commands.report.command import report
+
+    file = report(what, config)
+    call.say(f"Wrote the report to {file} and, as Markdown, to {file.with_suffix('.md')}")
+
+
+def study(argv: list[str], make_console: MakeConsole) -> int:
+    """Run a study, or only plan it (--dry-run), or write its page again (--report); returns the exit status."""
+    if argv[:1] != ["--report"]:
+        return _run_study(argv, make_console)
+    if len(argv) != 2 or argv[1].startswith("-"):
+        raise NearfarError("nearfar study --report FOLDER takes one folder, and no other flags.")
+    from nearfar.evaluation.results import StudyTable
+    from nearfar.studies.page import write_outputs
+
+    folder = Path(argv[1])
+    table = StudyTable.load(folder / "study.json")
+    write_outputs(table, folder)
+    _say_written(Call("study", argv, make_console), table, folder)
     return 0
+
+
+@verb(
+    "StudyConfig",
+    ExtraOption("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
+    DRY_RUN,
+    ExtraOption(
+        "report",
+        File | None,
+        "Alone: write page.md, table.csv, table.tex and the plots of this folder again, from its study.json.",
+        None,
+    ),
+    name="study",
+)
+def _run_study(call: Call, config: "StudyConfig", file: str | None, *, dry_run: bool, report: str | None) -> int | None:
+    if report is not None:
+        raise NearfarError("--report FOLDER stands alone: nearfar study --report FOLDER")
+    if file is None:
+        raise NearfarError("no study given: nearfar study FILE.toml --output FOLDER")
+    if dry_run:
+        from nearfar.studies.dry_run import dry_run as plan
+
+        call.say(*plan(file, config).lines())
+        return None
+    from nearfar.studies.run import study
+
+    try:
+        table = study(file, config, console=call.console)
+    except KeyboardInterrupt:
+        return call.stopped("; the same command goes on")
+    _say_written(call, table, Path(config.output))
+    return None
+
+
+def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
+    """Print where the models and the page of a table are, and how many of its cells have no result."""
+    from nearfar.studies.collect import model_lines
+
+    note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
+    call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")
+
+
+@verb("ReproduceConfig", several("names", "Tables to reproduce; none: list all.", "NAME ...", str), DRY_RUN)
+def reproduce(call: Call, config: "ReproduceConfig", names: tuple[str, ...], *, dry_run: bool) -> int | None:
+    """Run tables of the papers, plan them (--dry-run), or list them."""
+    if not names:
+        _say_tables(call, config)
+        return None
+    from nearfar.studies.papers import plan, reproduce
+
+    if dry_run:
+        for name, planned in plan(names, config).items():
+            call.say(name, *planned.lines(), "")
+        return None
+    try:
+        tables = reproduce(names, config, console=call.console)
+    except KeyboardInterrupt:
+        return call.stopped("; the same command goes on")
+    for name, table in tables.items():
+        _say_written(call, table, Path(config.output) / name)
+    return None
+
+
+def _say_tables(call: Call, config: "ReproduceConfig") -> None:
+    from nearfar.config.study import SCALES
+    from nearfar.studies.papers import PAPERS, list_tables
+
+    papers = list_tables(config)
+    width = max(len(one.name) for tables in papers.values() for one in tables)
+    call.say(f"  {'name':<{width}}  cells", f"  {'':<{width}}  {'/'.join(SCALES)}")
+    for paper, tables in papers.items():
+        call.say("", PAPERS[paper])
+        for one in tables:
+            cells = " / ".join(f"{one.cells[scale]:>3}" for scale in SCALES)
+            notes = [f"reads {', '.join(one.data)}", *(f"missing: {missing}" for missing in one.missing)]
+            call.say(
+                f"  {one.name:<{width}}  {cells:<15}  {one.title.partition(': ')[2]}",
+                *(f"  {'':<{width}}  {'':<15}  {note}" for note in notes),
+            )
+    call.say("", "nearfar reproduce NAME --dry-run lists the cells.")

@@ -1,4 +1,4 @@
-"""Shared by all verbs: parses flags into a config, and reports how to resume after Ctrl-C.
+"""Turns a settings class into flags, and flags into settings.
 
 tyro prints the help and the errors about missing flags. It receives plain texts, which takes a third of the time that
 typed values take; :mod:`nearfar.config.values` converts them.
@@ -6,12 +6,11 @@ typed values take; :mod:`nearfar.config.values` converts them.
 
 import ast
 import inspect
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING
 from functools import cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 from nearfar.config.encoder import fields_in_order
 from nearfar.config.values import FieldType, Settings, flag
@@ -19,13 +18,7 @@ from nearfar.settings import check_values
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, format_text, unknown_name_message
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 Parsed = TypeVar("Parsed", bound=Settings)
-
-SAVED = " after a complete step; everything is saved"
-"""What Ctrl-C leaves of a training run."""
 
 
 class ExtraOption(NamedTuple):
@@ -201,31 +194,3 @@ def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
                     case ast.Expr(value=ast.Constant(value=str(text))):
                         texts[field.target.id] = " ".join(text.split())
     return found
-
-
-def report_kept_vectors(output: str | None, console: "Console", verb: str, argv: Sequence[str]) -> int:
-    """Print what Ctrl-C left of a command that keeps the vectors of its texts; returns the exit status.
-
-    Raises:
-        KeyboardInterrupt: nothing is kept.
-    """
-    from nearfar.commands.encode.vectors import kept_vectors
-
-    if output is None or not kept_vectors(output).exists():
-        raise KeyboardInterrupt
-    console.print(
-        f"\nStopped; finished parts are kept in {kept_vectors(output)}. Continue with:\n  "
-        f"{shlex.join(['nearfar', verb, *argv])}",
-        markup=False,
-    )
-    return 130
-
-
-def report_interrupt(what: str, console: "Console", verb: str, argv: Sequence[str], *, resume: bool) -> int:
-    """Print what Ctrl-C left (``what``) and the command that resumes the run; returns the exit status.
-
-    ``argv`` are the arguments of the verb; ``resume`` says whether they include --resume.
-    """
-    again = shlex.join(["nearfar", verb, *argv, *([] if resume else ["--resume"])])
-    console.print(f"\nStopped{what}. Resume with:\n  {again}", markup=False)
-    return 130

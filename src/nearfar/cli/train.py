@@ -1,24 +1,25 @@
-"""``nearfar train``: an encoder, or the plan of its training."""
+"""The verbs that make models and what they are trained on: train, finetune, mine, soup, static, back-translate."""
 
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
+from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
+from nearfar.config.files import read_toml
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
-from nearfar.settings import check_values, load_method
-from nearfar.types import metric_title
+from nearfar.settings import check_values, load_method, load_toml
+from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import Console
-
+    from nearfar.commands.mine.command import MiningResult
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.command import TrainResult
     from nearfar.commands.train.prepare import Plan
+    from nearfar.config import FinetuneConfig, MineConfig, SoupConfig, StaticConfig
 
 
 USAGE = """usage: nearfar train --data FILE --output RUN [flags]
@@ -40,9 +41,20 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 
 Methods:
 """
+RESUME = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
+DRY_RUN = ExtraOption(
+    "dry_run",
+    bool,
+    "Do not train. Check everything that a run checks, print three batches as text, and count rows, labels, tokens, "
+    "steps and memory.",
+    False,
+)
+VERBOSE = ExtraOption(
+    "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False
+)
 
 
-def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
+def train(argv: list[str], make_console: MakeConsole) -> int:
     """Train an encoder, or only plan it (--dry-run); returns the exit status."""
     if not argv or argv[0] in ("-h", "--help"):
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
@@ -51,46 +63,26 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         return 0 if argv else 2
     choice = _choose(argv) if argv[0].startswith("-") else None
     args = _parse(argv[0], argv[1:]) if choice is None else _parse_rows(argv, choice)
-    config, resume, console = args.config, args.resume, make_console()
+    call = Call("train", argv, make_console)
     if choice is not None:
-        console.print(choice.explain(), markup=False, highlight=False)
+        call.say(choice.explain())
 
     if args.dry_run:
         from nearfar.commands.train.prepare import plan
 
-        planned = plan(config, resume=resume, anchors=None if args.verbose else 3, console=console)
-        _print_plan(planned, console)
+        anchors = None if args.verbose else 3
+        _say_plan(call, plan(args.config, resume=args.resume, anchors=anchors, console=call.console))
         return 0
 
-    from nearfar.commands.train.command import train
+    from nearfar.commands.train.command import train as run
     from nearfar.training.trainer import Interrupted
 
     try:
-        trained = train(config, resume=resume, console=console)
+        trained = run(args.config, resume=args.resume, console=call.console)
     except Interrupted:
-        return report_interrupt(SAVED, console, "train", argv, resume=resume)
-    _print_run(trained, config, console)
+        return call.interrupted(SAVED, resumed=args.resume)
+    _say_run(call, trained, args.config)
     return 0
-
-
-def _print_run(trained: "TrainResult", config: TrainConfig, console: "Console") -> None:
-    if trained.metric is None or trained.start_score is None or trained.best_score is None:
-        console.print(f"The weights of the last step are in {trained.model}", highlight=False, markup=False)
-    else:
-        console.print(
-            f"{metric_title(trained.metric)} on {trained.dev}: {100 * trained.start_score:.2f} before training, "
-            f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
-            f"{trained.model}",
-            highlight=False,
-            markup=False,
-        )
-    from nearfar.commands.train.after import before_after, next_commands
-    from nearfar.evaluation.render import to_rich
-
-    if trained.comparison is not None:
-        console.print(to_rich(before_after(trained.comparison, trained.metric or "")), soft_wrap=False)
-    lines = next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None)
-    console.print("\n".join(["Next:", *lines]), markup=False, highlight=False)
 
 
 class _TrainArgs(NamedTuple):
@@ -145,29 +137,18 @@ def _parse_flags(
     values: "Mapping[str, Any]",
     source: str | None = None,
 ) -> _TrainArgs:
-    extras = (
-        ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False),
-        ExtraOption(
-            "dry_run",
-            bool,
-            "Do not train. Check everything that a run checks, print three batches as text, and count rows, labels, "
-            "tokens, steps and memory.",
-            False,
-        ),
-        ExtraOption(
-            "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False
-        ),
-    )
+    extras = (RESUME, DRY_RUN, VERBOSE)
     config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
     return _TrainArgs(config, **extra_values)
 
 
-def _print_plan(plan: "Plan", console: "Console") -> None:
+def _say_plan(call: Call, plan: "Plan") -> None:
     """Print batches first, then counts, so that the counts stay visible on the screen."""
     lines: list[str] = []
     for number, batch in enumerate(plan.batches, start=1):
         lines += ["", f"batch {number}", *(f"  {line}" for line in batch)]
-    lines += [
+    call.say(
+        *lines,
         "",
         *plan.facts,
         plan.dev,
@@ -175,5 +156,163 @@ def _print_plan(plan: "Plan", console: "Console") -> None:
         f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters in the encoder, "
         f"{plan.trained / 1e6:.1f} million to train with the heads",
         f"about {plan.memory_gib:.1f} GiB for weights, gradients, optimiser state and activations, plus the program",
+    )
+
+
+def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
+    from nearfar.commands.train.after import before_after, next_commands
+
+    if trained.metric is None or trained.start_score is None or trained.best_score is None:
+        call.say(f"The weights of the last step are in {trained.model}")
+    else:
+        call.say(
+            f"{metric_title(trained.metric)} on {trained.dev}: {100 * trained.start_score:.2f} before training, "
+            f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
+            f"{trained.model}"
+        )
+    if trained.comparison is not None:
+        call.show(before_after(trained.comparison, trained.metric or ""))
+    call.say("Next:", *next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None))
+
+
+def finetune(argv: list[str], make_console: MakeConsole) -> int:
+    """Fine-tune a classifier; returns the exit status."""
+    config, resume = _parse_finetune(*_file_and_flags(argv))
+    call = Call("finetune", argv, make_console)
+
+    from nearfar.commands.finetune.command import finetune
+    from nearfar.evaluation.tables.evaluation import evaluation_tables
+    from nearfar.training.trainer import Interrupted
+
+    try:
+        done = finetune(config, resume=resume, console=call.console)
+    except Interrupted:
+        return call.interrupted(SAVED, resumed=resume)
+    for table in evaluation_tables(done.result, screen=True):
+        call.show(table)
+    metric = f" ({done.result.training.metric})" if done.result.training else ""
+    call.say(
+        f"Validation score{metric}: {100 * done.start_score:.2f} before training, {100 * done.best_score:.2f} at the "
+        f"best step, {done.best_step}. The {config.keep} weights are in {config.output}/model"
+    )
+    return 0
+
+
+def _file_and_flags(argv: list[str]) -> tuple[str | None, list[str]]:
+    """The first argument, if it is no flag, and the flags."""
+    return (argv[0], argv[1:]) if argv and not argv[0].startswith("-") else (None, argv)
+
+
+def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneConfig, bool]":
+    """The config, and whether to resume. Flags override the values of a config file."""
+    from nearfar.config.finetune import FinetuneConfig
+
+    values: dict[str, Any] = {} if task_or_file is None else {"task": task_or_file}
+    source = None
+    if task_or_file is not None and task_or_file.endswith(".toml"):
+        source = task_or_file
+        kind, values = load_toml(source)
+        if not issubclass(kind, FinetuneConfig):
+            raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
+    prog = "nearfar finetune [TASK|FILE|FILE.toml]"
+    config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values, source=source)
+    return config, extra_values["resume"]
+
+
+def back_translate(argv: list[str], make_console: MakeConsole) -> int:
+    """Write sentences and their back-translations; returns the exit status."""
+    from nearfar.config.verbs import BackTranslateConfig
+
+    file, flags = _file_and_flags(argv)
+    values: dict[str, Any] = {}
+    if file is not None:
+        if not file.endswith(".toml"):
+            raise NearfarError(f"{file}: a file of settings ends in .toml; name the sentences by --input {file}")
+        values = read_toml(file)
+        if "method" in values:
+            raise NearfarError(f"{file}: is a config for training; back-translate needs one without the key 'method'.")
+    prog = "nearfar back-translate [FILE.toml]"
+    config, _ = parse(BackTranslateConfig, flags, prog=prog, values=values, source=file)
+
+    from nearfar.commands.back_translate.command import back_translate
+
+    written = back_translate(config)
+    Call("back-translate", argv, make_console).say(f"Wrote sentences and their back-translations to {written}")
+    return 0
+
+
+@verb("MineConfig")
+def mine(call: Call, config: "MineConfig") -> int | None:
+    """Write triplets with hard negatives."""
+    from nearfar.commands.mine.command import mine, summary_file
+
+    try:
+        result = mine(config)
+    except KeyboardInterrupt:
+        return call.kept_vectors(config.output)
+    train = f"nearfar train info-nce --data {config.output} --negative-column negative --output RUN"
+    call.say(
+        *_counts(result, config),
+        "",
+        "Examples, at the quantiles 0, 25, 50, 75 and 100% of the negative's score:",
+        "\n\n".join(
+            f"  anchor    {short(example.anchor, 100)}\n"
+            f"  positive  {short(example.positive, 100)}  ({example.positive_score:.3f})\n"
+            f"  negative  {short(example.negative, 100)}  ({example.negative_score:.3f})"
+            for example in result.examples
+        ),
+        "",
+        f"Summary: {summary_file(config.output)}",
+        f"Train on the triplets: {train}",
+    )
+    return None
+
+
+def _counts(result: "MiningResult", config: "MineConfig") -> list[str]:
+    lines = [
+        f"Wrote {result.triplets:,} triplets to {config.output}: {result.triplets / result.pairs:.2f} negatives for "
+        f"each of {result.pairs:,} pairs.",
+        f"Searched {result.documents:,} documents for {result.anchors:,} anchors: {result.candidates:,} candidates "
+        f"among the {result.searched:,} nearest of each.",
     ]
-    console.print("\n".join(lines), markup=False, highlight=False)
+    for name, share in result.dropped_shares.items():
+        lines.append(f"  dropped by {flag(name)} {getattr(config, name):g}: {share:.1%}")
+    if result.without_negative:
+        lines.append(
+            f"{result.without_negative:,} pairs have no negative and are left out; --fill-random gives them random "
+            "ones, --range-max searches further."
+        )
+    if result.filled:
+        lines.append(f"{result.filled:,} negatives are random documents.")
+    lines.append(f"Mean score: positives {result.positive_score:.3f}, negatives {result.negative_score:.3f}.")
+    return lines
+
+
+@verb(
+    "SoupConfig",
+    several("models", "Two or more run folders, model folders, or names owner/name on the hub.", "MODEL ..."),
+)
+def soup(call: Call, config: "SoupConfig", models: tuple[str, ...]) -> None:
+    """Average models, and print each one's share."""
+    if len(models) < 2:
+        raise NearfarError("two models or more are needed: nearfar soup MODEL MODEL ... --output FOLDER")
+
+    from nearfar.commands.soup.command import soup
+
+    result = soup(*models, config=config)
+    for one in result.models:
+        score = "" if one.score is None else f"  {result.metric} {one.score:.2f}"
+        call.say(f"  {one.weight:7.2%}{score}  {one.model}{'' if one.weight else '  (left out)'}")
+    used = len(result.used)
+    what = f"the average of {used} models" if used > 1 else f"{result.used[0].model} alone"
+    score = "" if result.score is None else f": {result.metric} {result.score:.2f} on {result.evaluate_on}"
+    call.say(f"Wrote {what} to {config.output}{score}")
+
+
+@verb("StaticConfig", one_model())
+def static(call: Call, config: "StaticConfig", model: str) -> None:
+    """Write a static encoder."""
+    from nearfar.commands.static import static
+
+    made = static(model, config)
+    call.say(f"Wrote vectors of {made.tokens:,} tokens with {made.dim} dimensions to {made.folder}")

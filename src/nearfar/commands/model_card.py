@@ -14,8 +14,7 @@ from typing import Any
 from nearfar.commands.soup.command import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.config.files import read_toml
-from nearfar.data.named_sets import CATALOG
-from nearfar.data.public_sources import SOURCES
+from nearfar.data.named_sets import CATALOG, SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.widths import describe_widths, read_widths
 from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown

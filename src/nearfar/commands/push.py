@@ -8,7 +8,7 @@ from pathlib import Path
 from nearfar.commands.model_card import CARD, is_own_card, model_card
 from nearfar.commands.soup.command import SOUP_FILE
 from nearfar.config.calls import accepts_settings
-from nearfar.config.push import PushConfig
+from nearfar.config.verbs import PushConfig
 from nearfar.disk import model_of_run, path_errors, read_text
 from nearfar.evaluation.results import EvaluationResult, load_result
 from nearfar.types import NearfarError

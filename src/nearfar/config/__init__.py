@@ -5,21 +5,20 @@ field is the help of its flag, and the field's type defines which values are val
 that a command loads only its own settings.
 """
 
+import ast
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
-    from nearfar.config.data import GetDataConfig
     from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
     from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
-    from nearfar.config.push import PushConfig
     from nearfar.config.search import SearchConfig
-    from nearfar.config.soup import SoupConfig
-    from nearfar.config.static import StaticConfig
     from nearfar.config.study import ReproduceConfig, StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig
     from nearfar.config.values import Settings, flag
@@ -29,8 +28,12 @@ if TYPE_CHECKING:
         DemoConfig,
         EnvConfig,
         EvaluateConfig,
+        GetDataConfig,
         PredictConfig,
+        PushConfig,
         ReportConfig,
+        SoupConfig,
+        StaticConfig,
     )
     from nearfar.methods.distill import DistillConfig
     from nearfar.methods.gunel import SupconTextConfig
@@ -42,35 +45,6 @@ if TYPE_CHECKING:
     from nearfar.registry import FINETUNE, METHODS
     from nearfar.settings import build, check_keys, dump_toml, load_toml, method_of
     from nearfar.validation import format_value, unknown_name_message
-
-_EXPORTS_BY_MODULE = {
-    "config.bounds": "Cap File",
-    "config.data": "GetDataConfig",
-    "config.encode": "EncodeConfig",
-    "config.export": "ExportConfig",
-    "config.finetune": "FinetuneConfig",
-    "config.mining": "DedupConfig MineConfig",
-    "config.geometry": "GeometryConfig",
-    "config.push": "PushConfig",
-    "config.search": "SearchConfig",
-    "config.soup": "SoupConfig",
-    "config.static": "StaticConfig",
-    "config.study": "ReproduceConfig StudyConfig",
-    "config.training": "RunConfig TrainConfig",
-    "config.values": "Settings flag",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
-    "methods.distill": "DistillConfig",
-    "methods.gunel": "SupconTextConfig",
-    "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
-    "methods.liao": "AugmentConfig SbertConfig SclConfig",
-    "methods.nli_order": "NliOrderConfig",
-    "methods.regression": "RegressionConfig",
-    "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
-    "registry": "FINETUNE METHODS",
-    "settings": "build check_keys dump_toml load_toml method_of",
-    "validation": "format_value unknown_name_message",
-}
-_MODULE_OF = {name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "FINETUNE",
@@ -127,9 +101,17 @@ __all__ = [
 ]
 
 
+@cache
+def _modules() -> dict[str, str]:
+    """Name -> the module that defines it: the imports above, which type checkers read, are the table."""
+    nodes = ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
+    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in imports for alias in node.names if alias.name in __all__}
+
+
 def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
+    if name not in __all__:
         raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
-    found = getattr(import_module(_MODULE_OF[name]), name)
+    found = getattr(import_module(_modules()[name]), name)
     globals()[name] = found
     return found

@@ -3,6 +3,7 @@
 Upper bounds are far above useful values. They prevent values that would hang, overflow or exhaust memory.
 """
 
+import re
 from collections.abc import Callable
 from typing import Annotated, Literal
 
@@ -39,6 +40,22 @@ def _named(longest: int) -> Callable[[str], str | None]:
     return check
 
 
+_SHARD = re.compile(r"([1-9][0-9]{0,5})/([1-9][0-9]{0,5})")
+
+
+def _shard(text: str) -> str | None:
+    found = _SHARD.fullmatch(text)
+    if found and int(found[1]) <= int(found[2]):
+        return None
+    return "must be NUMBER/COUNT, with a number from 1 to COUNT, as in 3/40"
+
+
+def shard_numbers(shard: str | None) -> tuple[int, int]:
+    """``3/40``, a valid :data:`Shard`, as (3, 40); (1, 1) without shards."""
+    number, count = (shard or "1/1").split("/")
+    return int(number), int(count)
+
+
 def _share_or_number(value: float) -> str | None:
     if 0 <= value <= 0.5 or (value >= 2 and value == int(value)):
         return None
@@ -54,13 +71,15 @@ Output = Annotated[str, Meta(extra={"check": _named(230)})]
 """A file or folder to write. It is shorter than :data:`File` because temporary files have longer names."""
 Prompt = Annotated[str, Meta(extra={"check": lambda text: check_text(text) if text else None})]
 """A text that is put before other texts, or the name of one; empty for none."""
+Shard = Annotated[str, Meta(extra={"check": _shard})]
+"""One of the equal shares of a command's work: its number and how many there are, as in 3/40."""
 Count = Annotated[int, Meta(ge=1, le=10**6)]
 """Number of rows in a batch, or of batches in a step."""
 Runs = Annotated[int, Meta(ge=1, le=1000)]
 """Number of repeats of a measurement."""
 Epochs = Annotated[int, Meta(ge=1, le=10**5)]
 Steps = Annotated[int, Meta(ge=1, le=10**9)]
-Rows = Annotated[int, Meta(ge=1, le=10**12)]
+RowCount = Annotated[int, Meta(ge=1, le=10**12)]
 Length = Annotated[int, Meta(ge=3, le=10**6)]
 """Maximum number of tokens in a text: at least two special tokens and one word."""
 Width = Annotated[int, Meta(ge=1, le=2**16)]

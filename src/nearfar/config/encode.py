@@ -5,9 +5,8 @@ from dataclasses import dataclass, fields
 from glob import has_magic
 from typing import Literal
 
-from nearfar.config.bounds import Count, File, Output, ProcessCount, Rows, Width
+from nearfar.config.bounds import Count, File, Output, ProcessCount, RowCount, Shard, Width, shard_numbers
 from nearfar.config.encoder import ComputeOptions, EncoderOptions
-from nearfar.config.shards import parse_shard
 from nearfar.config.values import flag
 from nearfar.types import NearfarError
 
@@ -59,7 +58,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available. Workers on Ray reserve a GPU each if it is cuda."""
-    shard_rows: Rows | None = None
+    shard_rows: RowCount | None = None
     """Write a folder of parts with this number of rows each; 1,000,000 where parts are written for another reason. Each
     part is one job, which a worker does, or does again, as a whole."""
     keep: tuple[str, ...] = ()
@@ -72,7 +71,7 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Threads of each worker; by default the cores of this machine divided by WORKERS, and 1 with --ray-address."""
     ray_address: str | None = None
     """Address of the Ray cluster; by default a Ray is started on this machine."""
-    shard: str | None = None
+    shard: Shard | None = None
     """Write one share of the parts, as in 17/1000: the 17th of 1,000 processes with the same OUTPUT, such as those of a
     Slurm array. Implies --resume."""
 
@@ -88,7 +87,6 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
         if not self.sharded:
             self._refuse_settings_of_shards()
             return
-        _ = self.shard_numbers
         if self.column is None:
             raise NearfarError(f"--input {self.input}: is read as Parquet; name the column of the texts with --column.")
         if self.ray_address is not None and self.engine != "ray":
@@ -125,12 +123,8 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
 
     @property
     def shard_numbers(self) -> tuple[int, int]:
-        """``17/1000`` as (17, 1000); (1, 1) without ``--shard``.
-
-        Raises:
-            NearfarError: it is not written so, or the first number is larger than the second.
-        """
-        return parse_shard(self.shard)
+        """``17/1000`` as (17, 1000); (1, 1) without ``--shard``."""
+        return shard_numbers(self.shard)
 
     def _refuse_settings_of_shards(self) -> None:
         defaults = {field.name: field.default for field in fields(self)}

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from nearfar.config.bounds import BelowOne, File, NumpySeed, Output, Rows
+from nearfar.config.bounds import BelowOne, File, NumpySeed, Output, RowCount
 from nearfar.config.encoder import ComputeOptions, EncoderOptions, SearchOptions
 from nearfar.types import NearfarError
 
@@ -68,7 +68,7 @@ class MineConfig(SearchOptions, ComputeOptions):
     fill_random: bool = False
     """Give pairs with too few negatives random documents below the limits. By default such a pair has fewer rows, or
     none."""
-    limit: Rows | None = None
+    limit: RowCount | None = None
     """Use only the first LIMIT pairs of the data."""
     with_scores: bool = False
     """Add the columns positive_score and negative_score."""

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from nearfar.config.bounds import Count, File, Output, ProcessCount, Resamples, Seed
-from nearfar.config.shards import parse_shard
+from nearfar.config.bounds import Count, File, Output, ProcessCount, Resamples, Seed, Shard, shard_numbers
 from nearfar.config.values import Settings
 from nearfar.types import NearfarError
 
@@ -34,7 +33,7 @@ class StudyConfig(Settings):
     """Where cells run: in worker processes, in this process, or as tasks on a Ray cluster (needs nearfar[scale])."""
     ray_address: str | None = None
     """Address of the Ray cluster; by default a Ray is started on this machine."""
-    shard: str | None = None
+    shard: Shard | None = None
     """Run one part of the cells, as in 3/40: the third of 40. All parts need the same --cells."""
     discard_models: bool = False
     """Remove the model of each training when all cells that need it are finished."""
@@ -46,7 +45,6 @@ class StudyConfig(Settings):
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
         super().__post_init__()
-        _ = self.shard_numbers
         if self.ray_address is not None and self.engine != "ray":
             raise NearfarError(f"--ray-address is for --engine ray, not {self.engine}.")
         if self.engine == "inline" and self.workers > 1:
@@ -54,12 +52,8 @@ class StudyConfig(Settings):
 
     @property
     def shard_numbers(self) -> tuple[int, int]:
-        """``3/40`` as (3, 40); (1, 1) without shards.
-
-        Raises:
-            NearfarError: it is not written so, or the first number is larger than the second.
-        """
-        return parse_shard(self.shard)
+        """``3/40`` as (3, 40); (1, 1) without shards."""
+        return shard_numbers(self.shard)
 
 
 Scale: TypeAlias = Literal["tiny", "here", "paper"]

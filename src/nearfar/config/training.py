@@ -18,7 +18,7 @@ from nearfar.config.bounds import (
     Positive,
     PositiveFraction,
     Prompt,
-    Rows,
+    RowCount,
     Seed,
     Steps,
     Weight,
@@ -42,7 +42,7 @@ class RunConfig(Settings):
     """Maximum number of tokens in training only; by default MAX_LENGTH."""
     dropout: BelowOne | None = None
     """Probability of dropout in training; by default the model's own, 0.1 in BERT and RoBERTa."""
-    limit: Rows | None = None
+    limit: RowCount | None = None
     """Use only the first LIMIT rows of the data."""
     batch_size: Count = 64
     """Batch size per process; the default shrinks to the number of rows."""

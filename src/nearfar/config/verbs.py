@@ -1,4 +1,4 @@
-"""Settings of the commands other than train and finetune.
+"""Settings of the commands that have few of them, and of evaluate.
 
 The class docstring is the command's summary in ``--help``; the text below a field is the help of its flag.
 """
@@ -11,6 +11,7 @@ from nearfar.config.bounds import (
     Count,
     File,
     Folds,
+    Fraction,
     Hidden,
     LearningRate,
     Length,
@@ -27,8 +28,9 @@ from nearfar.config.bounds import (
     Width,
 )
 from nearfar.config.encoder import ComputeOptions, DeviceOption, RoleOptions
-from nearfar.config.values import Settings
-from nearfar.types import Precision, RetrievalMeasure
+from nearfar.config.values import FieldType, Settings
+from nearfar.types import NearfarError, Precision, RetrievalMeasure
+from nearfar.validation import InvalidValueError, format_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -250,3 +252,108 @@ class DemoConfig(Settings):
     in fp32."""
     max_steps: Steps | None = None
     """Stop training after this number of optimiser steps."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetDataConfig(Settings):
+    """Download public data sets into the data folder, convert downloads of your own, or list the sets.
+
+    Without NAME and --source it lists all sets. A download that was interrupted is resumed by the same command.
+    """
+
+    source: File | None = None
+    """Convert this instead of downloading: a folder, archive or file, as SentEval's data/downstream, GLUE's archives,
+    or the official packages."""
+    output: Output | None = None
+    """The data folder to write; by default NEARFAR_DATA."""
+    list: bool = False
+    """List the sets: where each is, its rows and licence, the papers' tables that need it, and how to get it."""
+    overwrite: bool = False
+    """Make files again that exist in the data folder."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushConfig(Settings):
+    """Upload a model to the Hugging Face Hub with a model card of its training, data and scores.
+
+    Log in first: hf auth login, or the environment variable HF_TOKEN. HF_ENDPOINT names another server.
+    """
+
+    private: bool = False
+    """Create the repository as a private one; an existing repository stays as it is."""
+    results: tuple[File, ...] = ()
+    """Result files of nearfar evaluate whose scores the card shows."""
+    message: str = "Upload model"
+    """Message of the commit."""
+    revision: str | None = None
+    """Branch to upload to; it must exist. By default main."""
+    pull_request: bool = False
+    """Open a pull request in place of a commit."""
+    dry_run: bool = False
+    """List the files and show the card; upload nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticConfig(ComputeOptions):
+    """Make a static encoder of any encoder: one vector for each token, averaged over the tokens of a text.
+
+    It is much faster and less accurate. nearfar train distill --model OUTPUT fits it to the encoder.
+    """
+
+    output: Output
+    """Folder to write, in the format of sentence-transformers."""
+    dim: Width | None = 256
+    """Number of principal components to keep, at most the width of MODEL; none for all."""
+    sif: Fraction = 1e-4
+    """A token of frequency p gets the weight SIF / (SIF + p), where frequencies follow Zipf's law in the order of the
+    vocabulary; 0 for equal weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SoupConfig(ComputeOptions):
+    """Average the weights of models that were trained from the same model into one model (Wortsman et al. 2022).
+
+    The models must have the same architecture, tokenizer, pooling and prompts; only their weights may differ.
+    """
+
+    output: Output
+    """Model folder to create."""
+    weights: str | None = None
+    """Weight of each model in the average, in their order, as in 2,1,1; by default all equal."""
+    greedy: bool = False
+    """Add the models one by one, from the best on the dev set down, and keep each only if the score of the average does
+    not fall."""
+    evaluate_on: File | None = None
+    """Dev set of GREEDY, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
+    fingerprints: bool = True
+    """Save the hashes of the texts that the models were trained on, and of the dev set, with the average."""
+    precision: Precision = "auto"
+    """Precision of the embeddings of the dev set: auto, fp32 or bf16. Weights are averaged in float64."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude or need each other."""
+        super().__post_init__()
+        _ = self.numbers
+        if self.greedy and self.evaluate_on is None:
+            raise NearfarError("--greedy: needs a dev set to choose models by; name it by --evaluate-on.")
+        if self.evaluate_on is not None and not self.greedy:
+            raise NearfarError(
+                "--evaluate-on: chooses the models of --greedy; add --greedy, or score the average by nearfar evaluate."
+            )
+        if self.greedy and self.weights is not None:
+            raise NearfarError("--greedy and --weights: a greedy average has equal weights; give one of them.")
+
+    @property
+    def numbers(self) -> tuple[float, ...] | None:
+        """The values of ``weights``; None for equal weights.
+
+        Raises:
+            NearfarError: a value is not a number above 0.
+        """
+        if self.weights is None:
+            return None
+        kind = FieldType(Positive)
+        try:
+            return tuple(kind.from_text(part) for part in self.weights.split(","))
+        except InvalidValueError as error:
+            raise NearfarError(f"--weights {format_text(self.weights)}: each {error.problem}; as in 2,1,1.") from None

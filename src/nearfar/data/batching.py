@@ -1,6 +1,7 @@
 """Rows -> batches, in a seeded order that can be resumed at any step; each distinct sentence of a batch occurs once."""
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,6 +128,39 @@ class _CyclicSampler(Generic[Item]):
 
 
 Order: TypeAlias = Literal["premise", "file", "rows"]
+Batch = TypeVar("Batch")
+
+
+class _Batches(ABC, Generic[Batch]):
+    """The batches of every epoch, a pure function of the settings and the epoch number."""
+
+    @abstractmethod
+    def steps(self, epoch: int) -> int:
+        """Return the number of batches of this epoch."""
+
+    def total_steps(self, epochs: int) -> int:
+        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
+        return epochs * self.steps(0)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """Yield the batches of one epoch, starting at its step ``start``."""
+        for rows in self._plan(epoch)[start:]:
+            yield self._batch(rows)
+
+    @abstractmethod
+    def _plan(self, epoch: int) -> list[list[int]]:
+        """Return the row indices of each batch of the epoch."""
+
+    @abstractmethod
+    def _batch(self, rows: list[int]) -> Batch:
+        """Return the batch of some rows."""
+
+
+def _distinct_texts(rows: Iterable[Iterable[str]]) -> tuple[list[str], tuple[list[int], ...]]:
+    """The distinct texts of some rows, in order of first appearance, and for each column the index of each text."""
+    numbers: dict[str, int] = {}
+    indices = [[numbers.setdefault(text, len(numbers)) for text in row] for row in rows]
+    return list(numbers), tuple(list(column) for column in zip(*indices, strict=True))
 
 
 @dataclass(frozen=True)
@@ -146,7 +180,7 @@ class NliBatch:
 
 
 @dataclass(frozen=True)
-class NliBatches:
+class NliBatches(_Batches[NliBatch]):
     """The batches of every epoch, a pure function of the fields below and the epoch number.
 
     Orders:
@@ -191,14 +225,7 @@ class NliBatches:
 
     def total_steps(self, epochs: int) -> int:
         """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
-        if self.order != "premise":
-            return epochs * self.steps(0)
-        return sum(self.steps(epoch) for epoch in range(epochs))
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[NliBatch]:
-        """Yield the batches of one epoch, starting at its step ``start``."""
-        for rows in self._plan(epoch)[start:]:
-            yield self._batch(rows)
+        return sum(map(self.steps, range(epochs))) if self.order == "premise" else super().total_steps(epochs)
 
     @cached_property
     def premises(self) -> list[list[int]]:
@@ -229,12 +256,8 @@ class NliBatches:
         return [rows[first : first + self.batch_size] for first in range(0, len(rows), self.batch_size)]
 
     def _batch(self, rows: list[int]) -> NliBatch:
-        numbers: dict[str, int] = {}
-        premises, hypotheses = [], []
-        for row in rows:
-            premises.append(numbers.setdefault(self.rows[row].premise, len(numbers)))
-            hypotheses.append(numbers.setdefault(self.rows[row].hypothesis, len(numbers)))
-        return NliBatch(list(numbers), premises, hypotheses, [self.rows[row].label for row in rows], list(rows))
+        sentences, (premises, hypotheses) = _distinct_texts(self.rows[row][:2] for row in rows)
+        return NliBatch(sentences, premises, hypotheses, [self.rows[row].label for row in rows], list(rows))
 
 
 def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
@@ -263,7 +286,7 @@ class TextBatch:
 
 
 @dataclass(frozen=True)
-class TextBatches:
+class TextBatches(_Batches[TextBatch]):
     """The batches of every epoch, a pure function of the fields below and the epoch number.
 
     ``texts`` are rows of one text each, or pairs, or triplets; ``targets`` their labels or scores. Rows are shuffled
@@ -315,19 +338,10 @@ class TextBatches:
         if self.balanced:
             check_classes(self.classes, self.texts, self.batch_size)
 
-    def steps(self, epoch: int) -> int:  # noqa: ARG002, the interface of NliBatches
+    def steps(self, epoch: int) -> int:  # noqa: ARG002, it is the same in each
         """Return the number of batches per epoch, the same for all epochs."""
         full, rest = divmod(len(self.texts), self.batch_size)
         return full + (rest > 0 if self.balanced else rest >= self.min_batch_size)
-
-    def total_steps(self, epochs: int) -> int:
-        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
-        return epochs * self.steps(0)
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
-        """Yield the batches of one epoch, starting at its step ``start``."""
-        for rows in self._plan(epoch)[start:]:
-            yield self._batch(rows)
 
     @cached_property
     def classes(self) -> dict[float, list[int]]:
@@ -351,8 +365,5 @@ class TextBatches:
         return [rows[first:end] for first, end in pairwise(cuts)]
 
     def _batch(self, rows: list[int]) -> TextBatch:
-        numbers: dict[str, int] = {}
-        indices = [[numbers.setdefault(text, len(numbers)) for text in self.texts[row]] for row in rows]
-        columns = tuple(list(column) for column in zip(*indices, strict=True))
         targets = [] if self.targets is None else [self.targets[row] for row in rows]
-        return TextBatch(list(numbers), columns, targets, list(rows))
+        return TextBatch(*_distinct_texts(self.texts[row] for row in rows), targets, list(rows))

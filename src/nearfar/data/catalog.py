@@ -24,11 +24,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.data import files, hub
-from nearfar.data.how_to_get import how_to_get
-from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind
+from nearfar.data import files
+from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
-from nearfar.data.sources import ExcludedPairs, GroupPart, Table, open_table
+from nearfar.data.sources import HUB_NAME, ExcludedPairs, GroupPart, Table, open_table
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -220,5 +219,5 @@ def _check_hub_name(name: str) -> None:
             f"{name}: neither a file nor a named data set.{hint} Named data sets: {', '.join([*CATALOG, *MIXTURES])}; "
             "a hub data set is owner/name."
         )
-    if known or is_folder(path.parent) or not hub.NAME.fullmatch(name):
+    if known or is_folder(path.parent) or not HUB_NAME.fullmatch(name):
         raise missing_file_error(path)

@@ -27,6 +27,7 @@ holds out its own test set.
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nearfar.data.finetuning_splits import divide_test, hold_out_rows, hold_out_validation
 from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
@@ -95,43 +96,26 @@ def load_classification(
     """
     _check_counts(validation_rows, limit)
     splits = "held-out" if splits == "auto" else splits
-    name, _, split = name_or_file.partition(":")
-    named, spec = FINETUNING_TASKS.get(name), name_or_file
-    if named is None:
-        reader = infer_reader(spec, text_columns, label_column)
-        metric: Metric = "accuracy" if reader.label_names else "pearson_spearman"
-        test_note, test_seed = "", seed
-    else:
-        if text_columns is not None or label_column != "label":
-            raise NearfarError(f"{name} is a named task with fixed columns; remove the column settings.")
-        reader, metric = _reader(name, named), named.metric
-        spec = f"{named.source}:{split or 'train'}"
-        test_note, test_seed = f" ({named.note})" if named.note and not test else "", 0
-        test, validation = test or named.test, validation or named.validation
+    chosen = _choose_parts(
+        name_or_file, validation=validation, test=test, text_columns=text_columns, label_column=label_column, seed=seed
+    )
+    reader, test, validation = chosen.reader, chosen.test, chosen.validation
     if splits != "held-out" and (test is None or validation is not None):
         reason = "it has no test set of its own" if test is None else f"its validation rows are {validation}"
         raise NearfarError(f"--splits {splits}: does not apply to {name_or_file}: {reason}. Use held-out splits.")
-    for one, first, other, second in (
-        ("training", spec, "test", test),
-        ("training", spec, "validation", validation),
-        ("validation", validation, "test", test),
-    ):
-        if first is not None and first == second:
-            raise NearfarError(f"{first} is named both for {one} and for {other}; name other data for one of them.")
-
-    train, title = reader.read(spec)
+    train, title = reader.read(chosen.train)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
     labelled = bool(reader.label_names)
     if test is None:
         train, tested = hold_out_rows(
-            train, max(1, len(train.texts) // 5), f"{test_seed} test", title, labelled=labelled
+            train, max(1, len(train.texts) // 5), f"{chosen.test_seed} test", title, labelled=labelled
         )
         stratified = ", stratified by label" if labelled else ""
-        tested_title = f"a fifth of train, drawn by seed {test_seed}{stratified}"
+        tested_title = f"a fifth of train, drawn by seed {chosen.test_seed}{stratified}"
     else:
         tested, tested_title = reader.read(test)
-        tested_title += test_note
+        tested_title += chosen.note
     if validation is not None:
         validated, validated_title = reader.read(validation)
     elif splits in ("few-shot", "10-90"):
@@ -157,7 +141,7 @@ def load_classification(
         validation=validated,
         test=tested,
         label_names=reader.label_names,
-        metric=metric,
+        metric=chosen.metric,
         splits=splits,
         sources=(
             _part_summary("train", title, train, set()),
@@ -168,13 +152,58 @@ def load_classification(
     )
 
 
+class _Parts(NamedTuple):
+    reader: Reader
+    metric: Metric
+    train: str
+    """Spec of the training rows."""
+    test: str | None
+    validation: str | None
+    note: str
+    """What is worth knowing of the test rows."""
+    test_seed: int
+    """Seed of test rows that are drawn from the training rows."""
+
+
+def _choose_parts(
+    name_or_file: str,
+    *,
+    validation: str | None,
+    test: str | None,
+    text_columns: Sequence[str] | None,
+    label_column: str,
+    seed: int,
+) -> _Parts:
+    """The specs of train, test and validation, and how they are read; no two of them are the same."""
+    name, _, split = name_or_file.partition(":")
+    named = FINETUNING_TASKS.get(name)
+    if named is None:
+        reader = infer_reader(name_or_file, text_columns, label_column)
+        metric: Metric = "accuracy" if reader.label_names else "pearson_spearman"
+        parts = _Parts(reader, metric, name_or_file, test, validation, "", seed)
+    elif text_columns is not None or label_column != "label":
+        raise NearfarError(f"{name} is a named task with fixed columns; remove the column settings.")
+    else:
+        note = f" ({named.note})" if named.note and not test else ""
+        specs = f"{named.source}:{split or 'train'}", test or named.test, validation or named.validation
+        parts = _Parts(_reader(name, named), named.metric, *specs, note, 0)
+    for one, first, other, second in (
+        ("training", parts.train, "test", parts.test),
+        ("training", parts.train, "validation", parts.validation),
+        ("validation", parts.validation, "test", parts.test),
+    ):
+        if first is not None and first == second:
+            raise NearfarError(f"{first} is named both for {one} and for {other}; name other data for one of them.")
+    return parts
+
+
 def _reader(name: str, task: FinetuningTask) -> Reader:
     """Return the reader of a named task; ``name`` is the task's, for error messages."""
     numbers: dict[str, int | None] = {label: number for number, label in enumerate(task.label_names)}
     if task.label_aliases is None:
         numbers |= {str(number): number for number in range(len(task.label_names))}
     else:
-        numbers |= {alias: None if label is None else numbers[label] for alias, label in task.label_aliases.items()}
+        numbers |= {alias: numbers[label] if label else None for alias, label in task.label_aliases.items()}
     return Reader(
         columns=task.columns,
         label_column=task.label_column,

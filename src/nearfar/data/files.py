@@ -44,6 +44,9 @@ class Location(NamedTuple):
 
 Rows: TypeAlias = Iterator[tuple[Location, tuple[object, ...]]]
 """The location of each row, and its values in the order of the requested columns."""
+Lines: TypeAlias = Iterator[tuple[int, str]]
+Records: TypeAlias = Iterator[tuple[int, list[str]]]
+"""The number of each line, and its text; the number of the first line of each record, and its fields."""
 
 
 def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
@@ -130,44 +133,57 @@ def extension(path: Path) -> str:
     return "".join(suffixes) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
+def _lines(path: Path) -> Lines:
     check_file(path)  # opening a pipe would wait for its writer
-    # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
         with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
-            for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
-                if len(line) > MAX_LINE_BYTES:
-                    raise NearfarError(
-                        f"{Location(str(path), number)}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. "
-                        "Write one row per line, and split long texts."
-                    )
-                try:
-                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
-                except UnicodeDecodeError as error:
-                    hint = next((words for start, words in _NOT_TEXT if number == 1 and line.startswith(start)), "")
-                    raise NearfarError(
-                        f"{Location(str(path), number)}: not UTF-8 (byte {error.start + 1} of the line is "
-                        f"0x{line[error.start]:02x}). {hint}Save the file as UTF-8."
-                    ) from None
+            yield from decode_lines(file.readline, path)
     except zlib.error:  # its text has the number of an error in a library
         raise NearfarError(f"{path} cannot be read: its compressed data is damaged. Copy or write it again.") from None
     except (OSError, EOFError) as error:
         raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def decode_lines(
+    readline: Callable[[int], bytes], shown: object, *, encoding: str = "utf-8", advice: str = "Save the file as UTF-8."
+) -> Lines:
+    """Yield the number and the text of each line of a stream, with its end; a byte order mark is dropped.
+
+    Raises:
+        NearfarError: a line longer than :data:`MAX_LINE_BYTES`, or one that is not in the encoding. ``shown`` is the
+            location of the stream, ``advice`` ends the sentence.
+    """
+    # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
+    for number, line in enumerate(iter(partial(readline, MAX_LINE_BYTES + 1), b""), 1):
+        where = Location(str(shown), number)
+        if len(line) > MAX_LINE_BYTES:
+            raise NearfarError(
+                f"{where}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. Write one row per line, and split "
+                "long texts."
+            )
+        try:
+            yield number, line.decode("utf-8-sig" if number == 1 and encoding == "utf-8" else encoding)
+        except UnicodeDecodeError as error:
+            hint = next((words for start, words in _NOT_TEXT if number == 1 and line.startswith(start)), "")
+            raise NearfarError(
+                f"{where}: not {encoding.upper()} (byte {error.start + 1} of the line is 0x{line[error.start]:02x}). "
+                f"{hint}{advice}"
+            ) from None
+
+
+def tsv_records(path: Path) -> Records:
     """Yield the line number and the fields of each line of a TSV file, its header first."""
     for number, line in _lines(path):
         if line.strip("\r\n"):
             yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
-def csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line number and the fields of each record of a CSV file, its header first."""
+def csv_records(path: Path | str, lines: Lines | None = None) -> Records:
+    """Yield the first line number and the fields of each record of a CSV file or of ``lines``, its header first."""
     # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
     csv.field_size_limit(MAX_LINE_BYTES)
     # strict: an unclosed quote would otherwise silently swallow the rest of the file.
-    reader = csv.reader((line for _, line in _lines(path)), strict=True)
+    reader = csv.reader((line for _, line in (_lines(Path(path)) if lines is None else lines)), strict=True)
     start = 1
     try:
         for fields in reader:
@@ -179,9 +195,7 @@ def csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
 
 
-def _read_delimited(
-    path: Path, columns: Sequence[str], records_of: Callable[[Path], Iterator[tuple[int, list[str]]]]
-) -> Rows:
+def _read_delimited(records_of: Callable[[Path], Records], path: Path, columns: Sequence[str]) -> Rows:
     records = records_of(path)
     number, header = next(records, (0, []))
     if not header:
@@ -196,16 +210,10 @@ def _read_delimited(
         yield where, tuple(fields[index] for index in indices)
 
 
-def _read_tsv(path: Path, columns: Sequence[str]) -> Rows:
-    return _read_delimited(path, columns, tsv_records)
-
-
-def _read_csv(path: Path, columns: Sequence[str]) -> Rows:
-    return _read_delimited(path, columns, csv_records)
-
-
-def json_records(path: Path, columns: Collection[str] = ()) -> Iterator[tuple[Location, dict[str, Any]]]:
-    """Yield the location and the object of each line of a JSON lines file.
+def json_records(
+    path: Path | str, columns: Collection[str] = (), lines: Lines | None = None
+) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Yield the location and the object of each line of a JSON lines file, or of ``lines``.
 
     Raises NearfarError, apart from damaged files, for an object that has a key of ``columns`` twice.
     """
@@ -218,7 +226,7 @@ def json_records(path: Path, columns: Collection[str] = ()) -> Iterator[tuple[Lo
         repeated = [] if len(found) == len(pairs) else _repeated([name for name, _ in pairs], columns)
         return found
 
-    for number, line in _lines(path):
+    for number, line in _lines(Path(path)) if lines is None else lines:
         if not line.strip():
             continue
         empty, where = False, Location(str(path), number)
@@ -351,17 +359,14 @@ def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str]
     )
 
 
-_READERS: dict[str, Callable[[Path, Sequence[str]], Rows]] = {
-    ".tsv": _read_tsv,
-    ".tsv.gz": _read_tsv,
-    ".csv": _read_csv,
-    ".csv.gz": _read_csv,
+_TEXT_READERS: dict[str, Callable[[Path, Sequence[str]], Rows]] = {
+    ".tsv": partial(_read_delimited, tsv_records),
+    ".csv": partial(_read_delimited, csv_records),
     ".jsonl": _read_json_lines,
-    ".jsonl.gz": _read_json_lines,
     ".json": _read_json_lines,
-    ".json.gz": _read_json_lines,
-    ".parquet": read_parquet,
 }
+_READERS = {f"{kind}{end}": read for kind, read in _TEXT_READERS.items() for end in ("", ".gz")}
+_READERS[".parquet"] = read_parquet
 EXTENSIONS = tuple(_READERS)
 PLAIN_TEXT = (".txt", ".txt.gz")
 """Extensions of files with one text per line and no columns."""

@@ -6,22 +6,145 @@ so that all seeds and methods that train on the same rows hold out the same ones
 dev part, which chooses the best step, the others the test part.
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.fingerprints import Hashes, combine_hashes, text_hashes
-from nearfar.data.held_out import COLUMNS, DEV, TEST, HeldOut, Kind, Part
+from nearfar.data.fingerprints import Hashes, combine_hashes, normalize_for_hash, text_hashes
 from nearfar.data.nli import NliData
+from nearfar.data.retrieval import RetrievalTask, task_of_pairs
 from nearfar.data.rows import TextData
 from nearfar.data.sources import normalize_whitespace
-from nearfar.types import ENTAILMENT, LABEL_NAMES, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 
-Rows: TypeAlias = NliData | TextData
+Kind: TypeAlias = Literal["pairs", "nli", "labelled", "scored"]
+Part: TypeAlias = Literal["dev", "test"]
+DEV: Part = "dev"
+TEST: Part = "test"
+COLUMNS: dict[Kind, tuple[str, ...]] = {
+    "pairs": ("anchor", "positive", "negative"),
+    "nli": ("premise", "hypothesis", "label"),
+    "labelled": ("text", "label"),
+    "scored": ("sentence1", "sentence2", "score"),
+}
+"""The columns of rows; pairs have no negative."""
+METRICS: dict[Kind, str] = {"pairs": "mrr@10", "nli": "mrr@10", "labelled": "accuracy", "scored": "spearman"}
+"""The score of held-out rows: of pairs and NLI rows the mean reciprocal rank of the positive among the first 10."""
+
+
+class VoteTask(NamedTuple):
+    """Labelled texts, and labelled training texts whose nearest ones vote for the label."""
+
+    texts: list[str]
+    labels: list[str]
+    training_texts: list[str]
+    training_labels: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldOut:
+    """Rows that a run does not train on, and the training rows among which they are searched for."""
+
+    kind: Kind
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+    """One text for each column; the last one is a label or a score, if the rows have one."""
+    parts: list[Part]
+    """Of each row: dev, which chooses the best step, or test."""
+    training: list[tuple[str, ...]]
+    """Positives of training rows, which are distractors; or labelled training rows (text, label)."""
+    source: str
+    seed: int
+    training_rows: int
+    """Number of rows that are trained on."""
+    left_out: int = 0
+    """Number of rows that are neither held out nor trained on."""
+
+    @property
+    def metric(self) -> str:
+        """The name of the score."""
+        return METRICS[self.kind]
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts of the held-out rows, without hard negatives."""
+        width = 1 if self.kind == "labelled" else 2
+        return [text for row in self.rows for text in row[:width]]
+
+    @cached_property
+    def digest(self) -> str:
+        """Fingerprint of the held-out rows without hard negatives: their texts, labels or scores, and parts.
+
+        It does not depend on the order of the rows. Runs with equal digests hold out the same rows.
+        """
+        width = 2 if self.kind == "pairs" else len(self.columns)
+        lines = {
+            "\t".join([part, *map(normalize_for_hash, row[:width])])
+            for part, row in zip(self.parts, self.rows, strict=True)
+        }
+        return hashlib.sha256("\n".join([self.kind, *sorted(lines)]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def anchors(self, part: Part) -> int:
+        """Number of distinct queries, labelled texts or scored pairs of a part."""
+        rows = self._rows(part)
+        return len(rows) if self.kind == "scored" else len({row[0] for row in rows if self._is_positive(row)})
+
+    def retrieval(self, part: Part, *, documents: int | None = None) -> RetrievalTask:
+        """Search for the positives of the anchors of a part (pairs, NLI rows).
+
+        Documents are the distinct positives and hard negatives (contradictions) of the part, for the test part those of
+        all held-out rows, then positives of training rows until there are ``documents``. A query that is a document too
+        does not find itself.
+        """
+        rows = self._rows(part)
+        places: dict[str, int] = {}
+        for row in rows if part == DEV else [*rows, *self._rows(DEV)]:
+            for text in self._document_texts(row):
+                places.setdefault(text, len(places))
+        own = len(places)
+        for (text,) in self.training:
+            if documents is not None and len(places) >= documents:
+                break
+            places.setdefault(text, len(places))
+        pairs = ((row[0], row[1]) for row in rows if self._is_positive(row))
+        return task_of_pairs(pairs, places, {"documents of training rows": len(places) - own})
+
+    def vote(self, part: Part, *, training: int | None = None) -> VoteTask:
+        """Labelled texts of a part, to be labelled by their neighbours among up to ``training`` training rows."""
+        rows, known = self._rows(part), self.training[:training]
+        return VoteTask(
+            [text for text, _ in rows], [label for _, label in rows], [text for text, _ in known], [x for _, x in known]
+        )
+
+    def pairs(self, part: Part) -> list[ScoredPair]:
+        """Scored pairs of a part."""
+        return [ScoredPair(first, second, float(score)) for first, second, score in self._rows(part)]
+
+    def text_rows(self, part: Part) -> list[tuple[str, ...]]:
+        """The texts of the rows of a part, without labels and scores."""
+        width = {"labelled": 1, "pairs": None}.get(self.kind, 2)
+        return [row[:width] for row in self._rows(part)]
+
+    def _rows(self, part: Part) -> list[tuple[str, ...]]:
+        return [row for row, own in zip(self.rows, self.parts, strict=True) if own == part]
+
+    def _is_positive(self, row: Sequence[str]) -> bool:
+        return self.kind != "nli" or row[2] == LABEL_NAMES[ENTAILMENT]
+
+    def _document_texts(self, row: Sequence[str]) -> Sequence[str]:
+        """Positive and hard negative."""
+        if self.kind == "nli":
+            return row[1:2] if row[2] in (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION]) else ()
+        return row[1:]
+
+
+TrainingRows: TypeAlias = NliData | TextData
 SEED = 0
 """Seed of the choice of groups, of all runs."""
 SHARE, AT_LEAST, AT_MOST, LARGEST_SHARE = 0.05, 50, 1000, 0.2
@@ -45,15 +168,15 @@ class _Groups(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Rows to train on, and the held-out rows."""
+    """TrainingRows to train on, and the held-out rows."""
 
-    rows: Rows
+    rows: TrainingRows
     held_out: HeldOut
     facts: list[str]
     """What was held out, in sentences."""
 
 
-def kind_of(rows: Rows) -> Kind | None:
+def kind_of(rows: TrainingRows) -> Kind | None:
     """What held-out rows of this type are; None for plain sentences, and for rows without a measure."""
     if isinstance(rows, NliData):
         return "nli"
@@ -65,7 +188,7 @@ def kind_of(rows: Rows) -> Kind | None:
     return "scored" if width == 2 and not rows.label_names else None
 
 
-def hold_out(rows: Rows, size: float | None = None, *, source: str = "the data") -> Split:
+def hold_out(rows: TrainingRows, size: float | None = None, *, source: str = "the data") -> Split:
     """Split ``rows``. ``size`` is a share (0 to 0.5) or a number of anchors; None for the default (:data:`SHARE`).
 
     An anchor is a distinct first text of pairs and triplets, a distinct premise with an entailment, a distinct labelled
@@ -91,7 +214,7 @@ def hold_out(rows: Rows, size: float | None = None, *, source: str = "the data")
     return _split(rows, kind, linked, parts, anchors, wanted=wanted, source=source)
 
 
-def without_texts(rows: Rows, held_out: Sequence[str]) -> Rows:
+def without_texts(rows: TrainingRows, held_out: Sequence[str]) -> TrainingRows:
     """The rows that have none of the held-out texts; of a second objective's data."""
     texts = [row[:2] for row in rows.rows] if isinstance(rows, NliData) else rows.rows
     kept = ~_contain(texts, text_hashes(held_out))
@@ -119,14 +242,14 @@ def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
     return found
 
 
-def _linked_texts(rows: Rows, kind: Kind) -> list[tuple[str, ...]]:
+def _linked_texts(rows: TrainingRows, kind: Kind) -> list[tuple[str, ...]]:
     """The texts of each row by which it is connected with others: all but hard negatives."""
     if isinstance(rows, NliData):
         return [row[:2] for row in rows.rows]
     return [row[:2] for row in rows.rows] if kind == "pairs" else rows.rows
 
 
-def _anchors(rows: Rows, kind: Kind, linked: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
+def _anchors(rows: TrainingRows, kind: Kind, linked: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
     """Number of each row's anchor; -1 for a row that measures nothing. Shape (rows,)."""
     if kind == "scored":
         return np.arange(len(linked))
@@ -159,7 +282,7 @@ def _shuffled(hashes: Hashes) -> Hashes:
 
 
 def _choose(
-    rows: Rows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64], wanted: int
+    rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64], wanted: int
 ) -> tuple[list[Part | None], int, int]:
     """The part of each row (None to train on), the number of held-out anchors, and the anchors of the largest group.
 
@@ -185,7 +308,7 @@ def _choose(
     return parts, sum(counts.values()), int(sizes.max(initial=0))
 
 
-def _labels(rows: Rows, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]], Counter[int]]:
+def _labels(rows: TrainingRows, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]], Counter[int]]:
     """The labels of each group, which is one text, and the number of texts of each label."""
     assert isinstance(rows, TextData)
     assert rows.targets is not None
@@ -196,7 +319,7 @@ def _labels(rows: Rows, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]],
 
 
 def _split(
-    rows: Rows,
+    rows: TrainingRows,
     kind: Kind,
     linked: Sequence[tuple[str, ...]],
     parts: Sequence[Part | None],
@@ -239,7 +362,7 @@ def _split(
     return Split(training, held_out, facts)
 
 
-def _fields(rows: Rows) -> list[tuple[str, ...]]:
+def _fields(rows: TrainingRows) -> list[tuple[str, ...]]:
     """The columns of each row as texts."""
     if isinstance(rows, NliData):
         return [(*_clean(row[:2]), LABEL_NAMES[row.label]) for row in rows.rows]
@@ -254,7 +377,7 @@ def _clean(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(map(normalize_whitespace, texts))
 
 
-def _candidates(training: Rows, kind: Kind) -> list[tuple[str, ...]]:
+def _candidates(training: TrainingRows, kind: Kind) -> list[tuple[str, ...]]:
     """Training rows among which held-out rows are searched for: positives, or labelled texts."""
     if isinstance(training, NliData):
         return [_clean((row.hypothesis,)) for row in training.rows if row.label == ENTAILMENT]
@@ -278,7 +401,7 @@ def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]
     return np.logical_or.reduce(found)
 
 
-def take_rows(rows: Rows, places: Iterable[int]) -> Rows:
+def take_rows(rows: TrainingRows, places: Iterable[int]) -> TrainingRows:
     """The rows at some places, in their order."""
     chosen = list(places)
     if isinstance(rows, NliData):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from nearfar.data.retrieval_task import MEASURES, RetrievalTask
+from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats, check_resampling
 from nearfar.evaluation.results import Estimate, RetrievalScores
 from nearfar.evaluation.retrieval_measures import DEPTH, measure_rankings

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.retrieval_task import MEASURES
+from nearfar.data.retrieval import MEASURES
 
 DEPTH = 100
 """The number of ranks that the measures need."""
@@ -28,7 +28,7 @@ DEPTH = 100
 def measure_rankings(
     ranked: Sequence[Sequence[int]] | NDArray[np.int64], relevant: Sequence[Mapping[int, int]]
 ) -> dict[str, NDArray[np.float64]]:
-    """The measures of each query [queries], by their names in :data:`~nearfar.data.retrieval_task.MEASURES`.
+    """The measures of each query [queries], by their names in :data:`~nearfar.data.retrieval.MEASURES`.
 
     Args:
         ranked: for each query the positions of distinct documents, best first; at least :data:`DEPTH` of them, or all

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
-from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.data.transfer import TransferTask
+from nearfar.data.labelled import TransferTask
+from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk import SeenHashes
 from nearfar.evaluation.correlation import (
     bootstrap_scores,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from nearfar.data.transfer import TransferTask
+from nearfar.data.labelled import TransferTask
 from nearfar.evaluation.averages import TRANSFER_AVERAGES
 from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import check_resampling
@@ -63,7 +63,7 @@ def evaluate_transfer(
 
     Args:
         encode: texts -> vectors.
-        tasks: by name, from :mod:`nearfar.data.transfer`.
+        tasks: by name, from :mod:`nearfar.data.labelled`.
         probe: settings of the classifiers; learned relatedness uses only their seed.
         per_task: call ``encode`` once for each task with that task's texts, for baselines that are fitted on the texts
             they encode.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.data.files import read_file
-from nearfar.data.held_out import COLUMNS, DEV, TEST, HeldOut, Part
+from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_errors, read_json
 from nearfar.runs.records import HELD_OUT as FOLDER
 from nearfar.runs.records import HELD_OUT_ROWS as ROWS

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from nearfar.baselines.named import is_baseline, parse_spec
 from nearfar.data.catalog import parse
-from nearfar.data.how_to_get import how_to_get
-from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, VOCABULARY
+from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, VOCABULARY, how_to_get
 from nearfar.data.paths import as_path, is_file, status
 from nearfar.disk import SEEN_FILE, model_of_run
 from nearfar.types import NearfarError

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from nearfar.config.bounds import Count, File, Length, Prompt, Rows, Runs, Seed
+from nearfar.config.bounds import Count, File, Length, Prompt, RowCount, Runs, Seed
 from nearfar.config.values import Settings
 from nearfar.settings import build
 from nearfar.types import NearfarError
@@ -196,7 +196,7 @@ class SpeedConfig(Settings):
 
     texts: File
     """Texts to encode: a named set, or a file with one text per line."""
-    limit: Rows = 2000
+    limit: RowCount = 2000
     """Use only the first LIMIT distinct texts."""
     repeats: Runs = 3
     """Number of timed passes over the texts, after one that is not timed; their mean counts."""

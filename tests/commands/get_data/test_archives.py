@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.commands.get_data import archives
-from nearfar.commands.get_data.archives import list_files
+from nearfar.commands.get_data import download as archives
+from nearfar.commands.get_data.download import list_files
 from tests.commands.get_data.downloads import tar_of, write_folder, zip_of
 from tests.data.files import error_of
 

@@ -12,9 +12,9 @@ import nearfar
 from nearfar.cli import main
 from nearfar.commands.get_data import download as module
 from nearfar.commands.get_data.download import download, file_name
-from nearfar.data import public_sources
-from nearfar.data.public_sources import Download, Source
-from nearfar.data.transfer import load_transfer
+from nearfar.data import named_sets
+from nearfar.data.labelled import load_transfer
+from nearfar.data.named_sets import Download, Source
 from tests.commands.get_data.downloads import classification, tar_of, zip_of
 from tests.commands.get_data.server import Answer, Server, serve
 from tests.data.files import error_of
@@ -116,7 +116,7 @@ def test_a_download_that_is_too_large_is_stopped(
     server.answers["/a.bin"].length = length
     message = error_of(download, Download(f"{server.address}/a.bin", size=100), tmp_path)
     assert "has over 100 bytes, its published size; it was stopped." in message
-    monkeypatch.setattr(module, "MAX_BYTES", 200)
+    monkeypatch.setattr(module, "MAX_DOWNLOAD", 200)
     assert "has over 200 bytes, the maximum" in error_of(download, Download(f"{server.address}/a.bin"), tmp_path)
     assert not [path for path in tmp_path.iterdir() if path.is_file()]
 
@@ -135,7 +135,7 @@ def test_file_names_are_safe() -> None:
 
 def sources(monkeypatch: pytest.MonkeyPatch, **found: Source) -> None:
     """Replace the public sources."""
-    monkeypatch.setattr(public_sources, "SOURCES", found)
+    monkeypatch.setattr(named_sets, "SOURCES", found)
     monkeypatch.setattr("nearfar.commands.get_data.command.SOURCES", found)
 
 

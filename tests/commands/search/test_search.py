@@ -16,7 +16,7 @@ import pytest
 import nearfar
 from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
-from nearfar.cli import search as verb
+from nearfar.cli import use as verb
 from nearfar.commands.search.hits import Hit
 from nearfar.commands.search.output import format_hits, output_names, table_header
 from nearfar.neighbours.index import SearchIndex

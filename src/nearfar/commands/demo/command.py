@@ -21,12 +21,12 @@ from nearfar.commands.demo.report import Report, command_line
 from nearfar.config import DemoConfig
 from nearfar.config.calls import accepts_settings
 from nearfar.data.catalog import find
-from nearfar.data.held_out import TEST
+from nearfar.data.hold_out import TEST
 from nearfar.disk import path_errors, write_text
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.data.retrieval_task import RetrievalTask
+    from nearfar.data.retrieval import RetrievalTask
 
 PAIRS = 3000
 HOLD_OUT = 800

@@ -6,7 +6,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.held_out import TEST
+from nearfar.data.hold_out import TEST
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
 from nearfar.evaluation.seen import scored_rows
@@ -15,9 +15,9 @@ from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.data.held_out import HeldOut, VoteTask
-    from nearfar.data.retrieval_task import RetrievalTask
-    from nearfar.data.transfer import TransferTask
+    from nearfar.data.hold_out import HeldOut, VoteTask
+    from nearfar.data.labelled import TransferTask
+    from nearfar.data.retrieval import RetrievalTask
 
 _SPLITS = {"train", "dev", "test"}
 
@@ -78,8 +78,8 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: "HeldOut 
     Raises:
         NearfarError: a task that is named cannot be loaded, or none of the suite.
     """
+    from nearfar.data.labelled import load_labelled_task, load_transfer
     from nearfar.data.retrieval import load_retrieval
-    from nearfar.data.transfer import load_labelled_task, load_transfer
 
     named = named_tasks(config)
     of_mteb = {f"{PREFIX}{name}": name for name in config.mteb}

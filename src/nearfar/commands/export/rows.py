@@ -12,7 +12,7 @@ from nearfar.commands.export.source import Outputs, Source
 from nearfar.config.export import ExportConfig
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.held_out import DEV
+from nearfar.data.hold_out import DEV
 from nearfar.data.labelled import Split, infer_reader
 from nearfar.data.rows import load_sentences
 from nearfar.data.sts import load_pairs, load_task

@@ -1,5 +1,6 @@
 """``nearfar get-data``: downloads the public data sets, converts them, and lists the named sets."""
 
+import gzip
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -8,16 +9,26 @@ from functools import partial
 from pathlib import Path
 
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.get_data.archives import SourceFile, list_files
-from nearfar.commands.get_data.download import DownloadError, Record, download
+from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
 from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, plan, recipes_for
 from nearfar.config.calls import accepts_settings
-from nearfar.config.data import GetDataConfig
-from nearfar.data.files import extension
-from nearfar.data.how_to_get import PUBLISHED_ROWS, files_of, how_to_get, sets_of
-from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, suite_tasks
+from nearfar.config.verbs import GetDataConfig
+from nearfar.data.named_sets import (
+    CATALOG,
+    FINETUNING_TASKS,
+    MIXTURES,
+    PROBE_TASKS,
+    PUBLISHED_ROWS,
+    SOURCES,
+    Download,
+    Source,
+    files_of,
+    how_to_get,
+    sets_of,
+    sources_of,
+    suite_tasks,
+)
 from nearfar.data.paths import as_path
-from nearfar.data.public_sources import CITE, SOURCES, USED_IN, Download, Source, sources_of
 from nearfar.disk import folder_lock, path_errors
 from nearfar.types import NearfarError
 
@@ -300,8 +311,8 @@ def status_of(name: str, folder: Path | None) -> SetStatus:
         hub=entry.hub,
         in_hub_cache=bool(entry.hub) and _in_hub_cache("/".join((entry.hub or "").split("/")[:2])),
         licence=source.licence if source else "",
-        cite=CITE.get(name, source.cite if source else ""),
-        used_in=USED_IN.get(name, ()),
+        cite=entry.cite or (source.cite if source else ""),
+        used_in=entry.used_in,
         get=how_to_get(name),
     )
 
@@ -310,15 +321,8 @@ def _count_rows(file: Path) -> int | None:
     """The number of rows of a file: lines that are not blank, without the header of a table; None if it is missing."""
     if not file.is_file():
         return None
-    if extension(file).endswith(".gz"):
-        import gzip
-
-        with gzip.open(file) as stream:
-            lines = sum(1 for line in stream if line.strip())
-    else:
-        with file.open("rb") as stream:
-            lines = sum(1 for line in stream if line.strip())
-    return lines - (extension(file) == ".tsv")
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        return sum(1 for line in stream if line.strip()) - (file.suffix == ".tsv")
 
 
 def _in_hub_cache(repository: str) -> bool:

@@ -1,28 +1,38 @@
-"""Download a file: resumed where it stopped, checked by size and SHA-256, and in place only when it is complete.
+"""The files of a download: received by HTTP, or those of a folder, of the archives in it, of one archive, or one file.
 
+A download is resumed where it stopped, checked by size and SHA-256, and in place only when it is complete.
 ``sources.json`` in the local data folder records where each file is from, and the checksum of each download.
+
+Nothing is unpacked: members of archives are read in place, so that no archive can write a file. Archives with unsafe
+names or with members that unpack to far more than their size are refused.
 """
 
 import hashlib
 import http.client
 import json
+import lzma
 import os
 import ssl
+import tarfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any, NamedTuple, Self, TypeAlias
 from urllib.parse import unquote, urlsplit
 
-from nearfar.data.public_sources import Download
+from nearfar.data.named_sets import Download
+from nearfar.data.paths import as_path, check_file, is_folder, status
 from nearfar.disk import create_folder, disk_errors, publish, read_json, write_text
 from nearfar.types import NearfarError
 
 TIMEOUT = 30.0
 """Seconds to wait for a connection, and for further data."""
-MAX_BYTES = 2**32
+MAX_DOWNLOAD = 2**32
 """Maximum size of a download whose size is not published: 4 GiB."""
 _BLOCK = 2**18
 RECORD = "sources.json"
@@ -129,11 +139,9 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
             _receive(wanted, part, advance)
             return
         raise DownloadError(f"{address}: the server answered {error.code} ({error.reason}).") from None
-    except http.client.HTTPException as error:
-        raise _incomplete(address, part, str(error) or type(error).__name__) from None
     except urllib.error.URLError as error:
         raise DownloadError(f"{address}: cannot be reached ({error.reason}).") from None
-    except (ConnectionError, TimeoutError, ssl.SSLError) as error:
+    except (http.client.HTTPException, ConnectionError, TimeoutError, ssl.SSLError) as error:
         raise _incomplete(address, part, str(error) or type(error).__name__) from None
     if total is not None and done < total:
         raise _incomplete(address, part, f"it ended after {done:,} of {total:,} bytes")
@@ -145,7 +153,7 @@ def _incomplete(address: str, part: Path, why: str) -> DownloadError:
 
 
 def _check_size(wanted: Download, size: int, part: Path) -> None:
-    most = wanted.size or MAX_BYTES
+    most = wanted.size or MAX_DOWNLOAD
     if size > most:
         _discard(part)
         kind = "its published size" if wanted.size else "the maximum"
@@ -217,3 +225,173 @@ class Record:
     def _write(self) -> None:
         content = {"downloads": dict(sorted(self._downloads.items())), "files": dict(sorted(self._files.items()))}
         write_text(self._file, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+ZIP = (".zip",)
+TAR = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+MAX_FILES = 200_000
+"""Maximum number of files in a folder or members in an archive."""
+MAX_BYTES = 2**34
+"""Maximum size of the unpacked members of an archive: 16 GiB."""
+MAX_NAME = 2**20
+"""Maximum bytes of the name, link and comments of a member of a tar archive."""
+_NAME_TYPES = (
+    *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK),
+    *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+)
+MAX_RATIO, RATIO_FROM = 200, 2**26
+"""An archive that unpacks to over RATIO_FROM bytes may unpack to at most MAX_RATIO times its size. Text is compressed
+to between a half and a tenth."""
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile, RuntimeError)
+"""What the archive libraries raise for damaged, truncated or encrypted archives."""
+
+
+class SourceFile(NamedTuple):
+    """A file of a download; ``path`` has ``/`` between its parts and begins with the name of the folder or archive."""
+
+    path: str
+    shown: str
+    """Its location, for messages."""
+    opener: Callable[[], AbstractContextManager[IO[bytes]]]
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """Open the file for reading; raises NearfarError if it, or its archive, is damaged."""
+        try:
+            with self.opener() as stream:
+                yield stream
+        except _DAMAGED as error:
+            raise NearfarError(f"{self.shown}: cannot be read ({_reason(error)}).") from error
+
+    @property
+    def parent(self) -> str:
+        """The path of its folder."""
+        return self.path.rpartition("/")[0]
+
+
+def list_files(source: str | Path) -> tuple[list[SourceFile], list[str]]:
+    """Return the files of ``source``: a folder (with the archives in it), an archive, or a single file; sorted by path.
+
+    An archive in a folder that cannot be read is skipped; the second value has one sentence about each.
+
+    Raises:
+        NearfarError: no such file, not a regular file, too many files, or ``source`` is an archive that is damaged,
+            has a member with an unsafe name, or unpacks to too much (:data:`MAX_BYTES`, :data:`MAX_RATIO`).
+    """
+    root = as_path(source)
+    if status(root) is None or not is_folder(root):
+        check_file(root)
+        return sorted(_one(root, root.name)), []
+    found: list[SourceFile] = []
+    skipped: list[str] = []
+    base = root.resolve().name
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name.startswith(".") or not path.is_file():
+                continue
+            relative = PurePosixPath(base, *path.relative_to(root).parts)
+            try:
+                found += _one(path, str(relative))
+            except NearfarError as error:
+                skipped.append(str(error))
+            if len(found) > MAX_FILES:
+                raise NearfarError(f"{root}: holds over {MAX_FILES:,} files; name the folder of the download alone.")
+    return sorted(found), skipped
+
+
+def _one(path: Path, name: str) -> list[SourceFile]:
+    lower = path.name.lower()
+    if lower.endswith(ZIP):
+        return list(_members(path, name, _zip_members))
+    if lower.endswith(TAR):
+        return list(_members(path, name, _tar_members))
+    return [SourceFile(name, str(path), lambda: path.open("rb"))]
+
+
+Members: TypeAlias = Iterator[tuple[str, int, Callable[[], AbstractContextManager[IO[bytes]]]]]
+"""Name, unpacked size and opener of each file in an archive."""
+
+
+def _members(path: Path, name: str, list_members: Callable[[Path], Members]) -> Iterator[SourceFile]:
+    packed, unpacked, count = path.stat().st_size, 0, 0
+    try:
+        for member, size, opener in list_members(path):
+            _check_name(path, member)
+            unpacked, count = unpacked + size, count + 1
+            if count > MAX_FILES:
+                raise NearfarError(f"{path}: holds over {MAX_FILES:,} files.")
+            if unpacked > MAX_BYTES or (unpacked > RATIO_FROM and unpacked > MAX_RATIO * packed):
+                raise NearfarError(
+                    f"{path}: unpacks to over {unpacked:,} bytes, from {packed:,}; it is refused, because no known "
+                    "data set does. If it is what you want, unpack it by hand and name the folder."
+                )
+            clean = str(PurePosixPath(member))
+            yield SourceFile(f"{name}/{clean}", f"{path}: {clean}", opener)
+    except _DAMAGED as error:
+        raise NearfarError(
+            f"{path}: is not a readable archive ({_reason(error)}). If the download was interrupted, download it again."
+        ) from error
+
+
+def _check_name(path: Path, member: str) -> None:
+    parts = member.replace("\\", "/").split("/")
+    if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member:
+        raise NearfarError(
+            f"{path}: holds a file named {member[:80]!r}, which is outside the archive; it is refused. Download it "
+            "again from its source."
+        )
+
+
+def _zip_members(path: Path) -> Members:
+    with zipfile.ZipFile(path) as archive:
+        for info in archive.infolist():
+            if info.is_dir():
+                _check_name(path, info.filename)
+            else:
+                yield info.filename, info.file_size, partial(_open_zip_member, path, info.filename)
+
+
+@contextmanager
+def _open_zip_member(path: Path, member: str) -> Iterator[IO[bytes]]:
+    with zipfile.ZipFile(path) as archive, archive.open(member) as stream:
+        yield stream
+
+
+def _tar_members(path: Path) -> Members:
+    with tarfile.open(path, tarinfo=_TarInfo) as archive:
+        for number, info in enumerate(archive):
+            if number >= MAX_FILES:
+                raise NearfarError(f"{path}: holds over {MAX_FILES:,} files and folders.")
+            if info.isfile():
+                yield info.name.removeprefix("./"), info.size, partial(_open_tar_member, path, info.name)
+            else:  # a folder; links and devices are ignored
+                _check_name(path, info.name)
+
+
+@contextmanager
+def _open_tar_member(path: Path, member: str) -> Iterator[IO[bytes]]:
+    with tarfile.open(path, tarinfo=_TarInfo) as archive:
+        stream = archive.extractfile(member)
+        if stream is None:
+            raise tarfile.TarError(f"no file {member}")
+        with stream:
+            yield stream
+
+
+class _TarInfo(tarfile.TarInfo):
+    """Refuses a huge name or comment of a member, which tarfile would read into memory as a whole."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        """The member that a header describes."""
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _NAME_TYPES and found.size > MAX_NAME:
+            raise tarfile.ReadError(f"the name of a file has {found.size:,} bytes")
+        return found
+
+
+def _reason(error: Exception) -> str:
+    text = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
+    return " ".join(text.split())

@@ -15,7 +15,7 @@ from nearfar.commands.soup.models import (
     start_of,
 )
 from nearfar.config.calls import accepts_settings
-from nearfar.config.soup import SoupConfig
+from nearfar.config.verbs import SoupConfig
 from nearfar.disk import SeenHashes, check_new_folder, new_folder, path_errors, read_json
 from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.results import Provenance, provenance

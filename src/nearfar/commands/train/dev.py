@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.data.held_out import DEV, HeldOut
+from nearfar.data.hold_out import DEV, HeldOut
 from nearfar.data.paths import as_path, is_file
 from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError, Precision, ScoredPair
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rich.console import Console
 
-    from nearfar.data.retrieval_task import RetrievalTask
+    from nearfar.data.retrieval import RetrievalTask
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
     from nearfar.training.trainer import Evaluation

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
 from nearfar.config import TrainConfig, build, dump_toml, flag
-from nearfar.data.held_out import DEV
+from nearfar.data.hold_out import DEV
 from nearfar.data.named_sets import OWN
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.runs.fingerprints import fingerprint_rows
@@ -19,7 +19,7 @@ from nearfar.settings import load_method
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.data.held_out import HeldOut
+    from nearfar.data.hold_out import HeldOut
     from nearfar.methods.build import Rows
 
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}

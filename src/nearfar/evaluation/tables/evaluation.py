@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import mean
 
-from nearfar.data.retrieval_task import MEASURES
+from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import (

@@ -1,44 +1,38 @@
-"""``nearfar get-data``: downloads and converts public data sets, and lists the named sets."""
+"""The verbs beside models: get-data, demo, env."""
 
-import shlex
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import ExtraOption, parse
-from nearfar.config.data import GetDataConfig
+from nearfar.cli.verbs import Call, several, verb
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from nearfar.commands.get_data.command import GetDataResult, SetStatus
+    from nearfar.config import DemoConfig, EnvConfig, GetDataConfig
 
 WIDTH = 110
 
 
-def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Download, convert or list data sets; returns the exit status."""
-    extra = ExtraOption(
+@verb(
+    "GetDataConfig",
+    several(
         "names",
-        tuple[str, ...],
         "Named sets, tasks, or the suites sts and transfer; with --source, the sets to convert (default: all).",
-        default=(),
-        positional_name="NAME ...",
-    )
-    config, values = parse(GetDataConfig, argv, prog="nearfar get-data", extras=(extra,))
-    console = make_console()
-
+        "NAME ...",
+        str,
+    ),
+)
+def get_data(call: Call, config: "GetDataConfig", names: tuple[str, ...]) -> int | None:
+    """Download, convert or list data sets."""
     from nearfar.commands.get_data.command import get_data
 
     try:
-        result = get_data(values["names"], config)
+        result = get_data(names, config)
     except KeyboardInterrupt:
-        again = shlex.join(["nearfar", "get-data", *argv])
-        console.print(f"\nStopped; finished files are kept. Resume with:\n  {again}", markup=False, highlight=False)
-        return 130
-    lines = _list(result) if result.listed else _summary(result)
-    console.print("\n".join(lines), markup=False, highlight=False)
-    return 0
+        return call.stopped("; finished files are kept. Resume with")
+    call.say(*(_list(result) if result.listed else _summary(result)))
+    return None
 
 
 def _summary(result: "GetDataResult") -> Iterator[str]:
@@ -49,8 +43,7 @@ def _summary(result: "GetDataResult") -> Iterator[str]:
         yield f"{len(result.existing):,} files exist already; --overwrite makes them again."
     if result.missing:
         yield f"Not in the source: {', '.join(result.missing)}"
-    for warning in result.warnings:
-        yield f"warning: {warning}"
+    yield from (f"warning: {warning}" for warning in result.warnings)
     yield f"Data folder: {result.folder} (set NEARFAR_DATA to it). Sources and checksums: sources.json."
 
 
@@ -78,3 +71,24 @@ def _rows(file: str, rows: int | None, published: int | None) -> str:
     if rows is None:
         return f"{name} missing" + (f" ({published:,})" if published else "")
     return f"{name} {rows:,}" + (f" (published: {published:,})" if published not in (None, rows) else "")
+
+
+@verb("DemoConfig")
+def demo(call: Call, config: "DemoConfig") -> None:
+    """Generate pairs, train, test, search and explore."""
+    from nearfar.commands.demo.command import demo
+    from nearfar.training.trainer import Interrupted
+
+    try:
+        demo(config, console=call.console)
+    except Interrupted:  # the demo starts anew, so the checkpoint of its run is of no use
+        raise KeyboardInterrupt from None
+
+
+@verb("EnvConfig")
+def env(call: Call, config: "EnvConfig") -> None:
+    """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
+    from nearfar.commands.env import env, format_lines
+
+    report = env(config)
+    call.say(*([json.dumps(report, indent=1, ensure_ascii=False)] if config.json else format_lines(report)))

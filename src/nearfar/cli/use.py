@@ -1,0 +1,249 @@
+"""The verbs that use a model: encode, search, predict, export, push, dedup."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from nearfar.cli.parsing import ExtraOption
+from nearfar.cli.verbs import Call, one_model, several, short, verb
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.commands.dedup.command import DedupResult
+    from nearfar.commands.search.command import OpenedSearch
+    from nearfar.commands.search.hits import Hit
+    from nearfar.config import DedupConfig, EncodeConfig, ExportConfig, PredictConfig, PushConfig, SearchConfig
+
+PROMPT = "query (an empty line ends): "
+STATES = {
+    "unchanged": "up to date",
+    "new": "made",
+    "extended": "extended",
+    "changed": "made again, because rows have changed",
+}
+"""What was done with the index, in words."""
+BAR = 30
+"""Characters of the longest bar of the histogram of ``dedup``."""
+
+
+@verb("EncodeConfig", one_model())
+def encode(call: Call, config: "EncodeConfig", model: str) -> int | None:
+    """Write the embeddings of a file of texts."""
+    from nearfar.commands.encode.command import can_be_continued, encode_parts
+
+    try:
+        result = encode_parts(model, config)
+    except KeyboardInterrupt:
+        if not can_be_continued(config):
+            raise
+        return call.interrupted("; finished parts are kept", resumed=config.resume)
+    size = ""
+    if config.quantize is not None:
+        from nearfar.quantization import bytes_per_vector
+
+        size = f" ({config.quantize}, {bytes_per_vector(result.dim, config.quantize)} bytes each)"
+    where = f"to {config.output}"
+    if config.sharded:
+        share = f" (--shard {config.shard})" if config.shard is not None else ""
+        state = "All parts are there." if result.complete else "Other parts of the folder are not finished yet."
+        where = f"in {result.parts:,} {'part' if result.parts == 1 else 'parts'}{share} {where}. {state}"
+    call.say(f"Wrote {result.rows:,} embeddings with {result.dim} dimensions{size} {where}")
+    return None
+
+
+@verb("SearchConfig", several("query", "Texts to search for.", "QUERY ...", str))
+def search(call: Call, config: "SearchConfig", query: tuple[str, ...]) -> int | None:
+    """Search and print or write the hits; without a query, ask for queries in a terminal."""
+    config.check_queries(query)
+    asks = sys.stdin is not None and sys.stdin.isatty()
+    if not query and config.queries is None and (not asks or config.output is not None):
+        raise NearfarError("no query given: name one, or a file with --queries FILE. In a terminal, nearfar asks.")
+
+    from rich.console import Console
+
+    from nearfar.commands.search.command import check_output, gather_queries, open_search, search_all
+
+    queries = gather_queries(query, config)
+    check_output(config)
+    notes = Console(stderr=True, soft_wrap=True, emoji=False, highlight=False)
+    try:
+        opened = open_search(config, queries=queries, progress=True)
+    except KeyboardInterrupt:
+        return call.interrupted("; finished blocks are kept", resumed=config.resume, console=notes)
+    notes.print(_describe(opened), markup=False)
+    if queries is None:
+        _ask(opened, call.console)
+    elif config.output is None:
+        _print_all(queries, search_all(opened.searcher, queries, config), opened, call.console)
+    else:
+        hits = sum(map(len, search_all(opened.searcher, queries, config)))
+        notes.print(f"Wrote {hits:,} hits of {len(queries):,} queries to {config.output}", markup=False)
+    return None
+
+
+def _describe(opened: "OpenedSearch") -> str:
+    """What was done with the index, in one line, and the recall of a search that is not exact in another."""
+    update = opened.update
+    line = f"Index {opened.folder}: {STATES[update.state]}; {update.rows:,} rows, {update.texts:,} distinct texts"
+    if update.state != "unchanged":
+        line += f", {update.encoded:,} encoded now"
+    kind = "Quantized" if opened.quantized else "Approximate"
+    return line + (f"\n{kind} search: {opened.recall}" if opened.recall else "")
+
+
+def _ask(opened: "OpenedSearch", console: "Console") -> None:
+    """Ask for queries until an empty line or the end of the input."""
+    import importlib
+    from contextlib import suppress
+
+    from nearfar.data.sources import normalize_whitespace
+
+    with suppress(ImportError):
+        importlib.import_module("readline")  # input() then has line editing and a history
+    while True:
+        try:
+            query = normalize_whitespace(input(PROMPT)).encode("utf-8", "replace").decode()
+        except EOFError:
+            console.print()
+            return
+        if not query:
+            return
+        console.print(_table(query, opened.searcher.search([query])[0], opened), soft_wrap=False)
+
+
+def _print_all(queries: Sequence[str], results: "Any", opened: "OpenedSearch", console: "Console") -> None:
+    """Print a table for each query; to a file or a pipe, the lines of a .tsv file."""
+    from nearfar.commands.search.output import format_hits, table_header
+
+    columns = opened.searcher.columns
+    if not console.is_terminal:
+        console.file.write(table_header(columns))
+    for query, hits in zip(queries, results, strict=True):
+        if console.is_terminal:
+            console.print(_table(query, hits, opened), soft_wrap=False)
+        else:
+            console.file.writelines(format_hits(query, hits, columns, json_lines=False))
+
+
+def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
+    """The hits of a query as a table; the number of equal rows is shown if it is above 1 for any hit."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from nearfar.commands.search.output import show_value
+
+    columns, counted = opened.searcher.columns, any(hit.count > 1 for hit in hits)
+    table = Table(title=Text(query), title_justify="left")
+    for name in ("", "score", "row", "text", *(["rows"] if counted else []), *map(show_value, columns)):
+        numeric = name in ("", "score", "row", "rows") and name not in columns
+        table.add_column(Text(name), justify="right" if numeric else "left", no_wrap=numeric, overflow="fold")
+    for hit in hits:
+        cells = [str(hit.rank), f"{hit.score:.4f}", f"{hit.row:,}", hit.text, *([str(hit.count)] if counted else [])]
+        table.add_row(*map(Text, cells), *(Text(show_value(hit.columns[name])) for name in columns))
+    return table
+
+
+@verb(
+    "PredictConfig",
+    one_model("Run folder of nearfar finetune, its model folder, or any sequence classifier of transformers."),
+)
+def predict(call: Call, config: "PredictConfig", model: str) -> None:
+    """Write predicted labels and probabilities."""
+    from nearfar.commands.predict import predict
+
+    call.say(f"Wrote predictions for {predict(model, config):,} rows to {config.output}")
+
+
+@verb(
+    "ExportConfig",
+    one_model("Encoder or classifier: a model folder, a run folder, or owner/name on the Hugging Face Hub."),
+)
+def export(call: Call, config: "ExportConfig", model: str) -> None:
+    """Export a model and print how it compares with the original."""
+    from nearfar.commands.export.command import export
+    from nearfar.commands.export.comparison import comparison_table
+
+    if call.console.is_terminal:
+        with call.console.status("") as status:
+            result = export(model, config, step=lambda what: status.update(f"{what} ..."))
+    else:
+        result = export(model, config)
+    call.say(f"{result.texts:,} texts; score: {result.metric} on {result.evaluated_on}")
+    call.show(comparison_table(result.sides))
+    size = sum(result.files.values()) / 2**20
+    call.say(
+        *(f"Kept by --force, although {problem}." for problem in result.problems),
+        f"Wrote {size:,.1f} MiB and an example (README.md) to {config.output}",
+    )
+
+
+@verb(
+    "PushConfig",
+    one_model("A finished run folder, or a model folder.", "FOLDER"),
+    ExtraOption("name", str, "The repository on the hub, owner/name.", positional_name="OWNER/NAME"),
+)
+def push(call: Call, config: "PushConfig", model: str, name: str) -> None:
+    """Upload a model, or list what would be uploaded (--dry-run)."""
+    from nearfar.commands.push import push
+
+    done = push(model, name, config)
+    call.say(
+        *([done.card] if config.dry_run else []),
+        f"{done.name}: {len(done.files)} files, {sum(done.files.values()) / 1e6:,.1f} MB",
+        *(f"  {path}  {size:,} bytes" for path, size in done.files.items()),
+        *([] if done.is_own_card else ["README.md was not written by nearfar, and is uploaded as it is."]),
+        "Dry run: nothing was uploaded." if done.url is None else f"Uploaded to {done.url}",
+    )
+
+
+@verb("DedupConfig")
+def dedup(call: Call, config: "DedupConfig") -> int | None:
+    """Remove near-duplicates, or show a histogram to choose the threshold."""
+    from nearfar.commands.dedup.command import dedup
+    from nearfar.commands.encode.vectors import kept_vectors
+
+    try:
+        result = dedup(config)
+    except KeyboardInterrupt:
+        return call.kept_vectors(config.output)
+    call.say(
+        f"{config.input}: {result.rows:,} rows, {result.texts:,} distinct texts.",
+        "",
+        *_histogram(result),
+        "",
+        *_outcome(result, config),
+    )
+    if config.threshold is None and config.output is not None:
+        call.say(f"The embeddings are kept in {kept_vectors(config.output)}: run the same command with --threshold T.")
+    return None
+
+
+def _histogram(result: "DedupResult") -> Iterator[str]:
+    if not result.histogram:
+        yield "There is only one distinct text."
+        return
+    yield "Cosine of each text with its nearest other text, and the least similar pair of each bin:"
+    most = max(one.texts for one in result.histogram)
+    for one in result.histogram:
+        bar = "█" * round(BAR * one.texts / most) or ("▏" if one.texts else "")
+        share = one.at_least / result.texts
+        yield f"  {one.low:5.2f}  {one.texts:>9,}  {bar:<{BAR}}  {share:6.1%} at or above {one.low:.2f}".rstrip()
+        if one.texts:
+            yield f"         {one.similarity:.3f}  {short(one.first, 60)}  |  {short(one.second, 60)}"
+
+
+def _outcome(result: "DedupResult", config: "DedupConfig") -> Iterator[str]:
+    if config.threshold is None or result.kept is None:
+        yield "Choose --threshold T: texts with a cosine of at least T are merged into one group."
+        return
+    removed = result.rows - result.kept
+    yield (
+        f"Threshold {config.threshold:g}: {result.groups:,} groups of at least two rows, the largest of "
+        f"{result.largest:,}; {removed:,} of {result.rows:,} rows ({removed / result.rows:.1%}) are near-duplicates."
+    )
+    if config.output is not None:
+        yield f"Wrote {result.kept:,} rows to {config.output}"
+    if config.groups is not None:
+        yield f"Wrote the groups to {config.groups}"

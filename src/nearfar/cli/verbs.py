@@ -1,0 +1,102 @@
+"""What all verbs share: a function that gets the settings of one call, prints, and says how to go on after Ctrl-C."""
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, TypeAlias
+
+from nearfar import config
+from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.config.bounds import File
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.evaluation.render import Table
+
+MakeConsole: TypeAlias = "Callable[[], Console]"
+Main: TypeAlias = Callable[[list[str], MakeConsole], int]
+"""Runs a verb with its arguments; returns the exit status."""
+SAVED = " after a complete step; everything is saved"
+"""What Ctrl-C leaves of a training run."""
+
+
+@dataclass
+class Call:
+    """One call of a verb: its name, its arguments, and the console to print to."""
+
+    verb: str
+    argv: Sequence[str]
+    make_console: MakeConsole
+
+    @cached_property
+    def console(self) -> "Console":
+        """The console for results."""
+        return self.make_console()
+
+    def say(self, *lines: str) -> None:
+        """Print lines as they are."""
+        self.console.print("\n".join(lines), markup=False, highlight=False)
+
+    def show(self, table: "Table") -> None:
+        """Print a table, as wide as the terminal."""
+        from nearfar.evaluation.render import to_rich
+
+        self.console.print(to_rich(table), soft_wrap=False)
+
+    def stopped(self, what: str, *flags: str, console: "Console | None" = None) -> int:
+        """Print what Ctrl-C left, and the command that goes on, with ``flags`` added; returns the exit status."""
+        again = shlex.join(["nearfar", self.verb, *self.argv, *flags])
+        (console or self.console).print(f"\nStopped{what}:\n  {again}", markup=False, highlight=False)
+        return 130
+
+    def interrupted(self, what: str, *, resumed: bool, console: "Console | None" = None) -> int:
+        """:meth:`stopped`, of a command that goes on with ``--resume``, which it was given or not."""
+        return self.stopped(f"{what}. Resume with", *([] if resumed else ["--resume"]), console=console)
+
+    def kept_vectors(self, output: str | None) -> int:
+        """:meth:`stopped`, of a command that keeps the vectors of its texts beside ``output``.
+
+        Raises:
+            KeyboardInterrupt: nothing is kept.
+        """
+        from nearfar.commands.encode.vectors import kept_vectors
+
+        if output is None or not kept_vectors(output).exists():
+            raise KeyboardInterrupt
+        return self.stopped(f"; finished parts are kept in {kept_vectors(output)}. Continue with")
+
+
+def verb(settings: str, *extras: ExtraOption, name: str | None = None) -> Callable[[Callable[..., int | None]], Main]:
+    """Make a verb of ``run(call, config, **extras)``, which calls a command of Python and prints what it returns.
+
+    The verb is called as the function. ``settings`` names the config class in :mod:`nearfar.config`, which is imported
+    when the verb runs; ``extras`` are options beside it. ``name`` is the verb's, by default that of the function.
+    """
+
+    def decorate(run: Callable[..., int | None]) -> Main:
+        @wraps(run)
+        def main(argv: list[str], make_console: MakeConsole) -> int:
+            call = Call(name or run.__name__.replace("_", "-"), argv, make_console)
+            given, values = parse(getattr(config, settings), argv, prog=f"nearfar {call.verb}", extras=extras)
+            return run(call, given, **values) or 0
+
+        return main
+
+    return decorate
+
+
+def one_model(text: str = "Model folder, or owner/name on the Hugging Face Hub.", name: str = "MODEL") -> ExtraOption:
+    """The positional argument of a verb that takes one model."""
+    return ExtraOption("model", File, text, positional_name=name)
+
+
+def several(name: str, text: str, shown: str, kind: object = File) -> ExtraOption:
+    """Positional arguments of any number, which may be none."""
+    return ExtraOption(name, tuple[kind, ...], text, (), positional_name=shown)  # type: ignore[valid-type]
+
+
+def short(text: str, most: int) -> str:
+    """A text of at most this number of characters."""
+    return text if len(text) <= most else text[: most - 3] + "..."
