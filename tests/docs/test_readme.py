@@ -71,7 +71,7 @@ def test_a_dotted_name_exists(page: str, dotted: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+@pytest.mark.parametrize("page", ["README.md", pytest.param("docs/index.md", marks=pytest.mark.nightly)])
 def test_the_first_example_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unchanged except for a tiny model and two steps."""
     model = save_tiny(tmp_path / "model")

@@ -14,7 +14,7 @@ import pytest
 from nearfar import NearfarError
 from nearfar.data import files
 from nearfar.data.sources import read_columns
-from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.tables import (
     COMMANDS,
     FORMATS,
@@ -78,28 +78,17 @@ NON_REGULAR_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "dangling": (lambda file: file.symlink_to("nowhere"), "is a link to a file that does not exist"),
     "nothing": (lambda _: None, "no such file"),
 }
-SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
-    "lines": ("train simcse-unsup --model nowhere --evaluate-on pairs.tsv --output new --data FILE", ".txt"),
+PLACES = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
     "encode lines": ("encode tiny --output v.npy --input FILE", ".txt"),
-    "mine corpus lines": (
-        "mine --model nowhere --output t.tsv --data nli.tsv --anchor-column premise --positive-column hypothesis "
-        "--corpus FILE",
-        ".txt",
-    ),
-    "dedup lines": ("dedup --model nowhere --input FILE", ".txt"),
-    "predict lines": ("predict classifier --output p.tsv --input FILE", ".txt"),
-    "search lines": ("search dog --model tiny --input FILE", ".txt"),
     "translate": ("back-translate --output t.tsv --input FILE", ".txt"),
     "compare": ("compare result.json FILE", ".json"),
     "report": ("report FILE --output page.html", ".json"),
 }
+"""Reader -> a command that reads FILE, and the file's extension."""
 OTHER_MESSAGES = {
     ("encode lines", "folder"): "is a table",
-    ("encode lines", "nothing"): "no such file",
-    ("encode lines", "dangling"): "no such file",
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
-    ("compare", "dangling"): "No such file",
     ("report", "folder"): "holds no run and no result files",
     ("report", "nothing"): "No such file",
     ("report", "dangling"): "No such file",
@@ -108,31 +97,13 @@ OTHER_MESSAGES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("reader", "entry"), dict.fromkeys([*paired(SPECIAL_FILE_READERS, NON_REGULAR_FILES), *OTHER_MESSAGES])
-)
+@pytest.mark.parametrize(("reader", "entry"), dict.fromkeys([*paired(PLACES, NON_REGULAR_FILES), *OTHER_MESSAGES]))
 def test_a_path_that_is_not_a_file_raises_before_reading(reader: str, entry: str, workspace: Path) -> None:
-    argv, extension = SPECIAL_FILE_READERS[reader]
+    argv, extension = PLACES[reader]
     make, words = NON_REGULAR_FILES[entry]
     make(workspace / f"bad{extension}")
-    mentions = OTHER_MESSAGES.get((reader, entry), words)
-    assert_refused(
-        [f"bad{extension}" if word == "FILE" else word for word in argv.split()], f"bad{extension}", mentions
-    )
-
-
-NAMES = {
-    "long": ("x" * 300, "has a name of over 255 bytes"),
-    "nul": ("x\0y", "must not hold a NUL character"),
-    "not UTF-8": (os.fsdecode(b"\xff\xfe"), "must be UTF-8 text"),
-}
-
-
-@pytest.mark.parametrize(("reader", "name"), paired(SPECIAL_FILE_READERS, NAMES))
-def test_invalid_file_names_raise(reader: str, name: str, workspace: Path) -> None:
-    argv, extension = SPECIAL_FILE_READERS[reader]
-    stem, words = NAMES[name]
-    assert_refused([stem + extension if word == "FILE" else word for word in argv.split()], words)
+    message = OTHER_MESSAGES.get((reader, entry), words)
+    assert_refused([f"bad{extension}" if word == "FILE" else word for word in argv.split()], f"bad{extension}", message)
 
 
 @pytest.mark.parametrize(
@@ -144,16 +115,15 @@ def test_invalid_file_names_raise(reader: str, name: str, workspace: Path) -> No
     ],
     ids=["long", "nul", "not UTF-8"],
 )
-def test_invalid_file_names_raise_in_the_python_api(name: str, words: str) -> None:
+def test_invalid_file_names_raise(name: str, words: str) -> None:
     with pytest.raises(NearfarError, match=words):
         list(read_columns(f"{name}.tsv", ("text",)))
 
 
-@pytest.mark.parametrize("reader", ["scl", "evaluate-on", "tasks", "finetune", "encode"])
-def test_standard_input_is_a_pipe(reader: str, workspace: Path) -> None:
+def test_standard_input_is_a_pipe(workspace: Path) -> None:
     read, write = os.pipe()
     try:
-        assert_refused(argv_of(reader, f"/dev/fd/{read}"), f"/dev/fd/{read}: is a pipe", "write the content to a file")
+        assert_refused(argv_of("scl", f"/dev/fd/{read}"), f"/dev/fd/{read}: is a pipe", "write the content to a file")
     finally:
         os.close(read)
         os.close(write)
@@ -164,9 +134,7 @@ ROW = b"a dog\ta cat\tneutral\n"
 JSON = b'{"premise": "a dog", "hypothesis": "a cat", "label": 1}\n'
 CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "empty tsv": ("tsv", b"", ("bad.tsv is empty", "name the columns")),
-    "empty csv": ("csv", b"", ("bad.csv is empty",)),
     "empty jsonl": ("jsonl", b"", ("bad.jsonl is empty",)),
-    "blank jsonl": ("jsonl", b"\n \n", ("bad.jsonl is empty",)),
     "empty parquet": ("parquet", b"", ("bad.parquet cannot be read as Parquet",)),
     "empty gz": ("tsv.gz", b"", ("bad.tsv.gz is empty",)),
     "gzipped empty file": ("tsv.gz", gzip.compress(b""), ("bad.tsv.gz is empty",)),
@@ -178,13 +146,8 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "too few fields": ("tsv", HEADER + ROW + b"a dog\n", ("bad.tsv, line 3: 1 fields",)),
     "too many fields": ("tsv", HEADER + ROW + b"a\tb\tc\td\n", ("bad.tsv, line 3: 4 fields",)),
     "latin-1": ("tsv", HEADER + "a d\xf6g\ta cat\tneutral\n".encode("latin-1"), ("line 2: not UTF-8", "0xf6")),
-    "latin-1 in csv": ("csv", b"premise,hypothesis,label\na d\xf6g,a,0\n", ("line 2: not UTF-8",)),
-    "latin-1 in jsonl": ("jsonl", b'{"premise": "\xf6"}\n', ("line 1: not UTF-8",)),
     "utf-16": ("tsv", HEADER.decode().encode("utf-16"), ("line 1: not UTF-8", "It is UTF-16. Save the file as UTF-8")),
-    "utf-16 in csv": ("csv", HEADER.decode().encode("utf-16"), ("It is UTF-16",)),
-    "utf-16 in jsonl": ("jsonl", JSON.decode().encode("utf-16"), ("It is UTF-16",)),
     "utf-16 without mark": ("tsv", HEADER.decode().encode("utf-16-le"), ("contains NUL bytes, as UTF-16 does",)),
-    "utf-32": ("tsv", HEADER.decode().encode("utf-32-le"), ("contains NUL bytes",)),
     "gzipped without .gz": ("tsv", gzip.compress(HEADER), ("line 1: not UTF-8", "It is gzipped: add .gz to its name")),
     ".gz but not gzipped": ("tsv.gz", HEADER, ("bad.tsv.gz cannot be read: Not a gzipped file",)),
     "gzipped, truncated": (
@@ -204,15 +167,11 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
         ("a carriage return without a line feed",),
     ),
     "open quote": ("csv", b'premise,hypothesis,label\na,b,"neutral\n', ("bad.csv, line 2: not well-formed CSV",)),
-    "text after quote": ("csv", b'premise,hypothesis,label\n"a"x,b,c\n', ("line 2: not well-formed CSV",)),
     "a truncated object": ("jsonl", JSON + JSON[:20], ("bad.jsonl, line 2: not a JSON object",)),
     "a list": ("jsonl", b"[" + JSON.strip() + b"]\n", ("line 1: a JSON list, not an object",)),
     "a pretty-printed list": ("json", b"[\n" + JSON + b"]\n", ("line 1: not a JSON object", "one object per line")),
-    "a number": ("jsonl", b"3\n", ("line 1: a JSON int, not an object",)),
-    "null": ("jsonl", b"null\n", ("line 1: a JSON NoneType, not an object",)),
     "deep nesting": ("jsonl", b'{"premise": ' + b"[" * 10**5 + b"\n", ("line 1: not a JSON object: it is nested",)),
     "deep text": ("jsonl", b'{"premise": ' + b"[" * 400 + b"]" * 400 + JSON[19:], ("line 1: column 'premise' holds",)),
-    "5000 digits": ("jsonl", JSON.replace(b"1", b"1" * 5000), ("line 1: not a JSON object",)),
     "400 digits": ("jsonl", JSON.replace(b"1", b"1" * 400), ("line 1: unknown label 1111",)),
     "half a surrogate pair": (
         "jsonl",
@@ -225,11 +184,8 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "a huge value": ("jsonl", JSON.replace(b'"a dog"', b"[" + b"1," * 10**5 + b"1]"), ("1, 1... (list), not text",)),
     "control characters": ("tsv", HEADER + b"\x01\x02\ta cat\tneutral\n", ("line 2: column 'premise' is empty",)),
     "unknown extension": ("xlsx", b"PK", ("bad.xlsx: unknown extension", ".tsv")),
-    "no extension": ("", b"x", ("unknown extension",)),
     "an unknown label": ("tsv", HEADER + b"a\tb\tmaybe\n", ("line 2: unknown label 'maybe'", "entailment")),
-    "true as a label": ("jsonl", JSON.replace(b"1", b"true"), ("line 1: unknown label True",)),
     "not-a-number as a label": ("jsonl", JSON.replace(b"1", b"NaN"), ("line 1: unknown label nan",)),
-    "nan as a label": ("tsv", HEADER + b"a\tb\tnan\n", ("line 2: unknown label 'nan'",)),
     "a fraction as a label": ("tsv", HEADER + b"a\tb\t0.5\n", ("line 2: unknown label '0.5'",)),
     "no row with a label": ("tsv", HEADER + b"a\tb\t-\n" * 3, ("no labelled rows (3 without a label",)),
 }
@@ -324,25 +280,12 @@ def test_parquet_without_rows(workspace: Path) -> None:
     assert_refused(argv_of("scl", "a.parquet"), "a.parquet: no labelled rows")
 
 
-@pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
+@pytest.mark.parametrize("kept", [0.1, 0.99])
 def test_truncated_parquet_raises(kept: float, workspace: Path) -> None:
     write_rows(Path("bad.parquet"), rows_of("nli"))
     content = Path("bad.parquet").read_bytes()
     Path("bad.parquet").write_bytes(content[: int(kept * len(content))])
     assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet cannot be read as Parquet")
-
-
-@pytest.mark.parametrize("offset_", range(0, 100, 10))
-def test_damaged_parquet_raises(offset_: int, workspace: Path) -> None:
-    """If a changed byte has no effect, the rows are read, and the error is the missing encoder."""
-    write_rows(Path("bad.parquet"), rows_of("nli"))
-    content = bytearray(Path("bad.parquet").read_bytes())
-    for offset in range(8):
-        content[offset_ * len(content) // 100 + offset] ^= 0x55
-    Path("bad.parquet").write_bytes(content)
-    result = run_cli(argv_of("scl", "bad.parquet"))
-    assert result.status == 2
-    assert "bad.parquet" in result.err or "nowhere" in result.err
 
 
 def test_parquet_with_broken_class_names(workspace: Path) -> None:
@@ -353,50 +296,19 @@ def test_parquet_with_broken_class_names(workspace: Path) -> None:
     assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet: the class names")
 
 
-def _damage(name: str) -> Callable[[Path], None]:
-    def damage(folder: Path) -> None:
-        for file in sorted(folder.glob(name)):
-            content = file.read_bytes()
-            file.write_bytes(content[: len(content) // 2])
-
-    return damage
+def _cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
 
 
-def _remove(name: str) -> Callable[[Path], None]:
-    def remove(folder: Path) -> None:
-        for file in folder.glob(name):
-            file.unlink()
-
-    return remove
-
-
-SAVED: dict[str, Callable[[Path], object]] = {
-    "rows cut": _damage("*.arrow"),
-    "rows gone": _remove("*.arrow"),
-    "state cut": _damage("state.json"),
-    "info cut": _damage("dataset_info.json"),
-    "info gone": _remove("dataset_info.json"),
-    "state a list": lambda folder: (folder / "state.json").write_text("[]"),
-    "state gone": _remove("state.json"),
-}
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.mark.parametrize("name", ["*.arrow", "state.json", "dataset_info.json"])
+@pytest.mark.parametrize("damage", [_cut, Path.unlink, lambda file: file.write_text("[]")], ids=["cut", "gone", "list"])
+def test_damaged_folders_of_datasets_raise(name: str, damage: Callable[[Path], object], workspace: Path) -> None:
     import datasets
 
-    folder = tmp_path_factory.mktemp("saved") / "set"
     rows = rows_of("nli")
-    datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]}).save_to_disk(str(folder))
-    return folder
-
-
-@pytest.mark.parametrize("case", SAVED)
-def test_damaged_folders_of_datasets_raise(case: str, saved: Path, workspace: Path) -> None:
-    import shutil
-
-    shutil.copytree(saved, "bad")
-    SAVED[case](Path("bad"))
+    datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in rows[0]}).save_to_disk("bad")
+    for file in Path("bad").glob(name):
+        damage(file)
     assert_refused(argv_of("scl", "bad"), "bad")
 
 

@@ -47,17 +47,18 @@ NO_SCORES_IN_JSON = (
 )
 
 
-@pytest.mark.parametrize(("score", "reader"), paired(NO_SCORES_IN_JSON, SCORE_READERS))
-def test_no_score_in_json(reader: str, score: str, workspace: Path) -> None:
+@pytest.mark.parametrize("score", NO_SCORES_IN_JSON)
+def test_no_score_in_json(score: str, workspace: Path) -> None:
     lines = [json.dumps(row) for row in rows_of("scored")]
     lines[3] = '{"sentence1": "a", "sentence2": "b", "score": ' + score + "}"
     Path("bad.jsonl").write_text("\n".join(lines))
-    output = assert_refused(argv_of(reader, "bad.jsonl"), "bad.jsonl, line 4: column 'score' holds", "not a number")
+    output = assert_refused(
+        argv_of("regression", "bad.jsonl"), "bad.jsonl, line 4: column 'score' holds", "not a number"
+    )
     assert len(output) < 600
 
 
-@pytest.mark.parametrize("value", [3, 3.0, "3", "3.0", " 3.0 ", "3.00", "30e-1", "+3", "3."])
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize(("value", "extension"), paired([3, 3.0, "3", " 3.0 ", "30e-1", "+3", "3."], FORMATS))
 def test_a_score_is_read_equally_from_every_format(extension: str, value: Any, workspace: Path) -> None:
     rows = rows_of("scored")
     for row in rows:
@@ -113,12 +114,11 @@ def test_labels_that_stand_for_missing_values(reader: str, label: str, workspace
         ('"\\u0000"', "is empty"),
     ],
 )
-@pytest.mark.parametrize("reader", ["supcon-text", "evaluate"])
-def test_no_label_in_json(reader: str, label: str, words: str, workspace: Path) -> None:
+def test_no_label_in_json(label: str, words: str, workspace: Path) -> None:
     lines = [json.dumps(row) for row in rows_of("labelled")]
     lines[3] = '{"text": "a", "label": ' + label + "}"
     Path("bad.jsonl").write_text("\n".join(lines))
-    assert_refused(argv_of(reader, "bad.jsonl"), "bad.jsonl, line 4: column 'label'", words)
+    assert_refused(argv_of("supcon-text", "bad.jsonl"), "bad.jsonl, line 4: column 'label'", words)
 
 
 SAME = {
@@ -166,16 +166,14 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace:
     assert task.test.targets == [1, 0] * 6
 
 
-@pytest.mark.parametrize("label", [0, 0.0, "0", "0.0", "Entailment", " ENTAILMENT "])
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize(("label", "extension"), paired([0, 0.0, "0", "0.0", "Entailment", " ENTAILMENT "], FORMATS))
 def test_a_label_of_nli_is_equal_in_every_spelling(extension: str, label: Any, workspace: Path) -> None:
     rows = rows_of("nli")[:2]
     write_rows(Path(f"a.{extension}"), [{**row, "label": label} for row in rows])
     assert [row.label for row in load_nli(f"a.{extension}").rows] == [0, 0]
 
 
-@pytest.mark.parametrize("label", [-1, -1.0, "-1", "-1.0", "-", ""])
-@pytest.mark.parametrize("extension", FORMATS)
+@pytest.mark.parametrize(("label", "extension"), paired([-1, -1.0, "-1", "-1.0", "-", ""], FORMATS))
 def test_a_row_of_nli_without_label(extension: str, label: Any, workspace: Path) -> None:
     rows = rows_of("nli")
     write_rows(Path(f"a.{extension}"), [{**row, "label": label} for row in rows])
@@ -231,9 +229,8 @@ def test_many_labels_take_few_lines() -> None:
     assert len(facts) == 7
 
 
-@pytest.mark.parametrize("reader", ["validation", "test"])
-def test_a_label_that_training_lacks_names_the_nearest(reader: str, workspace: Path) -> None:
+def test_a_label_that_training_lacks_names_the_nearest(workspace: Path) -> None:
     Path("bad.tsv").write_text("text\tlabel\na dog\twarm\na cat\tclod\n")
     assert_refused(
-        argv_of(reader, "bad.tsv"), "bad.tsv, line 3: the label 'clod' is not one of", "Did you mean 'cold'?"
+        argv_of("test", "bad.tsv"), "bad.tsv, line 3: the label 'clod' is not one of", "Did you mean 'cold'?"
     )
