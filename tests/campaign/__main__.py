@@ -105,7 +105,6 @@ def main() -> None:
             console.print(f"{outcome.part}: {outcome.name}: {outcome.wrong}", markup=False, soft_wrap=True)
     if options.state:
         page.write_result(options.state, [asdict(outcome) for outcome in records.outcomes], skipped, options.seed)
-        page.write_page()
     raise SystemExit(int(any(outcome.wrong for outcome in chosen)))
 
 
