@@ -38,7 +38,6 @@ def user_files(workspace: Path) -> Path:
     rows = [{"text": f"a dog {number}"} for number in range(6)]
     for extension in ("tsv", "jsonl", "parquet"):
         write_rows(Path(f"mine.{extension}"), rows)
-    shutil.copy("pairs.tsv", "scored.tsv")
     lines = [line.split("\t") for line in Path("pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]]
     names = ("score", "sentence1", "sentence2")
     write_rows(Path("scored.jsonl"), [dict(zip(names, line, strict=True)) for line in lines])
@@ -67,9 +66,7 @@ SPELLINGS: tuple[Callable[[str], str], ...] = (
 INPUTS = {
     "predict classifier --input mine.jsonl --output": "mine.jsonl",
     "search dog --model tiny --input mine.tsv --output": "mine.tsv",
-    "search --model tiny --input texts.txt --queries mine.jsonl --output": "mine.jsonl",
     "encode tiny --input mine.parquet --column text --output": "mine.parquet",
-    "mine --model tiny --data scored.tsv --anchor-column sentence1 --positive-column sentence2 --output": "scored.tsv",
     f"{MINE} --corpus mine.tsv --output": "mine.tsv",
     "dedup --model tiny --input mine.jsonl --column text --threshold 0.9 --output": "mine.jsonl",
     "evaluate tiny --pairs scored.json --output": "scored.json",
@@ -126,8 +123,6 @@ def test_files_are_replaced_only_with_overwrite(user_files: Path, command: str, 
     ("row", "content"),
     [
         ("evaluate", '{"schema": 1}'),
-        ("evaluate", '{"schema": "1", "kind": "evaluation"}'),
-        ("evaluate", '[{"schema": 1, "kind": "evaluation"}]'),
         ("evaluate", ""),
         ("compare", "{}"),
         ("report", "<!DOCTYPE html><title>nearfar</title>"),
@@ -209,7 +204,6 @@ RUN_AS_MODEL = {
     "compare": "compare run tiny --tasks pairs.tsv --resamples 9",
     "predict": "predict classifier --input texts.txt --output l.tsv",
     "train": "train scl --model run --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output new",
-    "a baseline": "evaluate whitening:run --tasks pairs.tsv --resamples 0",
 }
 
 

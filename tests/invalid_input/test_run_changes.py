@@ -14,7 +14,7 @@ from nearfar.disk import apply_umask, flush, folder_lock, locking, write_text, w
 from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
-from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
+from tests.invalid_input.runs import STOPPED, STOPPED_FINETUNE, TRAIN
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
@@ -93,30 +93,12 @@ def test_rows_beyond_the_limit_may_change_those_of_a_second_objective_not(runs: 
     assert run_cli([*argv, "--resume"]).status == 0
 
 
-FINISHED = {
-    "run": [*TRAIN, "--output", "run", "--resume"],
-    "classifier": [*FINETUNE, "--output", "classifier", "--resume"],
-}
-
-
-@pytest.mark.parametrize("folder", FINISHED)
-def test_resuming_a_finished_run_reports_it(runs: Path, folder: str) -> None:
-    names = {"metrics.jsonl", "run.json", "result.json", "model.safetensors"}
-    before = {file: file.read_bytes() for file in Path(folder).rglob("*") if file.name in names}
-    assert before
-    result = run_cli(FINISHED[folder])
-    assert result.status == 0, result.err
-    assert f"{folder}: this run is already finished; nothing to do." in result.out
-    assert {file: file.read_bytes() for file in before} == before
-
-
 # --- two processes at once ---
 
 HOLD_LOCK = "import sys; from pathlib import Path; from nearfar.disk import folder_lock\n"
 HOLD_LOCK += "with folder_lock(Path(sys.argv[1])):\n    print('in', flush=True)\n    sys.stdin.read()\n"
 LOCKED = {
     "train": ("stopped", [*STOPPED, "--resume"]),
-    "train without --resume": ("stopped", STOPPED),
     "finetune": ("tuning", [*STOPPED_FINETUNE, "--resume"]),
     "encode": ("v.npy.partial", "encode tiny --input texts.txt --output v.npy".split()),
     "a new run": ("new", [*TRAIN, "--output", "new"]),
@@ -145,15 +127,6 @@ def test_a_process_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
     with folder_lock(tmp_path):
         pass
     assert tmp_path.is_dir()
-
-
-def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
-    with folder_lock(tmp_path / "new" / "run"):
-        assert (tmp_path / "new" / "run").is_dir()
-    assert not list(tmp_path.iterdir())
-    with folder_lock(tmp_path / "new" / "run"):
-        (tmp_path / "new" / "run" / "file").touch()
-    assert (tmp_path / "new" / "run" / "file").exists()
 
 
 class Msvcrt:
@@ -217,13 +190,6 @@ def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, left: str, re
     assert result.status == 0, result.err
     assert Path("half/model").is_dir()
     assert not list(Path("half").glob("*.new"))
-
-
-def test_a_folder_with_other_files_is_refused(runs: Path) -> None:
-    Path("half").mkdir()
-    Path("half/config.toml.new").touch()
-    Path("half/thesis.txt").touch()
-    assert_refused([*FINETUNE, "--output", "half"], "half: already exists and holds no run")
 
 
 # --- permissions ---
