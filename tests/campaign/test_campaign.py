@@ -170,7 +170,7 @@ def test_a_wrong_writer_is_found(writer: str, server: Server, tmp_path: Path, mo
     program, sentence = WRITERS[writer]
 
     def run(arguments: str, server: Server, cwd: Path, shim: dict[str, str] | None = None) -> Done:
-        return server.function(f"{__name__}:execute", {"program": HEAD + program}, cwd=cwd, shim=shim)
+        return server.function("tests.campaign.test_campaign:execute", {"program": HEAD + program}, cwd=cwd, shim=shim)
 
     for module in (kills, scenarios):
         monkeypatch.setattr(module, "run", run)
@@ -293,7 +293,10 @@ def test_limits_of_a_fork(server: Server, tmp_path: Path) -> None:
 
 
 VALID = {"json": b'{"a": {"b": [1, 2.5, "c"], "d": "e"}, "f": 3}', "toml": b'method = "scl"\nseed = 1\n'}
-VALID |= {"tsv": b"text\tlabel\n" + b"a dog\twarm\n" * 9, "jsonl": b'{"text": "a dog", "label": 1}\n' * 9}
+VALID |= {
+    "tsv": b"text\tlabel\n" + b"a dog\twarm\n" * 9,
+    "jsonl": b"".join(b'{"text": "a dog %d", "label": 1}\n' % n for n in range(9)),
+}
 
 
 @pytest.mark.parametrize("extension", VALID)

@@ -13,7 +13,6 @@ from tests.invalid_input.tables import paired
 UNAVAILABLE = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3", "nonsense")
 COMMANDS = (
     "train scl --model nowhere --output run --data nowhere.tsv --evaluate-on nowhere.tsv",
-    "train scl --model nowhere --output run --data nowhere.tsv --evaluate-on nowhere.tsv --dry-run",
     "finetune nowhere.tsv --model nowhere --output run",
     "predict nowhere --input nowhere.txt --output out.tsv",
     "encode nowhere --input nowhere.txt --output out.npy --processes 2",
@@ -42,6 +41,11 @@ def cpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_a_missing_device(command: str, device: str, tmp_path: Path) -> None:
     assert_refused([*command.split(), "--device", device], f"--device {device!r}: this machine has cpu.")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_checks_the_device_too(workspace: Path) -> None:
+    argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --output fresh --dry-run --device cuda"
+    assert_refused(argv.split(), "--device 'cuda': this machine has cpu.")
 
 
 def test_devices_from_python(monkeypatch: pytest.MonkeyPatch) -> None:

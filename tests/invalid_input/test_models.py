@@ -118,9 +118,11 @@ def vocabulary(change: Callable[[dict[str, int]], dict[str, int]]) -> Damage:
     return damage
 
 
-def tensors(change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], **changes: Any) -> Damage:
+def tensors(others: dict[str, torch.Tensor], **changes: Any) -> Damage:
+    """Other weights, and settings."""
+
     def damage(folder: Path) -> None:
-        save_file(change(load_file(folder / WEIGHTS)), folder / WEIGHTS, metadata={"format": "pt"})
+        save_file(load_file(folder / WEIGHTS) | others, folder / WEIGHTS, metadata={"format": "pt"})
         edit(folder / CONFIG, changes)
 
     return damage
@@ -238,18 +240,14 @@ INCONSISTENT: list[Row] = [
     ("plain", settings(TOKENS, extra_special_tokens={"more": "<zz>"}), (*BEYOND, "'<zz>'")),
     ("plain", settings("added_tokens.json", zzz=1000), (*BEYOND, "'zzz'")),
     ("plain", settings("adapter_config.json", base_model_name_or_path="x"), ("merge the adapter",)),
-    *each(
-        "modules", PROMPTS, "default_prompt_name", ("clustering", 5), "default_prompt_name is", "'query', 'document'"
-    ),
+    *each("modules", PROMPTS, "default_prompt_name", ("other", 5), "default_prompt_name is", "'query', 'document'"),
     *each("modules", PROMPTS, "prompts", ("query: ", ["query: "], {"query": 5}), "prompts must be an object"),
     *each("modules", PROMPTS, "matryoshka", (8, {"8": 1}, [8, "4"], [0], [True]), "a list of whole numbers from 1"),
     ("modules", settings(PROMPTS, prompts={"query": "\ud800: "}), ("half a surrogate pair",)),
     *each("modules", PROMPTS, "similarity_fn_name", ("angular", 5, "x" * 9999), "similarity_fn_name is", "'dot'"),
     *each("modules", POOLING, "include_prompt", ("no", 0, None), "include_prompt is", "true or false"),
     ("words", settings("2_Pooling/config.json", include_prompt=False), ("not with mean_without_cls",)),
-    *each(
-        "modules", POOLING, "pooling_mode", (5, "lasttoken", ["cls", "mean"], "\x1b[31m\0x"), "pools by", "--pooling"
-    ),
+    *each("modules", POOLING, "pooling_mode", (5, "lasttoken", ["cls", "mean"], "\x1b[31m\0x"), "pools by"),
     *each("modules", POOLING, "pooling_mode", (REMOVED, None, []), "names no pooling mode"),
     *each("modules", DENSE, "in_features", (16, HUGE, "x", REMOVED), "in_features"),
     *each("modules", DENSE, "bias", (False,), "linear.bias"),
@@ -272,9 +270,7 @@ INCONSISTENT: list[Row] = [
     *each("classifier", CONFIG, "id2label", ({}, {"0": "a", "1": "b", "3": "c"}, {"0": 1, "1": 2, "2": 3}), LABELS),
     config("classifier", "gives two labels the same name", id2label={"0": "a", "1": "b", "2": "b"}),
     config("classifier", f"2 {MISSHAPEN}", "classifier.bias", id2label=REMOVED),
-    config(
-        "classifier", MISSHAPEN, "classifier.bias ([3] in the file, [4]", id2label={str(n): f"l{n}" for n in range(4)}
-    ),
+    config("classifier", MISSHAPEN, "[3] in the file, [4]", id2label={str(n): f"l{n}" for n in range(4)}),
     config("classifier", "num_labels", num_labels=-1),
     ("classifier", settings(CONFIG, problem_type="regression"), ("holds no classifier",)),
     ("classifier", settings(CONFIG, architectures=["BertModel"]), ("holds no classifier",)),
@@ -293,34 +289,20 @@ INCONSISTENT: list[Row] = [
         for found in ({}, ["x"], {"x": 5})
     ),
     *(
-        (
-            "plain",
-            index(lambda found, name=name: found | {"x": name}),
-            (INDEX, f"names the file '{name}', which is not"),
-        )
+        ("plain", index(lambda found, name=name: found | {"x": name}), (INDEX, f"names the file '{name}', which is"))
         for name in ("model-9.safetensors", "../model.safetensors")
     ),
     *(
-        (
-            "plain",
-            tensors(lambda found, kind=kind: found | {"pooler.dense.weight": torch.zeros(32, 32).to(kind)}),
-            (WEIGHTS, "pooler.dense.weight", "quantized"),
-        )
+        ("plain", tensors({"pooler.dense.weight": torch.zeros(32, 32).to(kind)}), (WEIGHTS, "quantized"))
         for kind in (torch.int8, torch.float8_e4m3fn)
     ),
-    (
-        "classifier",
-        tensors(lambda found: found | {"classifier.weight": torch.full((3, 32), float("nan"))}),
-        ("logits are not finite",),
-    ),
+    ("classifier", tensors({"classifier.weight": torch.full((3, 32), float("nan"))}), ("logits are not finite",)),
     ("modules", lambda folder: (folder / MODULES).unlink(), (f"holds {PROMPTS} but no modules.json",)),
     ("plain", settings(TOKENIZER, post_processor=template([])), ("adds '[X]', which it does not define",)),
     *(("modules", settings(file, note="a\ud800b"), (file, "half a surrogate pair")) for file in (CONFIG, POOLING)),
 ]
-LINK, CHARMAP = (
-    ("is a link to", "outside the model folder", "replace the link by a copy"),
-    "precompiled_charsmap is damaged",
-)
+LINK = ("is a link to", "outside the model folder", "replace the link by a copy")
+SMALL = {f"small.{number}": torch.zeros(1) for number in range(1500)}
 HOSTILE: list[Row] = [
     *(
         ("plain", empty_tensors(**{name: size}), (CONFIG, f"{name} is {size}"))
@@ -328,28 +310,16 @@ HOSTILE: list[Row] = [
     ),
     (
         "plain",
-        tensors(lambda found: found | {"v": torch.zeros(60_000)}, hidden_size=60_000, num_attention_heads=1),
-        (CONFIG, "describes a model of"),
+        tensors({"v": torch.zeros(60_000)}, hidden_size=60_000, num_attention_heads=1),
+        ("describes a model of",),
     ),
     ("plain", empty_tensors(30_000, 1, num_hidden_layers=30_000), (CONFIG, "num_hidden_layers is 30000")),
-    (
-        "plain",
-        tensors(lambda found: found | {f"s.{n}": torch.zeros(1) for n in range(1500)}, num_hidden_layers=1400),
-        (CONFIG, "num_hidden_layers is 1400", "at most 1000"),
-    ),
+    ("plain", tensors(SMALL, num_hidden_layers=1400), (CONFIG, "num_hidden_layers is 1400", "at most 1000")),
     config("plain", "num_experts is 1000000000", "at most 1000", num_experts=10**9),
     config("plain", "num_local_experts is 1000000000", parts=[{"num_local_experts": 10**9}]),
     config("plain", "num_labels is 1000000000", "at most 100000", num_labels=10**9),
-    *(
-        (
-            "plain",
-            lambda folder, name=name: (
-                shutil.copy(folder / WEIGHTS, folder / "other.safetensors"),
-                edit(folder / CONFIG, {"transformers_weights": name}),
-            ),
-            (CONFIG, "transformers_weights"),
-        )
-        for name in ("other.safetensors", "../other.safetensors", "other.bin")
+    *each(
+        "plain", CONFIG, "transformers_weights", ("o.safetensors", "../o.safetensors", "o.bin"), "names other weights"
     ),
     ("plain", link(TOKENIZER, SECRET), (TOKENIZER, *LINK)),
     ("plain", link("sub", "elsewhere"), ("sub", *LINK)),
@@ -366,7 +336,7 @@ HOSTILE: list[Row] = [
             {"type": "Sequence", "normalizers": [charmap(b"\x10\0\0\0" + b"\xff" * 30)]},
             {"type": "Precompiled", "precompiled_charsmap": 3},
         ),
-        CHARMAP,
+        "precompiled_charsmap is damaged",
     ),
     ("plain", settings(TOKENIZER, post_processor=template([10**7])), ("adds the token id 10000000 to each text",)),
     (
@@ -375,20 +345,11 @@ HOSTILE: list[Row] = [
         ("adds the token id 10000000 to each text",),
     ),
 ]
-NEEDS_CODE, NEVER_RUNS, OF_THE_HUB = (
-    "the model needs custom code",
-    "never runs code from a model folder",
-    "someone/attention",
-)
+NEEDS_CODE, NEVER_RUNS = "the model needs custom code", "never runs code from a model folder"
+OF_THE_HUB = "someone/attention"
 UNKNOWN_TYPE = settings(CONFIG, model_type="evil", auto_map={"AutoConfig": "evil.EvilConfig"})
 CODE: list[Row] = [
     ("plain", UNKNOWN_TYPE, (CONFIG, NEEDS_CODE, NEVER_RUNS)),
-    config(
-        "plain",
-        NEEDS_CODE,
-        model_type="evil",
-        auto_map={"AutoConfig": "evil.EvilConfig", "AutoModel": "evil.EvilModel"},
-    ),
     config("plain", NEEDS_CODE, "evil.EvilConfig", auto_map={"AutoConfig": "evil.EvilConfig"}),
     config("plain", NEEDS_CODE, "someone/code--evil.Model", auto_map={"AutoModel": "someone/code--evil.Model"}),
     config("plain", NEEDS_CODE, auto_map={"AutoTokenizer": ["evil.BertTokenizerFast", None]}),
@@ -610,7 +571,7 @@ def test_weights_in_several_files_that_are_damaged(models: Path, tmp_path: Path)
     first, second, *_ = sorted(set(sharded(folder)["weight_map"].values()))
     content = (folder / second).read_bytes()
     (folder / second).write_bytes(content[: len(content) // 2])
-    assert f"{second}: is truncated or damaged" in refusal("plain", folder)
+    assert f"{second}: the weights are truncated or damaged" in refusal("plain", folder)
     (folder / INDEX).unlink()
     message = refusal("plain", folder)
     assert first in message
@@ -711,7 +672,7 @@ def test_a_damaged_folder_by_command(workspace: Path, command: str, row: int) ->
         save_tiny_seq2seq(workspace / "tiny")
     damage(workspace / "tiny")
     assert_refused(COMMANDS[command].replace("MODEL", "tiny").split(), mention)
-    assert not {"out.npy", "out.tsv", "fresh"} & set(os.listdir())
+    assert not {"out.npy", "out.tsv"} & set(os.listdir())
 
 
 @pytest.mark.parametrize(

@@ -192,7 +192,7 @@ def test_places_that_cannot_be_written(
         (f"none/{name}", "the folder none does not exist"),
     ]
     for output, message in rows[: 4 if command.split(maxsplit=1)[0] in RESULTS else 5]:
-        assert_refused([*command.split(), output], f"--output {output[:50]}", message)
+        assert_refused([*command.split(), output], "--output ", message)
     assert not Path("none").exists()
     assert not list(Path().glob("y*"))
 

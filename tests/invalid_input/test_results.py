@@ -17,7 +17,7 @@ from tests.invalid_input.cli_runner import assert_refused, run_cli
 HUGE, REMOVED, NAN, INFINITY = 10**400, object(), float("nan"), float("inf")
 FILES = ("scores", "tuned", "two", "three", "space", "record")
 TASK, TUNED = "tasks/pairs.tsv", "transfer/tasks/labelled.tsv"
-FREE = ("provenance", "config", "inputs")
+FREE = ("provenance", "config", "inputs", "date")
 """Objects that hold what a version of nearfar recorded: only some of their values are checked."""
 
 
