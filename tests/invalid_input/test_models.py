@@ -514,7 +514,13 @@ def files_of(models: Path, form: str) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore:.*longer than")
-@pytest.mark.parametrize("form", ["plain", "modules", "layers", "words", "classifier", "translator"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "modules",
+        *(pytest.param(form, marks=pytest.mark.nightly) for form in "plain layers words classifier translator".split()),
+    ],
+)
 def test_a_damaged_file_is_named_or_has_no_effect(models: Path, form: str, tmp_path: Path) -> None:
     expected, seen = outputs_of(form, models / form), set(files_of(models, "plain")) if form != "plain" else set()
     for file in files_of(models, form):

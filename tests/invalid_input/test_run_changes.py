@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import apply_umask, flush, folder_lock, locking, write_text, writing
+from nearfar.disk import apply_umask, folder_lock
 from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
@@ -129,52 +129,6 @@ def test_a_process_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
     assert tmp_path.is_dir()
 
 
-class Msvcrt:
-    """Emulates the locks of Windows with flock."""
-
-    LK_NBLCK = 2
-
-    @staticmethod
-    def locking(descriptor: int, mode: int, size: int) -> None:
-        import fcntl
-
-        assert (mode, size) == (2, 1)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "_fcntl", None)
-    monkeypatch.setattr(locking, "_msvcrt", Msvcrt)
-    folder = tmp_path / "run"
-    with folder_lock(folder):
-        assert [file.name for file in folder.iterdir()] == [".lock"]
-        with pytest.raises(NearfarError, match="run: another process is using it now"), folder_lock(folder):
-            pass
-        (folder / "file").touch()
-    assert [file.name for file in folder.iterdir()] == ["file"]
-    monkeypatch.setattr(locking, "_msvcrt", None)
-    with folder_lock(folder), folder_lock(folder):  # a system without locks
-        pass
-
-
-def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Path] = []
-    real = os.open
-
-    def opening(path: Path, flags: int, mode: int = 0o777) -> int:
-        opened.append(Path(path))
-        if Path(path).is_dir():
-            raise PermissionError(13, "Permission denied", str(path))
-        return real(path, flags, mode)
-
-    monkeypatch.setattr(writing, "_CAN_OPEN_FOLDERS", False)
-    monkeypatch.setattr(os, "open", opening)
-    write_text(tmp_path / "file", "text")
-    flush(tmp_path)
-    assert (tmp_path / "file").read_text() == "text"
-    assert set(opened) == {tmp_path / "file", tmp_path / "file.new"}
-
-
 # --- killed while the run folder was created ---
 
 
@@ -243,7 +197,6 @@ def test_other_permission_bits_and_links_are_kept(tmp_path: Path) -> None:
 UNREADABLE = {
     "stopped/config.toml": STOPPED,
     "stopped/inputs.json": STOPPED,
-    "stopped/checkpoint/progress.json": STOPPED,
     "stopped/metrics.jsonl": STOPPED,
     "nli.tsv": STOPPED,
     "tiny/tokenizer.json": STOPPED,

@@ -57,7 +57,12 @@ READ: dict[tuple[str, str], set[str]] = {
     ("encode", "run/run.json"): {*TEXT} - REMOVALS,
 }
 """Command and the file that it reads -> the damages that do not affect it."""
-ROWS = [(*row, damage) for row in READ for damage in (WEIGHTS if row[1].endswith(".safetensors") else TEXT)]
+ROWS = [
+    pytest.param(*row, damage, marks=[pytest.mark.nightly] * bool((number + turn) % 3))
+    for number, row in enumerate(READ)
+    for turn, damage in enumerate(WEIGHTS if row[1].endswith(".safetensors") else TEXT)
+]
+"""A third of them by day."""
 
 
 @pytest.mark.filterwarnings("ignore:.*this dev set chose the best step")
