@@ -4,6 +4,7 @@ A case kills the command at a drawn call, or three times in a row. No file may b
 a scenario keeps must stand; after the command was continued, all files are those of the undisturbed run.
 """
 
+import os
 import random
 from collections.abc import Iterator
 from functools import partial
@@ -72,12 +73,18 @@ def kill(scenario: Scenario, whole: Undisturbed, call: Call, moment: str, server
         return f"it ended with status {done.status}: {done.last_line}"
     if wrong := half_written(scenario, contents(folder), whole):
         return wrong
-    kept = folder / scenario.kept
     versions = [one.number for one in whole.calls if one.kind == "rename" and one.path2 == scenario.kept]
-    must_stand = versions and versions[0] < call.number <= versions[-1]
-    if must_stand and not any(place.is_dir() for place in (kept, kept.with_name(f".{kept.name}.old"))):
+    if versions and versions[0] < call.number <= versions[-1] and not is_kept(folder / scenario.kept, whole):
         return f"no version of {scenario.kept} is left"
     return ""
+
+
+def is_kept(kept: Path, whole: Undisturbed) -> bool:
+    """Whether a folder, or what a kill between two renames leaves of it, has all files that the run deletes from it."""
+    places = [kept, kept.with_name(f".{kept.name}.old")]
+    gone = [Path(one.path) for one in whole.calls if one.kind == "unlink"]
+    names = {path.name for path in gone if path.parent.name in (place.name for place in places)}
+    return any(place.is_dir() and names <= set(os.listdir(place)) for place in places)
 
 
 def continue_and_compare(scenario: Scenario, whole: Undisturbed, server: Server, folder: Path) -> str:

@@ -53,12 +53,10 @@ def test_a_checkpoint_stands_whenever_a_run_is_killed(server: Server, shared: Pa
     """The old one is deleted only when the new one has its name."""
     scenario = SCENARIOS["train scl"]
     whole = undisturbed(scenario, server, shared)
-    (replaced, *_) = [call for call in whole.calls if call.kind == "rename" and call.path == scenario.kept]
-    near = [
-        call for call in whole.calls if call.kind in ("rename", "unlink") and 0 <= call.number - replaced.number < 9
-    ]
-    assert len(near) >= 2
-    for call in near:
+    first, second, *_ = [call for call in whole.calls if call.kind == "rename" and call.path2 == scenario.kept]
+    between = [call for call in whole.calls[first.number : second.number] if call.kind in ("rename", "unlink")]
+    assert between[-1] == second
+    for call in between[-4:]:
         folder = tmp_path / str(call.number)
         start_state(scenario, server, shared, folder)
         assert kills.kill(scenario, whole, call, "after", server, folder) == "", call
