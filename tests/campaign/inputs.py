@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -177,6 +178,7 @@ def workspace(server: Server, shared: Path) -> Path:
 def build(folder: str) -> None:
     """Write the valid files, by small runs of the commands; runs in a fork, in this folder."""
     from nearfar.cli import main
+    from nearfar.commands.encode import command
     from tests.encode_helpers import Killed, stop_after
     from tests.tiny import make_workspace, sentences, write_colours
 
@@ -205,8 +207,10 @@ def build(folder: str) -> None:
         if main(words.split()) != 0:
             raise RuntimeError(f"nearfar {words} failed.")
     with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
+        patch.setattr(command, "encode_parts", partial(command.encode_parts, block=20))
         stop_after(1, patch)
         main(ENCODE.split())
+    assert Path("cut.npy.partial/part-00000.parquet").exists()
     make_runs(Path(), None)
 
 
