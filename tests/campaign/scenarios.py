@@ -289,7 +289,7 @@ def contents(folder: Path) -> dict[str, bytes]:
         for name in names:
             file = Path(parent, name)
             found[file.relative_to(folder).as_posix()] = comparable(name, file.read_bytes())
-        if not folders and not names:
+        if not folders and not names and Path(parent) != folder:
             found[f"{Path(parent).relative_to(folder).as_posix()}/"] = b""
     return dict(sorted(found.items()))
 

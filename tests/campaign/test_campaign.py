@@ -181,7 +181,7 @@ def test_a_wrong_writer_is_found(writer: str, server: Server, tmp_path: Path, mo
         scenario = Scenario("toy", "", "", kept="k")
         found.append(kills.check(scenario, f"{number}", 1, server, tmp_path / "shared", folder))
     found = [one for one in found if one]
-    assert any(sentence in one for one in found) if sentence else found == []
+    assert found == [] if not sentence else any(sentence in one for one in found), found
 
 
 @pytest.mark.parametrize(
@@ -295,7 +295,7 @@ def test_limits_of_a_fork(server: Server, tmp_path: Path) -> None:
 VALID = {"json": b'{"a": {"b": [1, 2.5, "c"], "d": "e"}, "f": 3}', "toml": b'method = "scl"\nseed = 1\n'}
 VALID |= {
     "tsv": b"text\tlabel\n" + b"a dog\twarm\n" * 9,
-    "jsonl": b"".join(b'{"text": "a dog %d", "label": 1}\n' % n for n in range(9)),
+    "jsonl": b"".join(b'{"text": "a dog %d", "label": 1, "more": [2]}\n' % n for n in range(9)),
 }
 
 
