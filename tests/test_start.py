@@ -36,16 +36,16 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("reproduce", set()),
         ("study study.toml --output study --dry-run", set()),
         ("push normalized me/normalized --dry-run", {"huggingface_hub"}),
-        ("env --offline", TORCH),
-        ("encode tiny --input texts.txt --output vectors.npy", PARTS),
     ),
     (
+        ("env --offline", TORCH),
         ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
+        ("encode tiny --input texts.txt --output vectors.npy", PARTS),
         (
             "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
             "--relative-margin none --output mined.tsv",
