@@ -28,6 +28,7 @@ from tests.campaign.scenarios import (
 )
 from tests.campaign.server import Done, Server
 from tests.campaign.shim import Call, settings
+from tests.campaign.verdicts import error_of
 
 ERRORS = {
     "open": ("EACCES", "EINTR", "EIO", "EMFILE", "ENFILE"),
@@ -110,7 +111,7 @@ def check(scenario: Scenario, seed: str, number: int, server: Server, shared: Pa
     elif not wrong and not (wrong := half_written(scenario, found, whole)):
         again = run_again(scenario, server, folder)
         wrong = difference(without(contents(folder), kept, whole.files), whole.files)
-        wrong = wrong and f"then, without a fault, status {again.status}, {last_lines(again)}: {wrong}"
+        wrong = wrong and f"then, without a fault, status {again.status}, {error_of(again)}: {wrong}"
     return f"{where}: {wrong}; it printed: {last_lines(done)}" if wrong else ""
 
 

@@ -26,6 +26,7 @@ from tests.campaign.scenarios import (
 )
 from tests.campaign.server import Server
 from tests.campaign.shim import Call, settings
+from tests.campaign.verdicts import error_of
 
 COMMITS, CHANGES = ("sync", "rename", "unlink"), ("create", "write", "truncate", "mkdir", "link")
 EACH = {"encode": 50, "study": 50, "finetune": 50}
@@ -96,6 +97,6 @@ def continue_and_compare(scenario: Scenario, whole: Undisturbed, server: Server,
     if "Traceback" in done.output:
         return f"it was continued with a traceback: {done.last_line}"
     if wrong := difference(contents(folder), whole.files):
-        refused = f"it cannot be continued (status {done.status}): {done.last_line}; " if done.status else ""
+        refused = f"it cannot be continued (status {done.status}): {error_of(done)}; " if done.status else ""
         return f"{refused}{wrong}"
     return ""
