@@ -18,8 +18,8 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reas
 SEED = 1
 BY_DAY = {"kills": 5, "faults": 6, "inputs": 25}
 """Part -> number of cases."""
-GROUPS = ("train scl", "encode npy", "study")
-"""The groups of kills and faults by day: those that start no processes."""
+GROUPS = ("train scl", "encode npy", "encode shards")
+"""The groups of kills and faults by day."""
 
 
 @pytest.fixture(scope="module")

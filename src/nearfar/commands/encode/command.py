@@ -68,7 +68,7 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
     folder = Path(os.path.expanduser(model))
-    elsewhere = folder.is_dir() and not computes_here(config)  # a worker may have another working directory
+    elsewhere = folder.is_dir() and (config.sharded or not computes_here(config))  # jobs have other working folders
     name = str(folder.absolute() if elsewhere else model)
     try:
         if config.sharded:
