@@ -33,6 +33,7 @@ def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool
     return any(not torch.equal(value, other[name]) for name, value in one.items())
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_each_addition_changes_the_training(tmp_path: Path) -> None:
     write_inputs(tmp_path / "inputs")

@@ -49,6 +49,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model" / "model.safetensors")
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_it_is_the_average_of_its_runs(start: Path, tmp_path: Path) -> None:
     nearfar.train(

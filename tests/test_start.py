@@ -6,8 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 import nearfar
@@ -38,21 +36,16 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("reproduce", set()),
         ("study study.toml --output study --dry-run", set()),
         ("push normalized me/normalized --dry-run", {"huggingface_hub"}),
-        ("env", TORCH),
-        ("encode normalized --input texts.txt --output vectors.npy", PARTS),
-        ("encode tiny --input texts.txt --output vectors.parquet", PARTS),
-        (
-            "encode tiny --input rows.parquet --column text --keep text --output parts --shard-rows 9",
-            PARTS,
-        ),
     ),
     (
+        ("env --offline", TORCH),
         ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
+        ("encode tiny --input texts.txt --output vectors.npy", PARTS),
         (
             "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
             "--relative-margin none --output mined.tsv",
@@ -104,7 +97,6 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
     (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
-    pyarrow.parquet.write_table(pyarrow.table({"text": sentences(20)}), folder / "rows.parquet", row_group_size=9)
     study = (
         'title = "a"\ncolumns = ["pairs.tsv"]\n[evaluate]\npairs = ["pairs.tsv"]\n[[rows]]\nid = "a"\nmodel = "tiny"\n'
     )

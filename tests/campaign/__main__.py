@@ -9,6 +9,7 @@ python -m tests.campaign --state after          also writes tests/campaign/resul
 
 import argparse
 import json
+import math
 import shutil
 import tempfile
 import threading
@@ -16,12 +17,14 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import track
 
 from nearfar.evaluation.results import provenance
 from tests.campaign import page, shim
@@ -81,19 +84,16 @@ def main() -> None:
     skipped: dict[str, str] = {}
     for part in options.parts:
         try:
-            cases = [one for one in cases_of(part, options.seed) if not options.case or _matches(one, options.case)]
+            cases = [one for one in cases_of(part, options.seed) if (options.case or "") in f"{one.group}\n{one.name}"]
         except SkipPartError as reason:
             skipped[part] = str(reason)
-            console.print(f"{part}: skipped, {reason}")
             continue
-        left = [one for one in sample(cases, options.cases) if (part, one.name) not in finished]
-        waiting[part] = deque(left)
+        waiting[part] = deque(one for one in sample(cases, options.cases) if (part, one.name) not in finished)
     if options.list:
-        for part, cases in waiting.items():
-            for case in cases:
-                console.print(f"{part}: {case.name}", markup=False, soft_wrap=True)
+        for part, case in _in_turn(waiting):
+            console.print(f"{part}: {case.name}", markup=False, soft_wrap=True)
         return
-    deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
+    deadline = time.monotonic() + 60 * (options.minutes or math.inf)
     try:
         _run_all(waiting, records, options.output, options.workers, deadline, console)
     except KeyboardInterrupt:
@@ -105,7 +105,6 @@ def main() -> None:
             console.print(f"{outcome.part}: {outcome.name}: {outcome.wrong}", markup=False, soft_wrap=True)
     if options.state:
         page.write_result(options.state, [asdict(outcome) for outcome in records.outcomes], skipped, options.seed)
-        page.write_page()
     raise SystemExit(int(any(outcome.wrong for outcome in chosen)))
 
 
@@ -136,47 +135,31 @@ def sample(cases: Sequence[Case], count: int | None) -> list[Case]:
     return [cases[number * len(cases) // count] for number in range(count)]
 
 
-def _matches(case: Case, words: str) -> bool:
-    return words in case.group or words in case.name
-
-
 def _run_all(
-    waiting: dict[str, deque[Case]],
-    records: Records,
-    output: Path,
-    workers: int,
-    deadline: float | None,
-    console: Console,
+    waiting: dict[str, deque[Case]], records: Records, output: Path, workers: int, deadline: float, console: Console
 ) -> None:
     """Run the cases of all parts in turn, in threads that have a server each."""
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    lock, stop, version = threading.Lock(), threading.Event(), _version()
-    turns = _in_turn(waiting)
-    with Progress(*columns, console=console) as progress:
-        bar = progress.add_task("campaign", total=sum(map(len, waiting.values())))
+    version, own = _version(), threading.local()
 
-        def work() -> None:
-            with Server(preload=shim.library()) as server:
-                while not stop.is_set() and not (deadline and time.monotonic() > deadline):
-                    with lock:
-                        part, case = next(turns, (None, None))
-                    if part is None or case is None:
-                        return
-                    outcome = run_case(part, case, server, output / part / version)
-                    records.add(outcome)
-                    progress.advance(bar)
-                    if outcome.wrong:
-                        progress.console.print(f"{part}: {case.name}: {outcome.wrong}", markup=False, soft_wrap=True)
+    def run(turn: tuple[str, Case]) -> None:
+        part, case = turn
+        if time.monotonic() > deadline:
+            return
+        if not hasattr(own, "server"):
+            own.server = servers.enter_context(Server(preload=shim.library()))
+        outcome = run_case(part, case, own.server, output / part / version)
+        records.add(outcome)
+        if outcome.wrong:
+            console.print(f"{part}: {case.name}: {outcome.wrong}", markup=False, soft_wrap=True)
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
+    turns = list(_in_turn(waiting))
+    with ExitStack() as servers, ThreadPoolExecutor(workers) as pool:
         try:
-            while any(thread.is_alive() for thread in threads):
-                for thread in threads:
-                    thread.join(timeout=0.2)
-        finally:
-            stop.set()
+            for _ in track(pool.map(run, turns), "campaign", total=len(turns), console=console):
+                pass
+        except KeyboardInterrupt:
+            pool.shutdown(cancel_futures=True)
+            raise
 
 
 def _version() -> str:

@@ -10,11 +10,8 @@ from tests.campaign.server import Server
 
 PARTS = {
     "kills": "SIGKILL at random moments, then the command again",
-    "power": "power loss after each write: what was not flushed is lost, then the command again",
-    "faults": "one system call fails",
-    "inputs": "malformed and valid files, flags and folders",
-    "equality": "processes, padding, kernels, micro-batches and resuming change nothing",
-    "load": "several commands at once, and long runs",
+    "faults": "one system call fails, then the command again",
+    "inputs": "malformed flags, files and folders",
 }
 """Name of a part -> what it does to the commands. The part is the module of this name in this package."""
 
@@ -27,14 +24,12 @@ class Case:
     each run with the same seed; a campaign that continues skips the names that it has recorded.
     ``check(server, shared, folder)`` returns "" if all is well, otherwise one sentence that says what is wrong.
     ``shared`` is a folder of the part, for what is expensive to prepare and used by many of its cases (several threads
-    may want it at once); ``folder`` is empty and belongs to this case. ``campaign_only``: the case is slow, or looks at
-    the memory or the clock of the machine, so that ``make test`` leaves it out.
+    may want it at once); ``folder`` is empty and belongs to this case.
     """
 
     group: str
     name: str
     check: Callable[[Server, Path, Path], str]
-    campaign_only: bool = False
 
 
 class SkipPartError(Exception):

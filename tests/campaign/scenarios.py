@@ -1,19 +1,36 @@
-"""Every command that writes, as a scenario: the start state, the flags, how to continue, which results are compared.
+"""The commands whose work is worth keeping, as scenarios: start state, arguments, how to continue; and how they run.
 
-The functions that run them are in ``scenario_runs.py``.
+scenario = SCENARIOS["train scl"]
+whole = undisturbed(scenario, server, shared)       # the calls and the files of a run without faults, recorded once
+start_state(scenario, server, shared, folder)       # a copy of its inputs, prepared once in ``shared``
+done = run(scenario.arguments, server, folder)      # nearfar, in blocks of a few rows
+assert difference(contents(folder), whole.files) == ""
 """
 
+import importlib
+import json
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
-from typing import Any
+from functools import partial
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from nearfar.config import METHODS
+from tests.campaign.server import Done, Server
+from tests.campaign.shim import Call, read_log, settings
 from tests.method_configs import DATA
 
 TRAIN = (
     "--model tiny --evaluate-on dev.tsv --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 "
     "--learning-rate 1e-3 --output out"
 )
+ENCODE = "encode tiny --precision fp32"
 RUN = "out/metrics.jsonl out/model/README.md"
 """What grows in a run folder; the card of the model gets scores and settings at the end."""
 
@@ -23,173 +40,303 @@ class Scenario:
     """A command, small enough for thousands of runs.
 
     ``inputs``: files and folders of :func:`write_inputs` that the start state has. ``arguments``: of nearfar, with
-    relative paths. ``written``: patterns of the files and folders that it writes. ``first``: commands that make more of
-    the start state. ``resume``: arguments that continue a stopped run, if they are not the same. ``growing``: patterns
-    of results that change under their final name while the command works, so that an earlier state is valid.
-    ``needs``: packages.
+    relative paths. ``first``: a command that makes more of the start state. ``resumes``: whether ``--resume`` continues
+    it; otherwise the same arguments do. ``growing``: patterns of results that change under their final name while the
+    command works, so that an earlier state is valid. ``kept``: a folder that stands from its first version to its last.
     """
 
     name: str
     inputs: str
     arguments: str
-    written: str = "out"
-    first: tuple[str, ...] = ()
-    resume: str = ""
+    first: str = ""
+    resumes: bool = True
     growing: str = ""
-    needs: str = ""
+    kept: str = ""
 
     @property
     def continued(self) -> str:
         """The arguments that continue a run that was stopped."""
-        return self.resume or self.arguments
-
-    @property
-    def is_possible(self) -> bool:
-        """Whether the packages that it needs are installed."""
-        return all(map(find_spec, self.needs.split()))
+        return f"{self.arguments} --resume" if self.resumes else self.arguments
 
 
 def _train(method: str) -> Scenario:
-    kind = METHODS[method]
-    data, extra = DATA[method], ""
-    inputs = f"tiny dev.tsv {data}"
-    if hasattr(kind, "teacher"):
-        extra, inputs = " --teacher teacher", f"{inputs} teacher"
-    arguments = f"train {method} --data {data} {TRAIN}{extra}"
-    return _resumed(f"train {method}", inputs, arguments, growing=RUN)
+    inputs, extra = f"tiny dev.tsv {DATA[method]}", ""
+    if hasattr(METHODS[method], "teacher"):
+        inputs, extra = f"{inputs} teacher", " --teacher teacher"
+    arguments = f"train {method} --data {DATA[method]} {TRAIN}{extra}"
+    return Scenario(f"train {method}", inputs, arguments, growing=RUN, kept="out/checkpoint")
 
 
-def _resumed(name: str, inputs: str, arguments: str, **more: Any) -> Scenario:
-    """A command that continues with --resume."""
-    return Scenario(name, inputs, arguments, resume=f"{arguments} --resume", **more)
-
-
-EVALUATE = "evaluate {} --pairs dev.tsv --labelled labelled.tsv --protocol exact --folds 2 --resamples 20 --output {}"
-ENCODE = "encode tiny --precision fp32"
-STUDY = "study study.toml --engine inline --resamples 20 --output out"
 ALL = [
     *map(_train, METHODS),
-    _resumed(
+    Scenario(
         "train held-out rows",
         "tiny pairs.tsv",
         f"train --data pairs.tsv {TRAIN}".replace("--evaluate-on dev.tsv", "--ema 0.9"),
         growing=RUN,
+        kept="out/checkpoint",
     ),
-    _resumed(
+    Scenario(
         "finetune",
         "pairs-model colours.tsv",
         "finetune colours.tsv --model pairs-model --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 "
         "--validation-rows 15 --learning-rate 1e-3 --output out",
         growing=RUN,
+        kept="out/checkpoint",
     ),
     Scenario(
         "study",
         "tiny nli.tsv dev.tsv scored.tsv study.toml",
-        STUDY,
+        "study study.toml --engine inline --resamples 20 --output out",
+        resumes=False,
         growing="out/study.json out/page.md out/*.csv out/table.tex",
     ),
-    _resumed("encode npy", "tiny sentences.txt", f"{ENCODE} --input sentences.txt --output out.npy", written="out.npy"),
-    _resumed(
-        "encode jsonl to parquet",
-        "tiny table.jsonl",
-        f"{ENCODE} --input table.jsonl --column text --with-texts --output out.parquet",
-        written="out.parquet",
-    ),
-    _resumed(
+    Scenario("encode npy", "tiny sentences.txt", f"{ENCODE} --input sentences.txt --output out.npy"),
+    Scenario(
         "encode parquet to int8",
         "tiny table.parquet",
         f"{ENCODE} --input table.parquet --column text --quantize int8 --output out.npy",
-        written="out.npy out.ranges.npy",
     ),
-    _resumed(
+    Scenario(
         "encode over a file",
-        "tiny teacher sentences.txt",
-        f"{ENCODE} --input sentences.txt --overwrite --output out.npy",
-        first=("encode teacher --input sentences.txt --output out.npy",),
-        written="out.npy",
+        "tiny teacher table.parquet sentences.txt",
+        f"{ENCODE} --input table.parquet --column text --with-texts --overwrite --output out.parquet",
+        first="encode teacher --input sentences.txt --output out.parquet",
     ),
-    _resumed(
+    Scenario(
         "encode shards", "tiny parts", f"{ENCODE} --input parts/*.parquet --column text --shard-rows 23 --output out"
     ),
-    Scenario(
-        "mine",
-        "tiny triplets.tsv sentences.txt",
-        "mine --model tiny --data triplets.tsv --corpus sentences.txt --relative-margin none --output out.tsv",
-        written="out.tsv*",
-    ),
-    Scenario(
-        "search",
-        "tiny table.tsv sentences.txt",
-        "search --model tiny --input table.tsv --column text --queries "
-        "sentences.txt --top 3 --index out.index --output out.tsv",
-        growing="out.index/*",
-        written="out.index out.tsv",
-    ),
-    Scenario(
-        "back-translate",
-        "forward backward sentences.txt",
-        "back-translate --input sentences.txt --forward "
-        "forward --backward backward --beams 2 --batch-size 4 --max-length 8 --output out.tsv",
-        growing="out.tsv out.tsv.json",
-        written="out.tsv*",
-    ),
-    Scenario(
-        "dedup",
-        "tiny sentences.txt",
-        "dedup --model tiny --input sentences.txt --threshold 0.9 --output out.txt --groups groups.tsv",
-        written="out.txt groups.tsv",
-    ),
-    Scenario("evaluate", "tiny dev.tsv labelled.tsv", EVALUATE.format("tiny", "out.json"), written="out.json out.md"),
-    Scenario(
-        "evaluate over a result",
-        "tiny teacher dev.tsv labelled.tsv",
-        EVALUATE.format("tiny", "out.json"),
-        first=(EVALUATE.format("teacher", "out.json"),),
-        written="out.json out.md",
-    ),
-    Scenario(
-        "compare",
-        "tiny teacher dev.tsv labelled.tsv",
-        "compare a.json b.json --resamples 50 --output out.json",
-        first=(EVALUATE.format("tiny", "a.json"), EVALUATE.format("teacher", "b.json")),
-        written="out.json out.md",
-    ),
-    Scenario(
-        "report",
-        "tiny teacher dev.tsv labelled.tsv nli.tsv",
-        "report run a.json b.json --resamples 50 --output out.html",
-        first=(
-            EVALUATE.format("tiny", "a.json"),
-            EVALUATE.format("teacher", "b.json"),
-            f"train scl --data nli.tsv {TRAIN}".replace("--output out", "--output run"),
-        ),
-        written="out.html out.md",
-    ),
-    Scenario(
-        "geometry",
-        "tiny dev.tsv scored.tsv labelled.tsv",
-        "geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out",
-        resume="geometry tiny --pairs dev.tsv --task scored.tsv --labelled labelled.tsv --positive-above 1 --output out"
-        " --overwrite",  # as its message advises, if plots exist without their geometry.json
-    ),
-    Scenario(
-        "geometry page", "tiny sentences.txt", "geometry tiny --texts sentences.txt --page out.html", written="out.html"
-    ),
-    Scenario("soup", "tiny other dev.tsv", "soup tiny other --greedy --evaluate-on dev.tsv --output out"),
-    Scenario("static", "tiny", "static tiny --dim 8 --output out"),
-    Scenario(
-        "export onnx",
-        "tiny dev.tsv",
-        "export tiny --evaluate-on dev.tsv --output out",
-        needs="onnx onnxscript onnxruntime",
-    ),
-    Scenario(
-        "export openvino",
-        "tiny dev.tsv",
-        "export tiny --format openvino --evaluate-on dev.tsv --output out",
-        needs="openvino",
-    ),
-    Scenario("get-data", "download", "get-data mr cr trec --source download --output out", growing="out/sources.json"),
 ]
-SCENARIOS = {scenario.name: scenario for scenario in ALL if scenario.is_possible}
+SCENARIOS = {scenario.name: scenario for scenario in ALL}
 """Name, also of the group of its cases -> scenario."""
+_STUDY = """
+title = "Two rows"
+columns = ["scored.tsv", "validation"]
+replicates = { seed = [1, 2] }
+[train]
+model = "tiny"
+data = ["nli.tsv"]
+evaluate_on = "dev.tsv"
+max_steps = 4
+batch_size = 8
+evaluate_every = 2
+checkpoint_every = 2
+[evaluate]
+pairs = ["scored.tsv"]
+resamples = 10
+[[rows]]
+id = "untrained"
+model = "tiny"
+steps = ["evaluate"]
+[[rows]]
+id = "scl"
+train = { method = "scl" }
+"""
+
+
+def write_inputs(folder: str) -> None:
+    """Write the inputs of all scenarios: tiny models and files of a few rows; called in a fork of the server."""
+    import pyarrow
+    import pyarrow.parquet
+
+    from tests.encoder.tiny_pairs import save_tiny_for_pairs
+    from tests.method_configs import write_data
+    from tests.tiny import sentences, write_anchors, write_colours
+
+    root = write_data(Path(folder), rows=31)  # tiny, noisy, teacher, dev.tsv, and the files of DATA
+    shutil.rmtree(root / "tiny")
+    (root / "noisy").rename(root / "tiny")
+    save_tiny_for_pairs(root / "pairs-model")
+    write_anchors(root / "pairs.tsv", 120)
+    write_colours(root / "colours.tsv")
+    (root / "study.toml").write_text(_STUDY, encoding="utf-8")
+    table = pyarrow.table({"text": sentences(60, seed=5, longest=9)})
+    pyarrow.parquet.write_table(table, root / "table.parquet", row_group_size=17)
+    (root / "parts").mkdir()
+    for number, start in enumerate((0, 40)):
+        pyarrow.parquet.write_table(table.slice(start, 40), root / "parts" / f"{number}.parquet", row_group_size=17)
+
+
+SMALL = {"nearfar.commands.encode.vectors:PART_TEXTS": 12}
+"""``module:constant`` -> the value in :func:`run`, so that a command saves its work several times on a few rows."""
+ENCODE_BLOCK = 12
+_CLOCKS = "date|first_date|last_date|seconds|items_per_second|updates_per_second|texts_per_second|generation|commit"
+_VARYING = (
+    (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+|null)'.encode()), rb'"\1": VARIES'),
+    (re.compile(rb"(?m)^Results: commits [^;]*; "), b"Results: "),
+    (re.compile(rb", commit (None|[0-9a-f]{40}(-dirty)?)"), b""),
+    (re.compile(rb'"commits": \{[^}]*\}'), b'"commits": VARIES'),
+    (re.compile(rb"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"), b"DATE"),
+    (re.compile(rb"\b[\d.]+ updates per second|training took [\d.,]+ seconds"), b"SPEED"),
+    (re.compile(rb'"/[^"]*/(?=out/cells/|parts/|table\.tsv")'), b'"FOLDER/'),
+    (re.compile(rb'(?m)^  "resume": (true|false)'), b'  "resume": VARIES'),
+    (re.compile(rb'"kernels": ?\{[^}]*\}'), b'"kernels": VARIES'),
+)
+"""What differs between two runs: clocks; absolute paths; ``--resume``; the commit, which is not known if git cannot be
+started; and the kernels that the process used, since a process that only finishes a run needs fewer."""
+
+
+def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:
+    """Run a command in blocks of a few rows; called in a fork of the server.
+
+    ``descriptors``: number of files that it can have open at a time, besides those that are open already.
+    """
+    import resource
+
+    from nearfar.cli import main
+    from nearfar.commands.encode import command
+
+    for place, value in SMALL.items():
+        module, _, name = place.partition(":")
+        found = importlib.import_module(module)
+        assert isinstance(getattr(found, name), int), place
+        setattr(found, name, value)
+    command.encode_parts = partial(command.encode_parts, block=ENCODE_BLOCK)
+    if descriptors is not None:
+        limit = max(map(int, os.listdir("/proc/self/fd"))) + 1 + descriptors
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    raise SystemExit(main(list(arguments)))
+
+
+def run(
+    arguments: str,
+    server: Server,
+    folder: Path,
+    shim: Mapping[str, str] | None = None,
+    *,
+    descriptors: int | None = None,
+) -> Done:
+    """Run nearfar in ``folder`` in blocks of a few rows; see :func:`nearfar`."""
+    options = {"arguments": arguments.split(), "descriptors": descriptors}
+    return server.function(f"{__name__}:nearfar", options, cwd=folder, shim=shim)
+
+
+def run_again(scenario: Scenario, server: Server, folder: Path) -> Done:
+    """Run the command as its user would: with ``--resume`` where that continues it, else without."""
+    done = run(scenario.continued, server, folder)
+    if done.status == 2 and scenario.resumes:  # nothing to continue
+        again = run(scenario.arguments, server, folder)
+        done = again if again.status == 0 else done
+    return done
+
+
+_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
+
+
+def prepared(place: Path, make: Callable[[Path], None]) -> Path:
+    """A folder that is made once, by the first thread that wants it."""
+    with _locks[str(place)]:
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=place.parent))
+            make(temporary)
+            temporary.rename(place)
+    return place
+
+
+def succeeded(done: Done) -> None:
+    if done.status != 0:
+        raise RuntimeError(f"status {done.status}: {done.output}")
+
+
+def start_state(scenario: Scenario, server: Server, shared: Path, folder: Path) -> None:
+    """Copy the start state into the folder of a case."""
+
+    def make_inputs(place: Path) -> None:
+        succeeded(server.function(f"{__name__}:write_inputs", {"folder": str(place)}, cwd=place))
+
+    def make_start(place: Path) -> None:
+        inputs = prepared(shared / "inputs", make_inputs)
+        for name in scenario.inputs.split():
+            source = inputs / name
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, place / name)
+        if scenario.first:
+            succeeded(run(scenario.first, server, place))
+
+    shutil.copytree(prepared(shared / "start" / scenario.name, make_start), folder, dirs_exist_ok=True)
+
+
+class Undisturbed(NamedTuple):
+    """A run without faults: its calls, and all files before and after it."""
+
+    calls: list[Call]
+    start: dict[str, bytes]
+    files: dict[str, bytes]
+
+
+_recorded: dict[Path, Undisturbed] = {}
+
+
+def undisturbed(scenario: Scenario, server: Server, shared: Path) -> Undisturbed:
+    """The run without faults, recorded once in the folder of the part."""
+
+    def make(place: Path) -> None:
+        (place / "start").mkdir()
+        start_state(scenario, server, shared, place / "start")
+        shutil.copytree(place / "start", place / "work")
+        succeeded(run(scenario.arguments, server, place / "work", settings(place / "work", log=place / "log")))
+
+    place = prepared(shared / "undisturbed" / scenario.name, make)
+    if place not in _recorded:
+        _recorded[place] = Undisturbed(read_log(place / "log"), contents(place / "start"), contents(place / "work"))
+    return _recorded[place]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """All files of a case, by their names, as :func:`comparable`; empty folders end with a slash."""
+    found = {}
+    for parent, folders, names in os.walk(folder):
+        for name in names:
+            file = Path(parent, name)
+            found[file.relative_to(folder).as_posix()] = comparable(name, file.read_bytes())
+        if not folders and not names and Path(parent) != folder:
+            found[f"{Path(parent).relative_to(folder).as_posix()}/"] = b""
+    return dict(sorted(found.items()))
+
+
+def comparable(name: str, content: bytes) -> bytes:
+    """The content of a text file without what :data:`_VARYING` lists; other files as they are."""
+    if name.endswith((".json", ".jsonl", ".toml", ".md", ".html")):
+        for pattern, replacement in _VARYING:
+            content = pattern.sub(replacement, content)
+    return content
+
+
+def difference(found: Mapping[str, bytes], expected: Mapping[str, bytes]) -> str:
+    """What differs between the files of two folders, in words; empty if they are equal."""
+    words = []
+    for what, names in (
+        ("missing", expected.keys() - found.keys()),
+        ("left over", found.keys() - expected.keys()),
+        ("different", {name for name in found.keys() & expected.keys() if found[name] != expected[name]}),
+    ):
+        if names:
+            words.append(f"{what}: {', '.join(sorted(names)[:3])}{' ...' if len(names) > 3 else ''}")
+    return "; ".join(words)
+
+
+def half_written(scenario: Scenario, found: Mapping[str, bytes], whole: Undisturbed) -> str:
+    """The files that have the name of an input or a result, but are neither the earlier nor the new version.
+
+    ``found``: :func:`contents` after a command failed or was killed.
+    """
+    start, expected = whole.start, whole.files
+    wrong = [name for name in start.keys() - found.keys() if name not in expected or start[name] == expected[name]]
+    for name, content in found.items():
+        versions = [one[name] for one in (start, expected) if name in one]
+        grows = any(PurePosixPath(name).match(pattern) for pattern in scenario.growing.split())
+        if versions and content not in versions and not (grows and _is_part(name, content, versions[-1])):
+            wrong.append(name)
+    return f"half-written or lost: {', '.join(sorted(wrong))}" if wrong else ""
+
+
+def _is_part(name: str, content: bytes, whole: bytes) -> bool:
+    """Whether a growing file is in a valid state: complete lines of the whole file, a JSON object, or another page."""
+    if name.endswith((".tsv", ".jsonl")):
+        return whole.startswith(content[: content.rfind(b"\n") + 1])
+    if name.endswith(".json"):
+        try:
+            return isinstance(json.loads(content.replace(b": VARIES", b": 0")), dict)
+        except json.JSONDecodeError:
+            return False
+    return bool(content)

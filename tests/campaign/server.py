@@ -2,15 +2,17 @@
 
     with Server() as server:
         done = server.command(["encode", ...], cwd=folder)       # nearfar.cli.main in a fork
-        done = server.function("tests.campaign.load:grow", {"steps": 100}, cwd=folder)  # returns JSON
+        done = server.function("tests.campaign.inputs:read", {"file": "a.tsv"}, cwd=folder)  # returns JSON
 
 The process is started with ``OMP_NUM_THREADS=1`` and, if a shim was compiled, with it preloaded; ``shim`` holds the
 environment variables that the fork sets before the command, which the shim reads (see ``shim.py``).
 """
 
 import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import subprocess
 import sys
@@ -18,13 +20,21 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-from tests.campaign import warm_up
 from tests.child_programs import ROOT, environment
 
 HOUR = 3600
+OTHERS = (
+    "pyarrow.parquet",
+    "safetensors.numpy",
+    "tests.campaign.inputs",
+    "tests.campaign.scenarios",
+    "tomli_w",
+    "tyro",
+)
+LEFT_OUT = ("__main__", "mteb", "ray", "sentence_transformers", "sklearn")
+"""Modules of nearfar that need another package or run when they are imported."""
 MEMORY_GIB = 8
 """Address space of a fork; what asks for more gets a MemoryError, not the memory of the machine."""
 
@@ -53,7 +63,7 @@ class Done:
         return next((line for line in lines if any(map(str.isalpha, line))), "")
 
 
-class Server:
+class Server(contextlib.AbstractContextManager["Server"]):
     """A process that forks for each command.
 
     ``preload``: a shared library for ``LD_PRELOAD``. ``measure``: report time and memory, and keep the limits of time
@@ -76,15 +86,7 @@ class Server:
             start_new_session=True,
         )
 
-    def __enter__(self) -> "Server":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process and what it started."""
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -151,9 +153,20 @@ class Server:
         return Done(output=output, result=result, **answer)
 
 
+def _import_all() -> None:
+    """Import what commands import when they run, so that the forks need not: seconds for each case."""
+    import nearfar
+
+    for module in pkgutil.walk_packages(nearfar.__path__, "nearfar."):
+        if module.name.split(".")[1] not in LEFT_OUT:
+            importlib.import_module(module.name)
+    for name in OTHERS:
+        importlib.import_module(name)
+
+
 def _serve() -> None:
     """Answer requests, one line of JSON each, until the input ends."""
-    warm_up.import_all()
+    _import_all()
     answers = os.fdopen(os.dup(1), "w")
     for line in sys.stdin:
         request = json.loads(line)
@@ -190,7 +203,6 @@ def _run(request: dict[str, Any]) -> None:
     """The fork: runs the command or function, and ends."""
     import resource
     import traceback
-    from importlib import import_module
 
     status = 99
     try:
@@ -209,7 +221,7 @@ def _run(request: dict[str, Any]) -> None:
             status = nearfar.cli.main(request["command"])
         else:
             module, _, name = request["function"].partition(":")
-            result = getattr(import_module(module), name)(**request["arguments"])
+            result = getattr(importlib.import_module(module), name)(**request["arguments"])
             with open(request["result"], "w") as stream:
                 json.dump(result, stream)
             status = 0

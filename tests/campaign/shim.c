@@ -19,7 +19,6 @@ SHIM_LOG=FILE        Append one line for each counted call that returned, or tha
                          result   return value, or minus errno
                      Bytes below 33, 127 and "%" of paths are written as %XX. An unlinked file has the path it had.
                      kind map: only file-backed; a writable shared map has the call "mmap-shared".
-SHIM_BYTES=FOLDER    With SHIM_LOG: the bytes of write number N are kept as FOLDER/N (decimal). The folder must exist.
 SHIM_KILL=before:N   SIGKILL to the calling process before call N takes effect (logged with the result 0),
 SHIM_KILL=after:N    or after it took effect.
 SHIM_FAIL=N:ERRNO    Call N fails with ERRNO (a number, or ENOSPC EIO EACCES EPERM EMFILE ENFILE EROFS ENOMEM EINTR EDQUOT
@@ -316,7 +315,7 @@ static void *mapped(const struct call *call, void *start) {
 MAPS(mmap, off_t)
 MAPS(mmap64, offset_t)
 
-/* The log line has the mapped part of the file that was flushed, and SHIM_BYTES its bytes. */
+/* The log line has the mapped part of the file that was flushed. */
 int msync(void *start, size_t size, int flags) {
     REAL(int, "msync", void *, size_t, int);
     if (!is_active()) return real(start, size, flags);
@@ -328,9 +327,7 @@ int msync(void *start, size_t size, int flags) {
         int64_t result;
         if (failed(&call, &result)) return -1;
         call.inode = maps[i].inode;
-        struct iovec whole = {start, size};
         result = real(start, size, flags);
-        if (!result) kept(&call, &whole, 1, (int64_t)size);
         return (int)finish(&call, result);
     }
     return real(start, size, flags);

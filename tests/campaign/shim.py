@@ -1,6 +1,7 @@
-"""Compiles shim.c, which is preloaded into the server and logs, delays or fails the system calls of a fork.
+"""Compiles shim.c, which is preloaded into the server and logs, kills at or fails the system calls of a fork.
 
-The fork is told what to do by environment variables (see the head of ``shim.c``); without them the shim does nothing.
+The fork is told what to do by environment variables (:func:`settings`, and the head of ``shim.c``); without them the
+shim does nothing.
 """
 
 import hashlib
@@ -9,8 +10,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from urllib.parse import unquote
 
 SOURCE = Path(__file__).with_name("shim.c")
 
@@ -19,7 +22,7 @@ SOURCE = Path(__file__).with_name("shim.c")
 def library() -> Path | None:
     """The compiled shim, or None where there is no C compiler or the system is not Linux."""
     compiler = shutil.which("cc")
-    if not sys.platform.startswith("linux") or compiler is None or not SOURCE.exists():
+    if not sys.platform.startswith("linux") or compiler is None:
         return None
     code = b"".join(file.read_bytes() for file in (SOURCE, *sorted(SOURCE.parent.glob("shim_*.h"))))
     folder = Path(tempfile.gettempdir()) / f"nearfar-campaign-{os.getuid()}"
@@ -29,9 +32,46 @@ def library() -> Path | None:
     built = folder / f"shim-{hashlib.sha256(code).hexdigest()[:16]}.so"
     if not built.exists():
         part = built.with_suffix(f".{os.getpid()}.part")
-        subprocess.run(
-            [compiler, "-O1", "-shared", "-fPIC", "-Wall", "-o", str(part), str(SOURCE), "-ldl", "-lpthread"],
-            check=True,
-        )
+        command = [compiler, "-O1", "-shared", "-fPIC", "-Wall", "-o", str(part), str(SOURCE), "-ldl", "-lpthread"]
+        subprocess.run(command, check=True)
         part.rename(built)
     return built
+
+
+@dataclass(frozen=True)
+class Call:
+    """One line of the log; the head of ``shim.c`` describes the fields."""
+
+    number: int
+    kind: str
+    call: str
+    process: int
+    path: str
+    path2: str
+    inode: int
+    offset: int
+    size: int
+    result: int
+
+    def __str__(self) -> str:
+        """The call and its paths, for a message."""
+        return f"call {self.number}, {self.call} {self.path}{self.path2 and f' to {self.path2}'}"
+
+
+def read_log(file: Path) -> list[Call]:
+    """The calls of a log in their order; a last line that was cut off is ignored."""
+    calls = []
+    for line in file.read_bytes().split(b"\n")[:-1]:
+        number, kind, call, process, path, path2, *rest = line.decode("utf-8", "surrogateescape").split("\t")
+        paths = (unquote(one, errors="surrogateescape") for one in (path, path2))
+        calls.append(Call(int(number), kind, call, int(process), *paths, *map(int, rest)))
+    return calls
+
+
+def settings(root: Path, *, log: Path | None = None, **others: str) -> dict[str, str]:
+    """The variables of the shim: ``root`` is the folder whose calls count, ``log`` the file to append the log to.
+
+    ``others``: ``kill="before:3"``, ``fail="5:ENOSPC"``, ``state=...``.
+    """
+    found = {"SHIM_ROOT": str(root.resolve()), "SHIM_LOG": str(log or "")}
+    return found | {f"SHIM_{name.upper()}": value for name, value in others.items()}

@@ -156,19 +156,6 @@ static int64_t finish(struct call *call, int64_t result) {
     return result;
 }
 
-static void keep_bytes(const struct call *call, const struct iovec *parts, int count, int64_t length) {
-    if (!bytes_folder[0] || !log_file[0] || length <= 0) return;
-    char name[PATH_MAX + 32];
-    snprintf(name, sizeof name, "%s/%llu", bytes_folder, (unsigned long long)call->number);
-    int descriptor = raw_open(name, O_WRONLY | O_CREAT | O_TRUNC);
-    for (int i = 0; i < count && length > 0; i++) {
-        size_t here = parts[i].iov_len < (uint64_t)length ? parts[i].iov_len : (size_t)length;
-        write_all(descriptor, parts[i].iov_base, here);
-        length -= (int64_t)here;
-    }
-    syscall(SYS_close, descriptor);
-}
-
 static int on_descriptor(struct call *call, enum kind kind, const char *name, int descriptor) {
     if (descriptor < 0 || !is_active()) return 0;
     int saved = errno;

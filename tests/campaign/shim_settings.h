@@ -32,7 +32,7 @@ static const struct { const char *name; int number; } ERRNOS[] = {
 /* ---- settings ---- */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static volatile int active;
-static char root[PATH_MAX], log_file[PATH_MAX], bytes_folder[PATH_MAX];
+static char root[PATH_MAX], log_file[PATH_MAX];
 static size_t root_length;
 static int log_descriptor = -1;
 static uint64_t kill_before, kill_after, fail_at;
@@ -56,7 +56,6 @@ static int raw_open(const char *path, int flags) {
 static void read_settings(void) {
     copy_setting(root, "SHIM_ROOT");
     copy_setting(log_file, "SHIM_LOG");
-    copy_setting(bytes_folder, "SHIM_BYTES");
     root_length = strlen(root);
     while (root_length > 1 && root[root_length - 1] == '/') root[--root_length] = 0;
     const char *value = getenv("SHIM_KILL");

@@ -23,21 +23,14 @@ READS(__pread_chk, (int descriptor, void *to, size_t size, off_t offset, size_t 
 READS(__pread64_chk, (int descriptor, void *to, size_t size, offset_t offset, size_t limit),
       int COMMA void *COMMA size_t COMMA offset_t COMMA size_t, (descriptor, to, part, offset, limit), offset)
 
-static int64_t kept(const struct call *call, const struct iovec *parts, int count, int64_t done) {
-    int saved = errno;
-    keep_bytes(call, parts, count, done);
-    errno = saved;
-    return done;
-}
 #define WRITES(name, SIGNATURE, TYPES, ARGUMENTS, at)                                                                  \
     ssize_t name SIGNATURE {                                                                                           \
         REAL(ssize_t, #name, TYPES);                                                                                   \
         struct call call;                                                                                              \
         size_t part = size;                                                                                            \
         if (!on_descriptor(&call, WRITE, #name, descriptor)) return real ARGUMENTS;                                    \
-        struct iovec whole = {(void *)from, size};                                                                     \
         call.offset = at, call.size = (int64_t)size;                                                                   \
-        return COUNTED(&call, (part = PART(&call, size), kept(&call, &whole, 1, real ARGUMENTS)));                     \
+        return COUNTED(&call, (part = PART(&call, size), real ARGUMENTS));                                             \
     }
 WRITES(write, (int descriptor, const void *from, size_t size), int COMMA const void *COMMA size_t,
        (descriptor, from, part), write_position(descriptor))
@@ -64,34 +57,18 @@ ssize_t writev(int descriptor, const struct iovec *parts, int count) {
     size_t size = 0;
     for (int i = 0; i < count; i++) size += parts[i].iov_len;
     call.offset = write_position(descriptor), call.size = (int64_t)size;
-    return COUNTED(&call, kept(&call, parts, count,
-                               call.half ? write_half(descriptor, parts, count, PART(&call, size))
-                                         : real(descriptor, parts, count)));
+    return COUNTED(&call, call.half ? write_half(descriptor, parts, count, PART(&call, size))
+                                    : real(descriptor, parts, count));
 }
 
-/* Copies between descriptors are writes; their bytes are read from the source. */
-static int64_t copied(const struct call *call, int source, int64_t from, int64_t done) {
-    int saved = errno;
-    char *content = done > 0 && bytes_folder[0] ? malloc((size_t)done) : NULL;
-    if (content) {
-        struct iovec whole = {content, (size_t)done};
-        int64_t read = 0, now = 1;
-        while (read < done && now > 0)
-            read += now = syscall(SYS_pread64, source, content + read, (size_t)(done - read), from + read);
-        keep_bytes(call, &whole, 1, done);
-        free(content);
-    }
-    errno = saved;
-    return done;
-}
+/* Copies between descriptors are writes. */
 #define SENDS(name, type)                                                                                              \
     ssize_t name(int target, int source, type *offset, size_t size) {                                                  \
         REAL(ssize_t, #name, int, int, type *, size_t);                                                                \
         struct call call;                                                                                              \
         if (!on_descriptor(&call, WRITE, #name, target)) return real(target, source, offset, size);                    \
-        int64_t from = offset ? *offset : position(source);                                                            \
         call.offset = write_position(target), call.size = (int64_t)size;                                               \
-        return COUNTED(&call, copied(&call, source, from, real(target, source, offset, PART(&call, size))));           \
+        return COUNTED(&call, real(target, source, offset, PART(&call, size)));                                        \
     }
 SENDS(sendfile, off_t)
 SENDS(sendfile64, offset_t)
@@ -100,9 +77,8 @@ ssize_t copy_file_range(int source, offset_t *at, int target, offset_t *to, size
     REAL(ssize_t, "copy_file_range", int, offset_t *, int, offset_t *, size_t, unsigned);
     struct call call;
     if (!on_descriptor(&call, WRITE, "copy_file_range", target)) return real(source, at, target, to, size, flags);
-    int64_t from = at ? *at : position(source);
     call.offset = to ? *to : position(target), call.size = (int64_t)size;
-    return COUNTED(&call, copied(&call, source, from, real(source, at, target, to, PART(&call, size), flags)));
+    return COUNTED(&call, real(source, at, target, to, PART(&call, size), flags));
 }
 
 size_t fwrite(const void *from, size_t size, size_t items, FILE *stream) {
@@ -110,14 +86,13 @@ size_t fwrite(const void *from, size_t size, size_t items, FILE *stream) {
     struct call call;
     if (!size || !items || !on_descriptor(&call, WRITE, "fwrite", fileno(stream))) return real(from, size, items, stream);
     fflush(stream);
-    struct iovec whole = {(void *)from, size * items};
     call.offset = write_position(call.descriptor), call.size = (int64_t)(size * items);
     int64_t result;
     if (failed(&call, &result)) return 0;
     size_t done = real(from, size, items, stream);
     if (fflush(stream)) done = 0;
     result = done || !ferror(stream) ? (int64_t)(done * size) : -1;
-    finish(&call, kept(&call, &whole, 1, result));
+    finish(&call, result);
     return done;
 }
 

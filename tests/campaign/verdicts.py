@@ -31,7 +31,7 @@ def how_it_ended(done: Done) -> str:
 
 
 def of_reader(done: Done, names: Collection[str]) -> str:
-    """What is wrong with a call of a function of :mod:`tests.campaign.doors`, or ""."""
+    """What is wrong with a call of :func:`tests.campaign.inputs.read`, or ""."""
     if problem := how_it_ended(done):
         return problem
     if done.result["difference"]:

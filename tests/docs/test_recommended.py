@@ -10,7 +10,7 @@ import pytest
 from nearfar.cli.parsing import parse
 from nearfar.commands.train.choose import resolve_config
 from nearfar.registry import METHODS
-from tests.docs.pages import ROOT, docs_script, text_of
+from tests.docs.pages import ROOT, text_of
 
 GUIDE = ROOT / "docs" / "guides" / "train.md"
 COLUMNS = {
@@ -28,15 +28,6 @@ def _rows() -> list[list[str]]:
     """Rows, start, method and settings of each line of the guide."""
     block = text_of(GUIDE).partition("<!-- recommended -->")[2].partition("<!-- end of recommended -->")[0]
     return [[cell.strip(" `") for cell in line.split("|")[1:5]] for line in block.strip().splitlines()[2:]]
-
-
-def test_it_is_up_to_date() -> None:
-    assert docs_script("recommended").fill(text_of(GUIDE)) == text_of(GUIDE), "run: python docs/recommended.py"
-
-
-def test_a_guide_without_the_block_is_an_error() -> None:
-    with pytest.raises(ValueError, match="one block"):
-        docs_script("recommended").fill("# Train\n")
 
 
 def test_every_kind_of_rows_is_there() -> None:

@@ -61,6 +61,7 @@ def test_the_study_of_labelled_rows_compares_the_losses(start: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.nightly
 def test_the_study_of_several_seeds_runs(start: str, capsys: pytest.CaptureFixture[str]) -> None:
     (text,) = (block.text for block in STUDIES if block.page == PROVE)
     shell = [block.text.strip() for block in blocks("sh") if block.page == PROVE]

@@ -1,13 +1,10 @@
-"""Model folders of each form, and functions to damage them."""
+"""Model folders of each form."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from nearfar import Encoder, NearfarError
+from nearfar import Encoder
 from nearfar.encoder.classifier import Classifier
 from tests.tiny import save_tiny
 
@@ -33,23 +30,3 @@ def edit(file: Path, changes: dict[str, Any]) -> None:
     settings = json.loads(file.read_text()) if file.exists() else {}
     settings |= changes
     file.write_text(json.dumps({name: value for name, value in settings.items() if value is not REMOVED}))
-
-
-def assert_load_refused(load: Callable[[], object], folder: Path, mentions: tuple[str, ...]) -> None:
-    """Assert that loading fails with one line that starts with the folder or a file in it."""
-    with pytest.raises(NearfarError) as caught:
-        load()
-    message = str(caught.value)
-    assert message.startswith(str(folder))
-    assert "\n" not in message
-    assert "report" not in message
-    for words in mentions:
-        assert words in message
-
-
-def rows_of(table: list[tuple[dict[str, Any], tuple[str, ...]]]) -> list[Any]:
-    """Parametrisation from a table of changes and the expected messages, with ids."""
-    return [
-        pytest.param(changes, mentions, id=f"{number} " + ",".join(f"{k}={v!r:.20}" for k, v in changes.items()))
-        for number, (changes, mentions) in enumerate(table)
-    ]

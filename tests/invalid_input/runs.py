@@ -22,9 +22,10 @@ class Killed(BaseException):
     """Raised to simulate a killed process."""
 
 
-def make_runs(folder: Path, workspace: Path) -> Path:
-    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step)."""
-    copy_workspace(workspace, folder)
+def make_runs(folder: Path, workspace: Path | None) -> Path:
+    """Copy the valid files, if they are elsewhere; create ``stopped`` and ``tuning``, killed in their third step."""
+    if workspace is not None:
+        copy_workspace(workspace, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
         on_step(self, report)  # type: ignore[arg-type]

@@ -8,24 +8,23 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.encoder.device import check_device, choose_device
 from tests.invalid_input.cli_runner import assert_refused
+from tests.invalid_input.tables import paired
 
-UNAVAILABLE_DEVICES = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3", "nonsense")
-RUN = "--model nowhere --output run"
-COMMANDS = {
-    "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",
-    "finetune": f"finetune nowhere.tsv {RUN}",
-    "predict": "predict nowhere --input nowhere.txt --output out.tsv",
-    "encode": "encode nowhere --input nowhere.txt --output out.npy",
-    "mine": "mine --model nowhere --data nowhere.tsv --output out.tsv",
-    "dedup": "dedup --model nowhere --input nowhere.txt",
-    "search": "search dog --model nowhere --input nowhere.tsv",
-    "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
-    "soup": "soup nowhere nothing --output out --greedy --evaluate-on nowhere.tsv",
-    "evaluate": "evaluate nowhere --tasks nowhere.tsv",
-    "evaluate a baseline": "evaluate wk:nowhere --tasks nowhere.tsv",
-    "geometry": "geometry nowhere --output shape --pairs nowhere.tsv",
-    "back-translate": "back-translate --input nowhere.txt --output out.tsv",
-}
+UNAVAILABLE = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3", "nonsense")
+COMMANDS = (
+    "train scl --model nowhere --output run --data nowhere.tsv --evaluate-on nowhere.tsv",
+    "finetune nowhere.tsv --model nowhere --output run",
+    "predict nowhere --input nowhere.txt --output out.tsv",
+    "encode nowhere --input nowhere.txt --output out.npy --processes 2",
+    "mine --model nowhere --data nowhere.tsv --output out.tsv",
+    "dedup --model nowhere --input nowhere.txt",
+    "search dog --model nowhere --input nowhere.tsv",
+    "soup nowhere nothing --output out --greedy --evaluate-on nowhere.tsv",
+    "evaluate nowhere --tasks nowhere.tsv",
+    "evaluate wk:nowhere --tasks nowhere.tsv",
+    "geometry nowhere --output shape --pairs nowhere.tsv",
+    "back-translate --input nowhere.txt --output out.tsv",
+)
 
 
 @pytest.fixture(autouse=True)
@@ -38,10 +37,9 @@ def cpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
 
 
-@pytest.mark.parametrize("device", UNAVAILABLE_DEVICES)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "device"), paired(COMMANDS, UNAVAILABLE))
 def test_a_missing_device(command: str, device: str, tmp_path: Path) -> None:
-    assert_refused([*COMMANDS[command].split(), "--device", device], f"--device {device!r}: this machine has cpu.")
+    assert_refused([*command.split(), "--device", device], f"--device {device!r}: this machine has cpu.")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -50,19 +48,14 @@ def test_a_dry_run_checks_the_device_too(workspace: Path) -> None:
     assert_refused(argv.split(), "--device 'cuda': this machine has cpu.")
 
 
-def test_from_python_the_device_is_checked_before_the_model() -> None:
+def test_devices_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NearfarError, match="--device 'cuda': this machine has cpu"):
         Encoder.from_pretrained("nowhere", device="cuda")
-
-
-def test_available_devices_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (None, "cpu", torch.device("cpu")):
         assert choose_device(name) == torch.device("cpu")
-        check_device(name)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert choose_device(None) == choose_device("cuda") == torch.device("cuda")
     assert choose_device("cuda:1") == choose_device(torch.device("cuda:1")) == torch.device("cuda:1")
-    assert choose_device("cpu") == torch.device("cpu")
     with pytest.raises(NearfarError, match="--device 'cuda:2': this machine has cpu, cuda:0, cuda:1"):
         check_device("cuda:2")

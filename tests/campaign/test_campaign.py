@@ -1,0 +1,352 @@
+"""The checks of the campaign find what is wrong on purpose, and pass where all is well."""
+
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.evaluation.results import provenance
+from nearfar.types import NearfarError
+from tests.campaign import faults, kills, page, readers, scenarios, shim, verdicts
+from tests.campaign.__main__ import Outcome, Records, run_case, sample
+from tests.campaign.case import PARTS, Case, cases_of
+from tests.campaign.mutations import CHANGES
+from tests.campaign.scenarios import SCENARIOS, Scenario, comparable
+from tests.campaign.server import Done, Server
+from tests.campaign.shim import Call, read_log, settings
+
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(shim.library() is None or not hasattr(os, "fork"), reason="needs Linux and a C compiler"),
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with Server(preload=shim.library()) as started:
+        yield started
+
+
+# --- the shim ---
+
+
+def run_python(program: str, folder: Path, **shim_settings: str) -> tuple[int, str, list[Call]]:
+    """Run a Python program in ``folder/work``: its exit status, its output and the log."""
+    work, log = folder / "work", folder / "log"
+    work.mkdir(exist_ok=True)
+    environment = {**os.environ, "LD_PRELOAD": str(shim.library()), **settings(work, log=log, **shim_settings)}
+    done = subprocess.run([sys.executable, "-c", program], cwd=work, env=environment, check=False, stdout=-1, text=True)
+    return done.returncode, done.stdout, read_log(log) if log.exists() else []
+
+
+NAMES = """if True:
+    import os, shutil
+    os.makedirs('a/b'); open('a/b/x y%', 'w').close(); os.rename('a/b/x y%', 'a/z'); os.link('a/z', 'w')
+    folder = os.open('a', os.O_RDONLY); os.fsync(folder); os.close(folder)
+    os.symlink('../up', 'l'); os.unlink('w'); os.chdir('a'); shutil.rmtree('../a/../a/b'); os.mkdir('b', dir_fd=None)
+    open('/dev/null', 'w').close()
+"""
+
+
+def test_names_are_relative_to_the_root(tmp_path: Path) -> None:
+    status, _, calls = run_python(NAMES, tmp_path)
+    assert status == 0
+    assert [(call.kind, call.path, call.path2) for call in calls if call.kind not in ("open", "close")] == [
+        ("mkdir", "a", ""),
+        ("mkdir", "a/b", ""),
+        ("create", "a/b/x y%", ""),
+        ("rename", "a/b/x y%", "a/z"),
+        ("link", "a/z", "w"),
+        ("sync", "a", ""),
+        ("link", "l", "../up"),
+        ("unlink", "w", ""),
+        ("unlink", "a/b", ""),
+        ("mkdir", "a/b", ""),
+    ]
+
+
+STEPS = "import os; open('x', 'w').close(); os.rename('x', 'y'); os.unlink('y')"  # create, close, rename, unlink
+
+
+@pytest.mark.parametrize(
+    ("moment", "left"), [("before:3", ["x"]), ("after:3", ["y"]), ("after:4", []), ("before:5", [])]
+)
+def test_a_process_is_killed_before_or_after_a_call(moment: str, left: list[str], tmp_path: Path) -> None:
+    status, _, calls = run_python(STEPS, tmp_path, kill=moment)
+    number = int(moment.partition(":")[2])
+    assert (status, len(calls)) == ((-9, number) if number < 5 else (0, 4))
+    assert os.listdir(tmp_path / "work") == left
+
+
+FAILURES = """if True:
+    import errno, os
+    def attempt(action):
+        try:
+            print(action())
+        except OSError as error:
+            print(errno.errorcode[error.errno])
+    f = os.open('x', os.O_CREAT | os.O_RDWR)                # 1
+    for _ in range(3):
+        attempt(lambda: os.write(f, b'four'))               # 2 3 4
+    attempt(lambda: os.pread(f, 4, 0))                      # 5
+    attempt(lambda: os.open('y', os.O_CREAT | os.O_RDWR))   # 6
+    attempt(lambda: os.ftruncate(f, 100))                   # 7
+    attempt(lambda: os.rename('x', 'z'))                    # 8
+"""
+
+
+@pytest.mark.parametrize(
+    ("fail", "expected"),
+    [
+        ("3:ENOSPC", "4 ENOSPC 4 b'four' 4 None None"),
+        ("3:short", "4 2 4 b'four' 4 None None"),
+        ("5:short", "4 4 4 b'fo' 4 None None"),
+        ("3:ENOSPC:always", "4 ENOSPC ENOSPC b'four' ENOSPC ENOSPC None"),
+        ("8:EACCES", "4 4 4 b'four' 4 None EACCES"),
+    ],
+)
+def test_a_call_fails(fail: str, expected: str, tmp_path: Path) -> None:
+    status, output, calls = run_python(FAILURES, tmp_path, fail=fail)
+    assert (status, output.split()) == (0, expected.split())
+    assert len([call for call in calls if call.result < 0]) == sum(word[0] == "E" for word in expected.split())
+
+
+def test_writes_of_libraries_and_children_are_logged(tmp_path: Path) -> None:
+    libraries = "import numpy; from safetensors.numpy import save_file; import pyarrow as pa, pyarrow.parquet as pq\n"
+    libraries += "save_file({'x': numpy.arange(9)}, 'one'); pq.write_table(pa.table({'x': [1]}), 'two')"
+    _, _, calls = run_python(libraries, tmp_path)
+    assert {call.path for call in calls if call.kind == "write"} >= {"two"}
+    assert any(call.path.endswith("one") or call.path2 == "one" for call in calls)
+    forks = "import os; open('x', 'w').close(); os.fork() or os._exit(open('y', 'w').close() or 0); os.wait()"
+    (tmp_path / "log").unlink()
+    assert [call.number for call in run_python(forks, tmp_path)[2]] == [1, 2, 3, 4]
+
+
+# --- kills and faults ---
+
+HEAD = """if True:
+    import json, os, sys
+    def flush(name):
+        file = os.open(name, os.O_RDONLY)
+        os.fsync(file)
+        os.close(file)
+    if os.path.exists('out'):
+        sys.exit(2)
+"""
+WHOLE = "    open('out.new', 'w').write('[1]'); flush('out.new'); os.rename('out.new', 'out'); flush('.')"
+WRITERS = {
+    "right": (WHOLE, ""),
+    "without rename": ("    open('out', 'w').write('[1]'); flush('out'); flush('.')", "half-written or lost: out"),
+    "random name": (
+        "    import tempfile; name = tempfile.mkstemp(dir='.')[1]; open(name, 'w').write('[1]')\n"
+        "    flush(name); os.rename(name, 'out'); flush('.')",
+        "left over: tmp",
+    ),
+    "other content": (
+        "    text = '[2]' if os.path.exists('out.new') else '[1]'\n" + WHOLE.replace("'[1]'", "text"),
+        "different: out",
+    ),
+    "removed first": (
+        "    os.mkdir('k1'); os.rename('k1', 'k'); os.mkdir('k2'); os.rmdir('k'); flush('.'); os.rename('k2', 'k')\n"
+        + WHOLE,
+        "no version of k is left",
+    ),
+}
+
+
+def execute(program: str) -> None:
+    """Run a program; called in a fork of the server."""
+    exec(program, {})
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_wrong_writer_is_found(writer: str, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, sentence = WRITERS[writer]
+
+    def run(arguments: str, server: Server, cwd: Path, shim: dict[str, str] | None = None) -> Done:
+        return server.function("tests.campaign.test_campaign:execute", {"program": HEAD + program}, cwd=cwd, shim=shim)
+
+    for module in (kills, scenarios):
+        monkeypatch.setattr(module, "run", run)
+        monkeypatch.setattr(module, "start_state", lambda scenario, server, shared, place: place.mkdir(exist_ok=True))
+    found = []
+    for number in range(16):
+        (folder := tmp_path / f"case-{number}").mkdir()
+        scenario = Scenario("toy", "", "", kept="k")
+        found.append(kills.check(scenario, f"{number}", 1, server, tmp_path / "shared", folder))
+    found = [one for one in found if one]
+    assert found == [] if not sentence else any(sentence in one for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "problem"),
+    [
+        (2, "nearfar: out/x: cannot be written (No space left on device).", ""),
+        (0, "done", ""),
+        (2, "nearfar: No space left on device.", "names no file"),
+        (2, f"nearfar: nearfar {SCENARIOS['encode npy'].arguments}: no space is left.", "names no file"),
+        (70, "nearfar: out/x: OSError", "status 70"),
+        (-9, "nearfar: out/x: OSError", "status -9"),
+        (2, "Traceback (most recent call last)\nout/x: OSError", "traceback"),
+    ],
+)
+def test_how_a_command_that_failed_is_judged(status: int, output: str, problem: str) -> None:
+    found = faults.wrong_message(SCENARIOS["encode npy"], Done(status, output, 0, 0), {"out/x", "out.npy"})
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_names_of_files_in_messages() -> None:
+    names = {"out/model/config.json", "data.tsv"}
+    for message in ("out: no", "x 'data.tsv' x", "(folder/1/out/model)", ".out.abc/folder: no", "out.partial/1.npy: x"):
+        assert faults.names_a_file(message, names), message
+    for message in ("nothing", "output: no", "without data", "about: x"):
+        assert not faults.names_a_file(message, names), message
+
+
+def test_another_run_is_equal_and_every_error_has_its_turn(server: Server, tmp_path: Path) -> None:
+    scenario = SCENARIOS["encode npy"]
+    whole = scenarios.undisturbed(scenario, server, tmp_path / "shared")
+    scenarios.start_state(scenario, server, tmp_path / "shared", tmp_path / "case")
+    assert scenarios.run(scenario.arguments, server, tmp_path / "case").status == 0
+    assert scenarios.difference(scenarios.contents(tmp_path / "case"), whole.files) == ""
+    chosen = [faults.chosen(scenario, whole.calls, random.Random(number), number) for number in range(60)]
+    kinds = {call.kind for call in whole.calls if call.result >= 0} & faults.ERRORS.keys()
+    assert {(call.kind, error) for call, error in chosen} >= {(kind, faults.ERRORS[kind][0]) for kind in kinds}
+
+
+def test_only_clocks_paths_and_the_commit_are_not_compared() -> None:
+    one = b'{"seconds": 1.5, "items_per_second": 2, "loss": 1.0, "date": "2026-01-01T00:00:00+00:00", "commit": null}'
+    other = b'{"seconds": 2.5, "items_per_second": 3, "loss": 1.0, "date": "2027-01-01T00:00:00+00:00", "commit": "a"}'
+    assert comparable("x.json", one) == comparable("x.json", other)
+    assert comparable("x.json", one) != comparable("x.json", other.replace(b"1.0", b"1.1"))
+    assert comparable("x.tsv", one) == one
+
+
+# --- inputs ---
+
+
+def _raising(error: Exception) -> Any:
+    def call() -> list[Any]:
+        raise error
+
+    return call
+
+
+REFUSES, PLAIN_REFUSES = _raising(NearfarError("a.tsv: no.")), _raising(readers.RefusedError("no"))
+
+
+@pytest.mark.parametrize(
+    ("reader", "plain", "difference"),
+    [
+        (lambda: [("a",)], lambda: [("a",)], ""),
+        (lambda: [("a",)], lambda: [("a",), ("b",)], "1 rows, but the plain reader finds 2"),
+        (lambda: [(1,)], lambda: [(1.0,)], "row 0 is"),
+        (lambda: [(float("nan"),)], lambda: [(float("nan"),)], ""),
+        (lambda: [], PLAIN_REFUSES, "accepted, but the plain reader refuses it"),
+        (REFUSES, lambda: [], "refused, but the plain reader accepts it"),
+        (REFUSES, PLAIN_REFUSES, ""),
+    ],
+)
+def test_a_reader_that_differs_from_the_plain_one_is_found(reader: Any, plain: Any, difference: str) -> None:
+    found = readers.compare(reader, plain)["difference"]
+    assert found.startswith(difference)
+    assert bool(found) == bool(difference)
+
+
+@pytest.mark.parametrize(
+    ("status", "output", "problem"),
+    [
+        (2, "nearfar: a.tsv: is empty.\n", ""),
+        (0, "", ""),
+        (1, "nearfar: a.tsv: is empty.\n", "exit status 1"),
+        (-11, "", "signal 11"),
+        (2, "Traceback (most recent call last):\nValueError: no", "raised: ValueError: no"),
+        (2, "", "without an error message"),
+        (2, "nearfar: it is empty.", "does not name a.tsv"),
+        (2, "nearfar: a.tsv: ValueError: no.", "the name of a class"),
+        (2, "nearfar: a.tsv: <object at 0x7f0011223344>.", "at 0x7f"),
+        (2, "nearfar: a.tsv: \x1b[31m.", "contains '\\x1b'"),
+        (2, "nearfar: a.tsv: " + "x" * 9999, "characters"),
+        (2, "nearfar: a.tsv: this is a bug in nearfar", "reported as a bug"),
+        (2, "nearfar: a.tsv: no. Tried:\none\ntwo\nthree\nfour", ""),
+        (2, "╭─ Parsing error ─╮\n│ Argument a.tsv │\n╰──╯", ""),
+    ],
+)
+def test_verdicts_of_commands(status: int, output: str, problem: str) -> None:
+    found = verdicts.of_command(Done(status, output, 1, 500), ["a.tsv"])
+    assert problem in found
+    assert bool(found) == bool(problem)
+
+
+def test_limits_of_a_fork(server: Server, tmp_path: Path) -> None:
+    assert "25 seconds" in verdicts.of_command(Done(2, "", 25, 500), [])
+    assert "3,000 MiB" in verdicts.of_command(Done(2, "", 1, 3000), [])
+    done = server.function("time:sleep", {"secs": 60}, cwd=tmp_path, wall_seconds=0.1)
+    assert done.timed_out or "sleep" in done.output
+
+
+VALID = {"json": b'{"a": {"b": [1, 2.5, "c"], "d": "e"}, "f": 3}', "toml": b'method = "scl"\nseed = 1\n'}
+VALID |= {
+    "tsv": b"text\tlabel\n" + b"a dog\twarm\n" * 9,
+    "jsonl": b"".join(b'{"text": "a dog %d", "label": 1, "more": [2]}\n' % n for n in range(9)),
+}
+
+
+@pytest.mark.parametrize("extension", VALID)
+def test_each_change_changes_the_file_and_is_repeatable(extension: str) -> None:
+    content = VALID[extension]
+    for name, change in CHANGES[extension].items():
+        found = [change(content, random.Random(seed)) for seed in range(9)]
+        assert any(one != content for one in found), name
+        assert found == [change(content, random.Random(seed)) for seed in range(9)], name
+
+
+# --- the list of cases, their records and the page ---
+
+
+@pytest.mark.parametrize(("part", "least"), [("kills", 400), ("faults", 700), ("inputs", 5000)])
+def test_cases_are_many_and_the_same_with_the_same_seed(part: str, least: int) -> None:
+    names = [case.name for case in cases_of(part, 3)]
+    assert len(names) == len(set(names)) >= least
+    assert names == [case.name for case in cases_of(part, 3)]
+
+
+def test_a_case_that_raises_is_recorded_and_its_last_outcome_counts(tmp_path: Path, server: Server) -> None:
+    def raises(server: Server, shared: Path, folder: Path) -> str:
+        raise ValueError("no")
+
+    failed = run_case("kills", Case("group", "raises", raises), server, tmp_path / "shared")
+    assert "ValueError('no')" in failed.wrong
+    records, mended = Records(tmp_path / "outcomes.jsonl"), replace(failed, wrong="")
+    for outcome in (failed, mended):
+        records.add(outcome)
+    with (tmp_path / "outcomes.jsonl").open("a") as stream:
+        stream.write('{"part": "ki')
+    assert Records(tmp_path / "outcomes.jsonl").outcomes == [mended]
+    assert sample(list(range(10)), 4) == [0, 2, 5, 7]  # type: ignore[arg-type]
+
+
+def test_the_page_counts_the_cases_of_each_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(page, "PAGE", tmp_path / "reliability.md")
+    monkeypatch.setattr(page, "provenance", lambda: replace(provenance(), commit="bbb"))
+    wrong = f"a | b in {tmp_path}/case-x/out; see {tmp_path}/nearfar-bug-x.log"
+    outcomes = [
+        asdict(Outcome("kills", f"encode {number}", f"encode {number}", what, 30.0, commit))
+        for number, (what, commit) in enumerate([("", "aaa"), (wrong, "aaa"), ("", "bbb")])
+    ]
+    page.write_result("after", outcomes, {}, seed=3)
+    text = (tmp_path / "reliability.md").read_text(encoding="utf-8")
+    assert "3 cases, 1 failed; 2 minutes of cases, seed 3. Commits `aaa` (2 cases), `bbb` (1 cases)" in text
+    assert "| kills | encode | 3 | 1 |" in text
+    assert "a \\| b in out; see nearfar-bug-x.log" in text
+    with pytest.raises(SystemExit, match="uncommitted"):
+        page.write_result("after", [{**outcomes[0], "commit": "aaa-dirty"}], {}, seed=3)
+    assert set(PARTS) == {"kills", "faults", "inputs"}

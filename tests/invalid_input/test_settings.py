@@ -1,0 +1,281 @@
+"""Every setting of every config, from its declaration: what it refuses, as a flag, in a TOML file and as a keyword."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from itertools import cycle
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
+
+import pytest
+from msgspec import Meta
+
+from nearfar import config
+from nearfar.cli.parsing import parse
+from nearfar.config import METHODS, Settings, build, load_toml, method_of
+from nearfar.config.bounds import Output, Prompt
+from nearfar.types import NearfarError
+
+CLASSES: list[type[Settings]] = [getattr(config, name) for name in config.__all__ if name.endswith("Config")]
+NUMBERS = {
+    "int from 0 to 65536": "nhid",
+    "int from 0 to 1000000": "range_min resamples probe_tenacity",
+    "int from 0 to 4294967295": "seed fold_seed probe_seed",
+    "int from 0 to 9223372036854775807": "seed sample_seed",
+    "int from 1 to 100": "beams",
+    "int from 1 to 128": "processes workers",
+    "int from 1 to 1000": "negatives",
+    "int from 1 to 65536": "dim dimensions lora_rank matryoshka projection",
+    "int from 1 to 100000": "epochs",
+    "int from 1 to 1000000": "accumulate batch_size micro_batch probe_batch_size probe_epoch_size probe_max_epochs "
+    "range_max resamples rescore threads top workers",
+    "int from 1 to 1000000000": "checkpoint_every evaluate_every max_negatives max_positives max_steps "
+    "micro_batch_tokens patience",
+    "int from 1 to 1000000000000": "limit shard_rows",
+    "int from 2 to 10000": "folds",
+    "int from 2 to 50000": "texts_limit",
+    "int from 2 to 1000000000000": "sample_size validation_rows",
+    "int from 3 to 1000000": "max_length train_max_length",
+    "int from 4 to 100000": "labelled_limit",
+    "int from 18 to 23": "opset",
+    "float from -1000000000 to 1000000000": "hold_out",
+    "float from -1000000 to 1000000": "hard_negative_weight positive_above",
+    "float from -1 to 1": "max_score min_score threshold",
+    "float from 0 to 1": "in_batch_threshold noise_rate scl_weight sif warmup",
+    "float from 0 to 2": "absolute_margin",
+    "float from 0 to 1000000": "angle_weight cosine_weight drift_weight false_negative_margin in_batch_weight "
+    "list_weight max_grad_norm mlm_weight order_margin order_weight probe_l2 second_weight vector_weight weight_decay",
+    "float from 0 to below 1": "beta2 dropout relative_margin start_weight",
+    "float from 1e-08 to 1000000": "angle_temperature order_temperature teacher_temperature temperature",
+    "float from above 0 to 1": "adam_epsilon layer_decay",
+    "float from above 0 to 10": "head_learning_rate learning_rate probe_learning_rate",
+    "float from above 0 to 1000000": "lora_alpha matryoshka_weights temperature",
+    "float from above 0 to below 1": "ema mlm_probability",
+}
+"""Bounds -> the settings that have them."""
+
+
+class Declared(NamedTuple):
+    """What a type annotation says."""
+
+    hint: Any
+    scalar: type | None = None
+    meta: Meta | None = None
+    choices: tuple[Any, ...] = ()
+    nullable: bool = False
+    several: bool = False
+
+    @property
+    def name(self) -> str:
+        """The accepted single values, in words."""
+        words = {None: [], int: ["a whole number"], float: ["a number"], bool: ["true or false"], str: ["text"]}
+        return in_words([*words[self.scalar], *map(str, self.choices), *["none"] * self.nullable])
+
+    @property
+    def interval(self) -> str:
+        assert self.scalar is not None
+        assert self.meta is not None, "a number needs bounds"
+        low = f"above {self.meta.gt}" if self.meta.gt is not None else self.meta.ge
+        high = f"below {self.meta.lt}" if self.meta.lt is not None else self.meta.le
+        return f"{self.scalar.__name__} from {low} to {high}"
+
+
+def in_words(words: list[str]) -> str:
+    return f"{', '.join(words[:-1])} or {words[-1]}" if len(words) > 1 else words[0]
+
+
+def declared(hint: Any) -> Declared:
+    found, waiting = Declared(hint), [hint]
+    while waiting:
+        one = waiting.pop()
+        if get_origin(one) is Annotated:
+            found = found._replace(meta=get_args(one)[1])
+            waiting.append(get_args(one)[0])
+        elif get_origin(one) is Literal:
+            found = found._replace(choices=get_args(one))
+        elif get_origin(one) is tuple:
+            found = found._replace(several=True)
+            waiting.append(get_args(one)[0])
+        elif get_origin(one) is not None:
+            waiting += get_args(one)
+        elif one is NoneType:
+            found = found._replace(nullable=True)
+        else:
+            found = found._replace(scalar=one)
+    return found
+
+
+def out_of_bounds(kind: Declared) -> list[tuple[Any, str]]:
+    """A number below and one above the bounds, with the sentences."""
+    meta = kind.meta
+    assert meta is not None
+    low, high = (meta.ge if meta.gt is None else meta.gt), (meta.le if meta.lt is None else meta.lt)
+    assert low is not None
+    assert high is not None
+    below = low if meta.gt is not None else low - 1 if kind.scalar is int else math.nextafter(low, -math.inf)
+    above = high if meta.lt is not None else high + 1 if kind.scalar is int else 2 * high
+    if kind.scalar is float and high - low <= 2:
+        closed = meta.gt is None and meta.lt is None
+        place = f"in {'[('[meta.gt is not None]}{low:g}, {high:g}{'])'[meta.lt is not None]}"
+        words = f"must be between {low:g} and {high:g}" if closed else f"must be {place}"
+        return [(below, words), (above, words)]
+    shown = f"{low:,}" if low == int(low) else f"{low:g}"
+    return [
+        (below, f"must be {'at least' if meta.gt is None else 'above'} {shown}"),
+        (above, f"must be at most {high:,}"),
+    ]
+
+
+def bad_texts(kind: Declared) -> Iterator[tuple[str, str]]:
+    """Texts that no setting, or no name of a file, can be."""
+    if Prompt not in (kind.hint, *get_args(kind.hint)):
+        yield "", "must not be empty"
+    yield "  ", "must not be empty"
+    yield "a\0b", "must not hold a NUL character"
+    yield "\udcff", "must be UTF-8 text"
+    if kind.meta is not None and Prompt not in (kind.hint, *get_args(kind.hint)):
+        longest = 230 if Output in (kind.hint, *get_args(kind.hint)) else 255
+        yield "d/" + "é" * (longest // 2 + 1), f"has a name of over {longest} bytes; choose a shorter one"
+        yield "a/" * 2500, "is a path of over 4,095 bytes; choose a shorter one"
+
+
+def bad_values(kind: Declared) -> list[tuple[Any, str]]:
+    """Single values, as from TOML or Python, with the sentences."""
+    other = [(value, f"must be {kind.name}") for value in ({"a": 1}, "no\nsuch", 3, True)]
+    if kind.scalar is None:
+        return other
+    if kind.scalar is bool:
+        return [(0, "must be true or false"), *other[:3]]
+    if kind.scalar is str:
+        return [*other[2:], other[0], *bad_texts(kind)]
+    numbers = [*out_of_bounds(kind), *other[:2], other[3]]
+    if kind.scalar is int:
+        return [*numbers, (2.0, f"must be {kind.name}"), (10**5000, numbers[1][1])]
+    return [*numbers, *((value, "must be a finite number") for value in (math.nan, -math.inf, 10**400))]
+
+
+def bad_lists(kind: Declared) -> list[tuple[Any, str]]:
+    """Values of a setting that is a list."""
+    words = {int: "whole numbers", float: "numbers", str: "texts"}.get(kind.scalar) or in_words([*kind.choices])
+    found = []
+    for value, sentence in bad_values(kind):
+        bounds = sentence != f"must be {kind.name}"
+        found.append(([value], sentence if bounds else f"must be a list of {words}"))
+    return [*found, *((value, "must be a list, as in [") for value in ("x", True, {"a": 1}))]
+
+
+def bad_words(kind: Declared) -> list[tuple[str, str]]:
+    """Words of a flag, with the sentences."""
+    if kind.scalar is bool:
+        return [("yes", "this flag takes no value")]
+    if kind.scalar is str:
+        return list(bad_texts(kind))
+    words = [(word, f"must be {kind.name}") for word in ("nonsense", "", "true")]
+    if kind.scalar is None:
+        return words
+    words += [(repr(value), sentence) for value, sentence in out_of_bounds(kind)]
+    odd = (
+        [("2.0", words[0][1])]
+        if kind.scalar is int
+        else [("nan", "must be a finite number"), ("1e999", "must be a fini")]
+    )
+    return [*words, *odd]
+
+
+def settings() -> Iterator[tuple[type[Settings], str, Declared]]:
+    """Each setting once: of those with the same name and type, that of the first class."""
+    seen = set()
+    for kind in CLASSES:
+        for field in fields(kind):
+            if (key := (field.name, repr(field.type))) not in seen:
+                seen.add(key)
+                yield kind, field.name, declared(field.type)
+
+
+EVERY = list(settings())
+by_class = pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: kind.__name__)
+
+
+def needed(kind: type[Settings]) -> dict[str, Any]:
+    """Values of the settings that have no default."""
+    found = {field.name: declared(field.type) for field in fields(kind) if field.default is MISSING}
+    return {name: ("x",) if one.several else "x" for name, one in found.items()}
+
+
+@contextmanager
+def refused(*words: str) -> Iterator[None]:
+    with pytest.raises(NearfarError) as caught:
+        yield
+    for one in words:
+        assert one in str(caught.value)
+
+
+def test_the_bounds_of_each_number() -> None:
+    found: dict[str, set[str]] = {}
+    for _, name, kind in EVERY:
+        if kind.scalar in (int, float):
+            found.setdefault(kind.interval, set()).add(name)
+    assert found == {interval: set(names.split()) for interval, names in NUMBERS.items()}
+
+
+@by_class
+def test_as_a_keyword(kind: type[Settings]) -> None:
+    for name, one in [(name, one) for of, name, one in EVERY if of is kind]:
+        for value, sentence in bad_lists(one) if one.several else bad_values(one):
+            with refused(f"--{name.replace('_', '-')} ", f": {sentence}"):
+                kind(**{**needed(kind), name: value})
+
+
+def literal(value: Any) -> str:
+    """A value in TOML."""
+    if isinstance(value, Mapping):
+        return "{a = 1}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal, value))}]"
+    return json.dumps(value) if isinstance(value, str | bool) else str(value)
+
+
+@pytest.mark.parametrize("kind", [*METHODS.values(), config.FinetuneConfig], ids=lambda kind: kind.__name__)
+def test_in_a_file(kind: type[Settings], tmp_path: Path) -> None:
+    file, method = tmp_path / "run.toml", method_of(kind(**needed(kind)))
+    every = [(name, declared(next(one.type for one in fields(kind) if one.name == name))) for name in new_names(kind)]
+    for name, one in every:
+        for value, sentence in bad_lists(one) if one.several else bad_values(one):
+            if value in (["\udcff"], "\udcff") or "1000000000000" in literal_or_empty(value):
+                continue  # which TOML cannot hold
+            file.write_text(f'method = "{method}"\n{name} = {literal(value)}\n', encoding="utf-8")
+            with refused(f"run.toml: {name} = ", f": {sentence}"):
+                build(*load_toml(file), source="run.toml")
+
+
+def literal_or_empty(value: Any) -> str:
+    """A value in TOML, or nothing if it is a number that Python does not print."""
+    try:
+        return literal(value)
+    except ValueError:
+        return "1000000000000"
+
+
+def new_names(kind: type[Settings]) -> list[str]:
+    """The settings that no method before this one has."""
+    before = [*METHODS.values(), config.FinetuneConfig]
+    known = {field.name for one in before[: before.index(kind)] for field in fields(one)}
+    return [field.name for field in fields(kind) if field.name not in known]
+
+
+@pytest.mark.long
+@by_class
+def test_as_a_flag(kind: type[Settings]) -> None:
+    """One word of each setting; which one differs from setting to setting."""
+    turns = {scalar: cycle(range(12)) for scalar in (None, bool, int, float, str)}
+    for name, one in [(name, one) for of, name, one in EVERY if of is kind]:
+        words = bad_words(one)
+        word, sentence = words[next(turns[one.scalar]) % len(words)]
+        default = next(field.default for field in fields(kind) if field.name == name)
+        flag = f"--{'no-' * (default is True)}{name.replace('_', '-')}"
+        others = [f"--{other.replace('_', '-')}=x" for other in needed(kind) if other != name]
+        with refused(flag, sentence):
+            parse(kind, [*others, f"{flag}={word}"], prog="nearfar")
