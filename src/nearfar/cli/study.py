@@ -49,7 +49,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 def run(file: str, config: StudyConfig, console: "Console", *, dry: bool, argv: list[str]) -> int:
     """Plan or run a study file; ``argv`` is the command, which is printed after Ctrl-C."""
     if dry:
-        from nearfar.studies.dry_run import dry_run
+        from nearfar.studies.run import dry_run
 
         planned = dry_run(file, config)
         console.print("\n".join(planned.lines()), markup=False, highlight=False)
