@@ -26,7 +26,7 @@ import gpu_page
 import numpy as np
 import torch
 from gpu_models import SHAPES, SMALL, Shape, SyntheticTexts, shuffled, tokens_of, write_model
-from gpu_systems import NearfarRun, SentenceTransformersRun, check, run_interleaved, synchronize
+from gpu_systems import NearfarRun, SentenceTransformersRun, check, synchronize
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import nn
@@ -58,7 +58,6 @@ class Plan(NamedTuple):
 def main() -> None:
     """Run or report."""
     options = arguments()
-    paths = common.files("gpu", "gpu-speed", options.into)
     if options.command != "report":
         if options.device == "cuda" and not torch.cuda.is_available():
             print(NO_GPU)
@@ -67,14 +66,8 @@ def main() -> None:
             raise SystemExit("Several GPUs are visible; the peer's trainer would use all. Set CUDA_VISIBLE_DEVICES=0.")
         disable_progress_bar()
         logging.getLogger("torch.fx").setLevel(logging.ERROR)
-        found = run(options)
-        if options.into is None and (options.small or options.command == "attention"):
-            print("\n".join(gpu_page.body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, gpu_page.TITLE, "gpu", content, gpu_page.body(content))
-    print("\n".join(gpu_page.body(content)))
+    trial = options.command == "attention"
+    common.finish(options, gpu_page.PAGE, lambda: run(options), gpu_page.body, trial=trial)
 
 
 def arguments() -> argparse.Namespace:
@@ -82,7 +75,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "attention", "report"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--small", action="store_true", help="a tiny encoder and a step or two")
+    parser.add_argument("--small", dest="quick", action="store_true", help="a tiny encoder and a step or two")
     parser.add_argument("--minutes", type=float, default=8.0, help="start no round after this time; 8")
     parser.add_argument("--batch-size", type=int, help="64, or with --small 6")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write to this folder, not to results and docs")
@@ -92,7 +85,7 @@ def arguments() -> argparse.Namespace:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure."""
     started = time.monotonic()
-    small, device = options.small, options.device
+    small, device = options.quick, options.device
     shapes = SMALL if small else SHAPES
     plan = Plan(device, rounds=1, steps=2, batch_size=6, encoded=24) if small else Plan(device, 5, 15, 64, 8192)
     plan = plan._replace(batch_size=options.batch_size or plan.batch_size)
@@ -162,7 +155,7 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
         sides[f"sg-opt1 {precision}"] = NearfarRun(guided, ("text",), sentences, **ours)
         sides[f"SimCSE {precision}"] = SentenceTransformersRun(_ranking, triplet[:2], twice, bf16=bf16, **theirs)
         sides[f"info-nce {precision}, without graphs"] = NearfarRun(contrast, triplet, triplets, graphs=False, **ours)
-    measured = run_interleaved(sides, plan.rounds, until=until)
+    measured = common.run_interleaved(sides, plan.rounds, until=until)
     check(measured)
     speeds = {side: round(median(block.rows / block.seconds for block in blocks)) for side, blocks in measured.items()}
     print("rows per second", speeds, flush=True)
@@ -204,7 +197,7 @@ def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any
         return encode_round
 
     sides = {f"{name} {p}": side(name, p) for name in ("nearfar", common.PEER) for p in PRECISIONS}
-    seconds = run_interleaved(sides, plan.rounds, until=until)
+    seconds = common.run_interleaved(sides, plan.rounds, until=until)
     reference = vectors[f"{common.PEER} fp32"]
     lowest = {name: float(_cosines(found, reference).min()) for name, found in vectors.items()}
     tokens = sum(map(tokens_of, texts[0])) / count

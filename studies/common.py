@@ -11,7 +11,8 @@ from typing import Any
 
 from nearfar.evaluation.results import provenance
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, because result files record the command line
+HERE, ROOT = (Path(os.path.relpath(folder)) for folder in Path(__file__).parents[:2])
+"""The folder of the scripts, and that of the repository; relative, because result files record the command line."""
 SEEDS = (1, 2, 3)
 
 
@@ -24,7 +25,7 @@ def if_committed(folder: Path) -> Path:
     """Return the folder, or with uncommitted changes another folder, and say so."""
     if not str(provenance().commit or "-dirty").endswith("-dirty"):
         return folder
-    folder = HERE.parent / "runs" / "uncommitted" / folder.name
+    folder = ROOT / "runs" / "uncommitted" / folder.name
     print(f"The checkout has uncommitted changes: results go to {folder}.", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from common import HERE, load, results_of, table
+from common import ROOT, load, results_of, table
 
 from nearfar.commands.demo.command import HOLD_OUT, PAIRS, RUN
 from nearfar.disk import write_text
@@ -29,7 +29,7 @@ from nearfar.studies.layout import p_value
 
 RESULTS = results_of("demo")
 WORDS_RESULTS = results_of("demo-words")
-PAGE = HERE.parent / "docs" / "demo.md"
+PAGE = ROOT / "docs" / "demo.md"
 RUNS = Path("runs", "demo")
 SEEDS = (1, 2, 3, 4, 5)
 AVX2 = {

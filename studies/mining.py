@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import HERE, SEEDS, load, nearfar, results_of, spread, table
+from common import ROOT, SEEDS, load, nearfar, results_of, spread, table
 
 from nearfar.commands.compare import compare
 from nearfar.data.fingerprints import normalize_for_hash
@@ -26,7 +26,7 @@ from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, provenance
 
 RESULTS = results_of("mining")
-PAGE = HERE.parent / "docs" / "mining-quality.md"
+PAGE = ROOT / "docs" / "mining-quality.md"
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
 MEASURES = ("ndcg@10", "mrr@10", "recall@1", "recall@10", "recall@100")
 COMPARED = ("mrr@10", "recall@10")

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import HERE, load, results_of, table
+from common import ROOT, load, results_of, table
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, provenance
@@ -30,7 +30,7 @@ from nearfar.studies.layout import p_value
 from nearfar.types import metric_title
 
 RESULTS = results_of("own-data")
-GUIDE = HERE.parent / "docs" / "guides" / "own-data.md"
+GUIDE = ROOT / "docs" / "guides" / "own-data.md"
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
 Rows = list[dict[str, str]]
 

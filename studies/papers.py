@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from common import HERE, nearfar, results_of
+from common import HERE, ROOT, nearfar, results_of
 
 from nearfar.config import ReproduceConfig
 from nearfar.disk import write_text
@@ -22,7 +22,7 @@ from nearfar.studies.page import paper_page
 from nearfar.studies.papers import PAPERS, load_table, table_names
 
 RESULTS = results_of("papers")
-DOCS = HERE.parent / "docs" / "papers"
+DOCS = ROOT / "docs" / "papers"
 PAGES = {"liao": "liao", "simcse-review": "simcse", "gunel": "gunel", "kim": "kim"}
 """Paper -> the name of its page."""
 OUTPUT = Path("runs/papers")

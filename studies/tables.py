@@ -11,7 +11,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from common import HERE, nearfar, results_of
+from common import HERE, ROOT, nearfar, results_of
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
@@ -19,7 +19,7 @@ from nearfar.studies.page import paper_page
 
 FILES = HERE / "tables"
 RESULTS = results_of("tables")
-DOCS = HERE.parent / "docs" / "tables"
+DOCS = ROOT / "docs" / "tables"
 OUTPUT = Path("runs/tables")
 
 
