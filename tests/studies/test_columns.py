@@ -145,11 +145,7 @@ def test_available_columns_are_columns():
 
 
 def draws(data: TestData, *others: TestData) -> np.ndarray:
-    resampler = Resampler(200, 0)
-    resampler.register([data, *others])
-    for group in resampler.groups():
-        resampler.draw(group)
-    return resampler.of([data])
+    return Resampler([data, *others], resamples=200, seed=0).of([data])
 
 
 def test_draws_of_a_correlation_are_those_of_the_bootstrap():
@@ -185,9 +181,7 @@ def test_f1_and_matthews_of_resamples_against_plain_loops(monkeypatch):
 
 
 def test_the_same_result_in_two_columns_is_resampled_once():
-    resampler = Resampler(10, 0)
     one, other = column_value("mrpc", CELL, "all"), column_value("average:one", CELL, "all")
-    resampler.register([*one.data, *other.data])
-    assert len(resampler.groups()) == 1
-    resampler.draw(resampler.groups()[0])
+    resampler = Resampler([*one.data, *other.data], resamples=10, seed=0)
+    assert len(resampler._draws) == 1
     assert resampler.of(one.data).tolist() == resampler.of(other.data).tolist()

@@ -173,13 +173,6 @@ def test_the_start_needs_no_model(inside: Path, discard: bool) -> None:
     assert not Path("less", MODELS).exists()
 
 
-def test_models_that_are_discarded_are_not_listed(inside: Path) -> None:
-    shutil.copytree("seeds", "discarded")
-    study("seeds.toml", output="discarded", discard_models=True, **SETTINGS)
-    assert not Path("discarded", MODELS).exists()
-    assert model_lines(Path("discarded")) == []
-
-
 def test_many_models_are_listed_in_the_file_alone(tmp_path: Path) -> None:
     lines = [f"scl,{rate},{seed},cells/{rate}{seed}/run" for rate in ("", "0.1") for seed in range(7)]
     (tmp_path / MODELS).write_text("\n".join(["row,rate,seed,folder", *lines[:MAX_SHOWN]]) + "\n", encoding="utf-8")
@@ -226,14 +219,6 @@ def test_a_row_whose_held_out_rows_cannot_be_used(inside: Path, case: str) -> No
     Path("bad.toml").write_text(SEEDS.replace(old, new), encoding="utf-8")
     with pytest.raises(NearfarError, match=message):
         dry_run("bad.toml", output="bad", **SETTINGS)
-
-
-def test_the_start_is_missing_where_the_rows_are(inside: Path) -> None:
-    Path("gone.toml").write_text(SEEDS.replace("pairs.tsv", "gone.tsv"), encoding="utf-8")
-    planned = dry_run("gone.toml", output="gone", **SETTINGS)
-    assert [row.missing for row in planned.rows] == [("gone.tsv: no such file",)] * 2
-    with pytest.raises(NearfarError, match=r"data or models of every row are missing:\n  gone\.tsv: no such file"):
-        study("gone.toml", output="gone", **SETTINGS)
 
 
 @pytest.mark.long

@@ -4,9 +4,6 @@ import json
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -415,56 +412,6 @@ def test_workers_give_the_same_files(inside: Path) -> None:
     }
 
 
-STOPPED = """if True:
-    import json, os, random, signal, sys
-    from nearfar.cli import main
-    from nearfar.commands.train import command as train
-    from nearfar.encoder import encoder
-    from nearfar.studies import page, run as studies_run, steps, table
-
-    fsync, count = os.fsync, 0
-
-    def run(name, signal_name=None, at=None):
-        "Run the study in a process of its own, which gets the signal before a number of flushes to the disk."
-        child = os.fork()
-        if child == 0:
-            def counted(file):
-                global count
-                if count == at:
-                    os.kill(os.getpid(), getattr(signal, signal_name))
-                count += 1
-                fsync(file)
-            os.fsync = counted
-            words = f"study study.toml --output {name} --scale tiny --start start --engine inline --resamples 20"
-            status = main(words.split())
-            sys.stdout.flush()
-            os._exit(min(count, 255) if signal_name == "COUNT" and status == 0 else status)
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    flushes, found, draw = run("counted", "COUNT"), [], random.Random(3)
-    for signal_name, times in (("SIGKILL", 14), ("SIGINT", 6)):
-        stopped = [run(signal_name, signal_name, draw.randrange(2, flushes // 3)) for _ in range(times)]
-        found.append((signal_name, stopped, run(signal_name)))
-    print("FOUND", json.dumps([flushes, found]))
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
-def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(inside: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
-    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
-    assert line is not None, done.stdout + done.stderr
-    flushes, found = json.loads(line.removeprefix("FOUND "))
-    assert 20 < flushes < 255
-    for name, stopped, last in found:
-        assert last == 0, done.stdout + done.stderr
-        assert set(stopped) <= {0, -signal.SIGKILL if name == "SIGKILL" else 130}, done.stdout + done.stderr
-        assert sum(one != 0 for one in stopped) > 2
-        assert contents(Path(name)) == contents(inside / "whole")
-
-
 @pytest.mark.usefixtures("nearfar_data")
 @pytest.mark.realdata
 def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,3 +427,29 @@ def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkey
     (after,) = cells_of(tomli_w.dumps(content), inside)
     assert after.jobs[0].settings["sources"] == {"stsb": "hub"}
     assert [one.spec for one in after.sources if one.fingerprint == HUB] == ["stsb"]
+
+
+@pytest.mark.long
+def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(
+    inside: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Ctrl-C at a flush to the disk; each attempt gets one flush further, from what is there."""
+    fsync, flushes, stopped = os.fsync, 0, 0
+
+    def counted(file: int) -> None:
+        nonlocal flushes
+        flushes -= 1
+        if flushes == 0:
+            raise KeyboardInterrupt
+        fsync(file)
+
+    monkeypatch.setattr(os, "fsync", counted)
+    for allowed in range(3, 40):
+        flushes = allowed
+        try:
+            study("study.toml", output="stopped", scale="tiny", start="start", engine="inline", resamples=20)
+            break
+        except KeyboardInterrupt:
+            stopped += 1
+    assert stopped > 3
+    assert contents(inside / "stopped") == contents(inside / "whole")
