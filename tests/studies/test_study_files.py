@@ -222,7 +222,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "axis as what": (
         changed({"axes": [{**AXIS, "as": "row"}]}),
-        "as = 'row': must be rows, columns or x.",
+        "as = 'row': must be columns, rows or x.",
     ),
     "axis baseline": (changed({"axes": [{**AXIS, "compare_with": 2}]}), "compare_with: no label is called '2'"),
     "unknown axis of a row": (changed({}, axes=["lamda"]), "axes: no axis is called 'lamda'. Did you mean 'lambda'?"),
@@ -249,7 +249,7 @@ MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
     "compare no pairs": (changed({"compare_with": None, "compare": ["scl"]}), "compare[0] = 'scl': must be a list."),
     "compare twice": (changed({"compare": [["scl", "sbert"]]}), "exclude each other"),
     "titles": (changed({"titles": {"stsd": "x"}}), "titles: no column is called 'stsd'. Did you mean 'stsb'?"),
-    "plot": (changed({"plot": {"kind": "pie"}}), "plot[0].kind = 'pie': must be heat map, lines"),
+    "plot": (changed({"plot": {"kind": "pie"}}), "plot[0].kind = 'pie': must be curves, heat map"),
     "plot axis": (changed({"plot": {"kind": "lines", "x": "lamda"}}), "plot: x: no axis is called 'lamda'"),
     "placeholder": (changed({}, model="{begin}"), "{begin} has no value. Give one: --begin VALUE"),
     "too many cells": (changed(MANY, paper=[]), "has 120,061 cells; a study has at most 100,000"),

@@ -164,10 +164,11 @@ def available_columns(runs: Sequence[Run]) -> list[str]:
     for result in (result for run in runs for result in run.results):
         tasks = result.all_tasks if isinstance(result, EvaluationResult) else {}
         metrics = tuple(f"{task}." for task in tasks)
+        names |= dict.fromkeys(tasks)
         names |= {
             name: None
             for name in _columns_of(result, "all")
-            if (name in tasks or not name.startswith(metrics))
+            if not name.startswith(metrics)
             and name not in _SINGLE
             and not (name.startswith("average:") and name.endswith((".pearson", ".spearman")))
             and not (name.startswith("layer.") and not name.startswith("layer.0."))
