@@ -92,7 +92,7 @@ def _prepare(name: str, folder: Path, arms: Sequence[str]) -> None:
             continue
         triplets = folder / TRIPLETS.format(arm)
         given = ("--model", BASE, "--data", str(folder / TRAIN), "--output", str(triplets), "--overwrite")
-        nearfar(f"{name}-{arm}", "mine", *given, *arguments)
+        nearfar("mine", *given, *arguments)
         summary = load(Path(f"{triplets}.summary.json"))
         del summary["examples"]  # texts of the data set
         leaked = _mined_test_texts(triplets, folder / TEST)
@@ -164,9 +164,9 @@ def _run(name: str, runs: Path, job: tuple[str, int]) -> None:
         model = str(folder)
         if not (folder / "run.json").exists():
             resume = ("--resume",) if (folder / "config.toml").exists() else ()
-            nearfar(file.stem, "train", *_training(rows, arm), "--seed", str(seed), "--output", model, *resume)
+            nearfar("train", *_training(rows, arm), "--seed", str(seed), "--output", model, *resume)
     given = ("--retrieval", str(rows / TEST), "--corpus", str(rows / CORPUS))
-    nearfar(file.stem, "evaluate", model, *given, "--name", file.stem, "--output", str(file))
+    nearfar("evaluate", model, *given, "--name", file.stem, "--output", str(file))
     if arm != "untrained":
         write_text(file.with_suffix(".run.json"), (Path(model) / "run.json").read_text(encoding="utf-8"))
 
