@@ -230,7 +230,7 @@ def _lacks(task: str, name: str, dev: Mapping[str, float]) -> str | None:
 def _of_similarity(task: str, scored: SimilarityScores, aggregate: Aggregate) -> _Columns:
     columns: dict[str, Callable[[], ColumnValue]] = {}
     for metric in ("spearman", "pearson"):
-        every = {
+        every: dict[str, Callable[[], ColumnValue]] = {
             by: partial(
                 _estimated,
                 scored.metric(metric).of(by),

@@ -267,7 +267,7 @@ class ScriptConfig(Settings):
             if name in arguments:
                 raise NearfarError(f"{source}: {key} is given twice, with '-' and with '_'.")
             try:
-                arguments[name] = convert(value, Argument)
+                arguments[name] = convert(value, Argument)  # type: ignore[arg-type]  # a union
             except InvalidValueError:
                 raise NearfarError(
                     f"{source}: {key} = {format_value(value)}: must be a text, a number, true, false, or a list of "
