@@ -26,10 +26,11 @@ import gpu_page
 import numpy as np
 import torch
 from gpu_models import SHAPES, SMALL, Shape, SyntheticTexts, shuffled, tokens_of, write_model
-from gpu_systems import NearfarRun, SentenceTransformersRun, check, synchronize
+from gpu_systems import NearfarRun, SentenceTransformersRun, check
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import nn
+from training_systems import peak
 from transformers.utils.logging import disable_progress_bar
 
 from nearfar import Encoder
@@ -95,7 +96,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     def until(part: str) -> float:
         return started + 60 * options.minutes * PARTS.get(part, 1.0)
 
-    found["peak"] = {precision: peak(precision, device, 128 if small else 8192) for precision in PRECISIONS}
+    size = 128 if small else 8192
+    found["peak"] = {name: peak(gpu_attention.DTYPES[name], device, size, repeats=10) for name in PRECISIONS}
     sizes = {"texts": 8 if small else 2 * plan.batch_size, "rounds": plan.rounds, "calls": 1 if small else 20}
     found["attention"] = gpu_attention.measure(shapes, device=device, until=until("attention"), **sizes)
     for name, shape in shapes.items() if options.command == "run" else ():
@@ -109,19 +111,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             torch.cuda.empty_cache()
     found["minutes"] = (time.monotonic() - started) / 60
     return found
-
-
-def peak(precision: str, device: str, size: int) -> float:
-    """Operations per second of a large matrix product, the fastest of several."""
-    one, other = torch.randn(2, size, size, device=device, dtype=gpu_attention.DTYPES[precision])
-    fastest = float("inf")
-    for _ in range(10):
-        synchronize(device)
-        started = time.perf_counter()
-        torch.mm(one, other)
-        synchronize(device)
-        fastest = min(fastest, time.perf_counter() - started)
-    return 2 * size**3 / fastest
 
 
 def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import common
 import torch
 from gpu_models import Shape, SyntheticTexts, tokens_of
-from gpu_systems import synchronize
 from torch import Tensor
+from training_systems import synchronize
 
 from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import HALF, AttentionBackend, has_varlen, passes_self_check

@@ -65,6 +65,19 @@ def synchronize(device: str) -> None:
         torch.cuda.synchronize()
 
 
+def peak(dtype: torch.dtype, device: str, size: int, *, repeats: int) -> float:
+    """Operations per second of a large matrix product, the fastest of several."""
+    one, other = torch.randn(2, size, size, device=device, dtype=dtype)
+    fastest = math.inf
+    for _ in range(repeats):
+        synchronize(device)
+        started = time.perf_counter()
+        torch.mm(one, other)
+        synchronize(device)
+        fastest = min(fastest, time.perf_counter() - started)
+    return 2 * size**3 / fastest
+
+
 class StepTimer(TrainerCallback):
     """Records when the first and the last step of a trainer end; synchronises with the GPU at these two steps only."""
 

@@ -50,6 +50,7 @@ from nearfar.studies.resampling import (
     retrieval_data,
     similarity_data,
 )
+from nearfar.studies.spec import BYTES, GEOMETRY, ONLY_TASK
 
 NOT_MEASURED = "not measured"
 """The reason of a column that the steps of a row do not measure."""
@@ -57,11 +58,7 @@ OF_RUNS = ("validation", "seconds")
 """Columns that any run may have or lack."""
 UNSEEN_BY_ALL = ".unseen_by_all"
 AVERAGE_UNSEEN = f"average{UNSEEN_BY_ALL}"
-GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
-
-_SINGLE = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
 _DEV = ("dev_accuracy", "dev_matthews", "dev_f1", "dev_pearson", "dev_spearman")
-BYTES = "bytes_per_vector"
 _TRAINING = ("updates_per_second", "steps", "best_step")
 """Columns of a fine-tuned classifier's training."""
 Task: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
@@ -169,7 +166,7 @@ def available_columns(runs: Sequence[Run]) -> list[str]:
             name: None
             for name in _columns_of(result, "all")
             if not name.startswith(metrics)
-            and name not in _SINGLE
+            and name not in ONLY_TASK
             and not (name.startswith("average:") and name.endswith((".pearson", ".spearman")))
             and not (name.startswith("layer.") and not name.startswith("layer.0."))
         }
@@ -192,7 +189,7 @@ def _columns_of(result: EvaluationResult | GeometryResult | Mapping[str, Any], a
         columns |= {f"{task}.{name}" if name else task: make for name, make in own.items()}
         if len(result.all_tasks) == 1:
             by_training = {} if result.training is None else {"score": own.get(result.training.metric) or own[""]}
-            columns |= {name: own[name] for name in _SINGLE if name in own} | {"score": own[""], **by_training}
+            columns |= {name: own[name] for name in ONLY_TASK if name in own} | {"score": own[""], **by_training}
     columns |= _averages(result, aggregate)
     numbers = {name: getattr(result.training, name, None) for name in _TRAINING} | {BYTES: stored_bytes(result)}
     return columns | {name: partial(_number, float(value)) for name, value in numbers.items() if value is not None}
@@ -216,7 +213,7 @@ def _of_task(task: str, scored: Task, aggregate: Aggregate) -> _Columns:
     columns = {name: partial(ColumnValue, dev.get(name), _lacks(task, name, dev), kind="task") for name in _DEV}
     first = next(iter(dev), "dev")
     columns["dev"] = partial(ColumnValue, dev.get(first), _lacks(task, first, dev), kind="task")
-    for name in ("accuracy", "f1", "matthews", "pearson", "spearman"):
+    for name in ONLY_TASK:
         if (estimate := scored.metric(name)) is not None:
             data = classification_data if isinstance(scored, ClassificationScores) else relatedness_data
             columns[name] = partial(_estimated, estimate, partial(data, task, scored, name))  # type: ignore[arg-type]

@@ -1,10 +1,10 @@
 """The page of a study, from its record alone: the table beside the paper's numbers, intervals, tests and orderings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from nearfar.disk import write_text
 from nearfar.evaluation.render import (
@@ -246,11 +246,9 @@ def _p(test: StudyTest | None) -> list[str]:
     return ["", ""] if test is None else [p_value(test.p), p_value(test.p_holm)]
 
 
-@dataclass(frozen=True)
-class Ordering:
+class Ordering(NamedTuple):
     """One difference that the paper has too."""
 
-    comparison: StudyComparison
     verdict: Verdict
     text: str
     """In words, with the numbers."""
@@ -277,7 +275,7 @@ def orderings(layout: Layout) -> list[Ordering]:
             f"{layout.pair(row)}, {layout.heading(row.column)}: {_signed(row.paper, row.column)} in the paper, "
             f"{number(row.difference, row.column, sign=True)} here ({shown})"
         )
-        listed.append(Ordering(row, verdict, text))
+        listed.append(Ordering(verdict, text))
     return listed
 
 

@@ -22,6 +22,10 @@ AxisUse: TypeAlias = Literal["rows", "columns", "x"]
 PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves", "pairs", "labels"]
 AVERAGE = "average"
 """The column of the mean over tasks, and the label of the mean over the labels of an axis."""
+ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
+"""Columns of the only task of a result."""
+GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
+BYTES = "bytes_per_vector"
 DATA_ARGUMENTS = ("data", "evaluate_on")
 """Arguments of a script that name data sets: their content is part of the key of the job."""
 _TESTED = (".task", ".tasks", ".pairs", ".labelled", ".mteb")
