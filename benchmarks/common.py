@@ -6,8 +6,10 @@ alone. ``--into FOLDER`` writes both to another folder, for a trial.
 
 import argparse
 import json
+import math
 import resource
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,27 +25,33 @@ from nearfar.evaluation.results import provenance
 ROOT = Path(__file__).parents[1]
 MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 PEER = "sentence-transformers"
+MIN_ROUNDS = 2
 Measured = TypeVar("Measured")
 
 
-class Files(NamedTuple):
-    """The files that a benchmark writes."""
+class Page(NamedTuple):
+    """A benchmark's script and its page in docs, without endings, and the page's title."""
 
-    result: Path
-    page: Path
+    script: str
+    name: str
+    title: str
+
+    def files(self, into: Path | None = None) -> tuple[Path, Path]:
+        """The result file and the page; with ``into``, both in that folder."""
+        results, docs = (into, into) if into else (ROOT / "benchmarks" / "results", ROOT / "docs")
+        return results / f"{self.script}.json", docs / f"{self.name}.md"
 
 
-def files(script: str, page: str, into: Path | None = None) -> Files:
-    """The result file of a script and its page in docs; with ``into``, both in that folder."""
-    results, docs = (into, into) if into else (ROOT / "benchmarks" / "results", ROOT / "docs")
-    return Files(results / f"{script}.json", docs / f"{page}.md")
+def argument_parser(description: str | None, *, rounds: str, worker: str = "") -> argparse.ArgumentParser:
+    """The command line of a benchmark: ``run`` or ``report``, and the amount of measurement.
 
-
-def argument_parser(description: str | None, *, rounds: str) -> argparse.ArgumentParser:
-    """The command line of a benchmark: ``run`` or ``report``, and the amount of measurement."""
+    ``worker`` is a further command, by which ``run`` starts processes.
+    """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument(
-        "command", choices=("run", "report"), help="run: measure, then report; report: generate the page from the file"
+        "command",
+        choices=("run", "report", *filter(None, [worker])),
+        help="run: measure, then report; report: generate the page from the file",
     )
     parser.add_argument("--rounds", type=int, help=f"measured rounds after one warm-up round; {rounds}")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write to this folder, not to results and docs")
@@ -51,15 +59,50 @@ def argument_parser(description: str | None, *, rounds: str) -> argparse.Argumen
     return parser
 
 
+def finish(
+    options: argparse.Namespace,
+    page: Page,
+    measure: Callable[[], dict[str, Any]],
+    body: Callable[[dict[str, Any]], list[str]],
+    *,
+    trial: bool = False,
+) -> bool:
+    """Measure, unless the command is ``report``; write the result file, and the page from it; print the page.
+
+    ``--quick`` and a ``trial`` are only printed, unless there is a folder for them. Returns whether files were written.
+    """
+    result, text = page.files(options.into)
+    if options.command != "report":
+        content = measure()
+        if options.into is None and (options.quick or trial):
+            print("\n".join(body(content)))
+            return False
+        save(result, content)
+    content = load(result)
+    write_page(text, page, content, body(content))
+    print("\n".join(body(content)))
+    return True
+
+
+def in_process(script: str, *words: object, environment: Mapping[str, str] | None = None) -> Any:
+    """The JSON of the last line that a process of the script prints; its peak memory is its own."""
+    command = [sys.executable, script, *map(str, words)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 def run_interleaved(
-    sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, warm_up: int = 1
+    sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, warm_up: int = 1, until: float = math.inf
 ) -> dict[str, list[Measured]]:
     """Results of each side in each measured round. Sides are interleaved; every other round reverses their order.
 
-    Each side is called with the number of the round, from 0, including the warm-up rounds.
+    Each side is called with the number of the round, from 0, including the warm-up rounds. After :data:`MIN_ROUNDS`,
+    no round starts later than ``until`` on the monotonic clock.
     """
     measured: dict[str, list[Measured]] = {name: [] for name in sides}
     for number in range(warm_up + rounds):
+        if number > MIN_ROUNDS and time.monotonic() > until:
+            break
         for name in list(sides) if number % 2 == 0 else list(sides)[::-1]:
             found = sides[name](number)
             if number >= warm_up:
@@ -153,8 +196,10 @@ def setting(content: Mapping[str, Any]) -> str:
     return f"{content['model']}, {machine(content)}; {versions}."
 
 
-def write_page(file: Path, title: str, script: str, content: Mapping[str, Any], lines: Sequence[str]) -> None:
+def write_page(file: Path, page: Page, content: Mapping[str, Any], lines: Sequence[str]) -> None:
     """Write a page: title, generating command, ``lines``, and the provenance of the numbers."""
-    generated = f"Generated by `python benchmarks/{script}.py report` from `benchmarks/results/{script}.json`."
+    generated = (
+        f"Generated by `python benchmarks/{page.script}.py report` from `benchmarks/results/{page.script}.json`."
+    )
     origin = f"Measured by `{content['command']}`, {content['date']}, commit {content['commit']}."
-    write_text(file, "\n".join([f"# {title}", "", generated, "", *lines, "", origin]) + "\n")
+    write_text(file, "\n".join([f"# {page.title}", "", generated, "", *lines, "", origin]) + "\n")

@@ -12,7 +12,6 @@ printed, and written only with ``--into``.
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from statistics import median
@@ -28,7 +27,7 @@ from nearfar.encoder.kernels import VARIABLE, kernels, kernels_status
 from nearfar.encoder.kernels.build import FLAGS
 from nearfar.runtime import machine, threads
 
-TITLE = "Time saved by the compiled kernels"
+PAGE = common.Page("compiled_kernels", "kernels", "Time saved by the compiled kernels")
 BAR = 10
 """Percentage of a step that the kernels should save."""
 SIDES = {"on": True, "off": False}
@@ -38,8 +37,7 @@ HEADINGS = {"as it is": "All instruction sets", "kept to AVX2": "Limited to AVX2
 
 def main() -> None:
     """Run or report; ``run`` starts processes with ``measure``."""
-    parser = common.argument_parser(__doc__, rounds="9, or with --quick 2")
-    next(action for action in parser._actions if action.dest == "command").choices = ("run", "report", "measure")
+    parser = common.argument_parser(__doc__, rounds="9, or with --quick 2", worker="measure")
     parser.add_argument("--steps", type=int, help="steps per side and round; 6, or with --quick 2")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--model", default=MODEL, help="another encoder, for a trial")
@@ -48,26 +46,16 @@ def main() -> None:
     if options.command == "measure":
         print(json.dumps(measure(options.model, rounds, steps, options.batch_size)))
         return
-    paths = common.files("compiled_kernels", "kernels", options.into)
-    if options.command == "run":
-        record = run(options.model, rounds, steps, options.batch_size)
-        if options.into is None and options.quick:
-            print("\n".join(body(record)))
-            return
-        common.save(paths.result, record)
-    content = common.load(paths.result)
-    common.write_page(paths.page, TITLE, "compiled_kernels", content, body(content))
-    print("\n".join(body(content)))
+    common.finish(options, PAGE, lambda: run(options.model, rounds, steps, options.batch_size), body)
 
 
 def run(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
     """Measure in another process, with the threads of nearfar train."""
     settings = {"model": model, "rounds": rounds, "steps": steps, "batch_size": batch_size}
     flags = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
-    command = [sys.executable, __file__, "measure", *flags]
     environment = {**os.environ, **threads.settings(os.environ)}
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-    return common.record(**settings, kinds={"as it is": json.loads(done.stdout.splitlines()[-1])})
+    measured = common.in_process(__file__, "measure", *flags, environment=environment)
+    return common.record(**settings, kinds={"as it is": measured})
 
 
 def switch(on: bool) -> None:

@@ -9,12 +9,9 @@ model, after imports, until the file is written. The sides are interleaved withi
 in which their vectors are compared. For bf16, nearfar uses autocast and sentence-transformers bfloat16 weights.
 """
 
-import argparse
 import importlib
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -30,7 +27,7 @@ from nearfar.commands.encode.command import encode
 from nearfar.data.rows import load_sentences
 from nearfar.encoder.weights import locate
 
-FILES = common.files("encode_file", "encoding-files")
+PAGE = common.Page("encode_file", "encoding-files", "Encoding files: speed and memory")
 SIDES = ("nearfar", "sentence-transformers")
 CASES = tuple((lines, precision) for lines in ("distinct", "repeated") for precision in ("fp32", "bf16"))
 TIMES = 4
@@ -39,22 +36,19 @@ TIMES = 4
 
 def main() -> None:
     """Run or report, or take one measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report", "one"), help="one: a single measurement, used by run")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--texts", type=int, default=20_000)
+    parser = common.argument_parser(__doc__, rounds="3, or with --quick 1", worker="one")
+    parser.add_argument("--texts", type=int, help="20000, or with --quick 2000")
     parser.add_argument("--one", nargs=4, metavar=("SIDE", "PRECISION", "INPUT", "OUTPUT"))
     options = parser.parse_args()
     if options.command == "one":
         print(json.dumps(_one(*options.one)))
         return
-    if options.command == "run":
-        run(options.texts, options.rounds)
-    report()
+    texts, rounds = options.texts or (2000 if options.quick else 20_000), options.rounds or (1 if options.quick else 3)
+    common.finish(options, PAGE, lambda: run(texts, rounds), body)
 
 
-def run(texts: int, rounds: int) -> None:
-    """Measure, and write the result file."""
+def run(texts: int, rounds: int) -> dict[str, Any]:
+    """Measure both sides."""
     record: dict[str, Any] = common.record(model=MODEL, texts=texts, rounds=rounds, cases=[])
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -64,15 +58,14 @@ def run(texts: int, rounds: int) -> None:
             for (lines, precision), measured in cases.items():
                 for side in SIDES:
                     words = (side, precision, str(folder / f"{lines}.txt"), str(folder / f"{side}.npy"))
-                    command = [sys.executable, __file__, "one", "--one", *words]
-                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                    one = common.in_process(__file__, "one", "--one", *words)
                     if number:
-                        measured[side].append(json.loads(done.stdout.splitlines()[-1]))
+                        measured[side].append(one)
                 if not number:
                     record["cases"].append({"lines": lines, "precision": precision, **_difference(folder, precision)})
     for case, measured in zip(record["cases"], cases.values(), strict=True):
         case["measured"] = measured
-    common.save(FILES.result, record)
+    return record
 
 
 def _write_lines(folder: Path, texts: int) -> None:
@@ -112,9 +105,8 @@ def _difference(folder: Path, precision: str) -> dict[str, float]:
     return {"difference": difference, "lowest_cosine": float(cosines.min())}
 
 
-def report() -> None:
-    """Write the page from the result file."""
-    record = common.load(FILES.result)
+def body(record: dict[str, Any]) -> list[str]:
+    """The text of the page, without title and provenance."""
     threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
     lines = [
         f"{record['texts']:,} lines, {record['model']}, {threads} threads on {record['hardware']['processor']}: "
@@ -146,8 +138,7 @@ def report() -> None:
         "speed ratio",
         *(f"{side} MiB" for side in SIDES),
     )
-    lines += common.table((*header, "largest difference"), rows, words=2)
-    common.write_page(FILES.page, "Encoding files: speed and memory", "encode_file", record, lines)
+    return lines + common.table((*header, "largest difference"), rows, words=2)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_sentences
 from nearfar.encoder.weights import locate
 
-TITLE = "Encoding speed"
+PAGE = common.Page("encoding", "encoding-speed", "Encoding speed")
 LONG = 256
 """Maximum number of tokens of a long text; the model's limit."""
 REFERENCE = "sentence-transformers fp32"
@@ -66,20 +66,10 @@ def main() -> None:
     parser.add_argument("--long", type=int, help="long texts per round; 300, or with --quick 100")
     parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter for OpenVINO")
     options = parser.parse_args()
-    paths = common.files("encoding", "encoding-speed", options.into)
-    if options.command == "run":
-        sizes = {
-            "short": options.short or (1500 if options.quick else 4000),
-            "long": options.long or (100 if options.quick else 300),
-        }
-        found = run(sizes, options.rounds or (3 if options.quick else 5), options.openvino)
-        if options.quick and options.into is None:
-            print("\n".join(body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, TITLE, "encoding", content, body(content))
-    print("\n".join(body(content)))
+    few = options.quick
+    sizes = {"short": options.short or (1500 if few else 4000), "long": options.long or (100 if few else 300)}
+    rounds = options.rounds or (3 if few else 5)
+    common.finish(options, PAGE, lambda: run(sizes, rounds, options.openvino), body)
 
 
 def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:

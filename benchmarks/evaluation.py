@@ -8,12 +8,12 @@ loop over folds and penalties, as in SentEval. Both sides get the same rows of o
 105 classifiers. The sides are interleaved in one process; the first round is a warm-up.
 """
 
-import argparse
 import importlib
 import sys
 import time
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import Any
 
 import common
 import numpy as np
@@ -28,7 +28,7 @@ from nearfar.data.rows import load_sentences
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import inner_kfold
 
-FILES = common.files("evaluation", "evaluation-speed")
+PAGE = common.Page("evaluation", "evaluation-speed", "Evaluation speed")
 PROBED, FOLDS = "cr", 5
 TEXTS = 1000
 SUITES = (
@@ -41,20 +41,20 @@ SUITES = (
 
 def main() -> None:
     """Run or report."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--rounds", type=int, default=5, help="rounds of SBERT-WK; the probes have 3")
+    parser = common.argument_parser(__doc__, rounds="of SBERT-WK 5, or with --quick 1; the probes have 3")
     options = parser.parse_args()
-    if options.command == "report":
-        report()
-        return
-    record = common.record(model=MODEL, rounds=options.rounds, texts=TEXTS, probed=PROBED, folds=FOLDS)
+    rounds = options.rounds or (1 if options.quick else 5)
+    common.finish(options, PAGE, lambda: run(rounds), body)
+
+
+def run(rounds: int) -> dict[str, Any]:
+    """Measure all sides."""
+    record = common.record(model=MODEL, rounds=rounds, texts=TEXTS, probed=PROBED, folds=FOLDS)
     record["classifiers"] = FOLDS * (4 * FOLDS) + FOLDS
-    record["sbert_wk"] = _rounds(*_sbert_wk(), options.rounds)
+    record["sbert_wk"] = _rounds(*_sbert_wk(), rounds)
     record["probes"] = _rounds(*_probes(), 3)
     record["suites"] = [_suite(*settings) for settings in SUITES]
-    common.save(FILES.result, record)
-    report()
+    return record
 
 
 Round = Callable[[int], object]
@@ -116,17 +116,19 @@ def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
     return settings | {"seconds": seconds, "encoding": encoding[0]}
 
 
-def report() -> None:
-    """Write the page from the result file."""
-    record = common.load(FILES.result)
+def body(record: dict[str, Any]) -> list[str]:
+    """The text of the page, without title and provenance."""
     lines = [f"{record['model']}, {common.machine(record)}.", ""]
     lines += ["## All tasks", "", "One evaluation each, including data loading, without bootstrap intervals.", ""]
-    lines += ["| suite | precision | probes | tasks | distinct texts | seconds | seconds of encoding |"]
-    lines += ["| --- | --- | --- | ---: | ---: | ---: | ---: |"]
-    for row in record["suites"]:
-        probes = row["protocol"] if row["suite"] == "all" else ""
-        numbers = f"{row['tasks']} | {row['texts']:,} | {row['seconds']:.0f} | {row['encoding']:.0f}"
-        lines.append(f"| {row['suite']} | {row['precision']} | {probes} | {numbers} |")
+    suites = [
+        (
+            *(row["suite"], row["precision"], row["protocol"] if row["suite"] == "all" else "", row["tasks"]),
+            *(f"{row['texts']:,}", f"{row['seconds']:.0f}", f"{row['encoding']:.0f}"),
+        )
+        for row in record["suites"]
+    ]
+    header = ("suite", "precision", "probes", "tasks", "distinct texts", "seconds", "seconds of encoding")
+    lines += common.table(header, suites, words=3)
     lines += [
         "",
         "## Comparisons",
@@ -144,7 +146,7 @@ def report() -> None:
         lines.append(
             f"| {name} | {median(our_seconds):.2f} | {peer} | {median(peer_seconds):.2f} | {spread} {meaning} |"
         )
-    common.write_page(FILES.page, "Evaluation speed", "evaluation", record, lines)
+    return lines
 
 
 if __name__ == "__main__":

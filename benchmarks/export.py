@@ -30,7 +30,7 @@ from nearfar import Encoder, export
 from nearfar.commands.export.graphs import ExportedModel, Format
 from nearfar.encoder.bf16_support import cpu_has_bf16
 
-TITLE = "Speed of exported models"
+PAGE = common.Page("export", "export-speed", "Speed of exported models")
 REFERENCE, PEER = "nearfar fp32", "sentence-transformers OpenVINO"
 BARS = {
     f"long: ONNX int8, {REFERENCE}": 1.5,
@@ -55,20 +55,10 @@ def main() -> None:
     parser.add_argument("--long", type=int, help="long texts per round; 200, or with --quick 50")
     parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter for the peer")
     options = parser.parse_args()
-    paths = common.files("export", "export-speed", options.into)
-    if options.command == "run":
-        sizes = {
-            "short": options.short or (500 if options.quick else 2000),
-            "long": options.long or (50 if options.quick else 200),
-        }
-        found = run(sizes, options.rounds or (3 if options.quick else 5), options.openvino)
-        if options.quick and options.into is None:
-            print("\n".join(body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, TITLE, "export", content, body(content))
-    print("\n".join(body(content)))
+    few = options.quick
+    sizes = {"short": options.short or (500 if few else 2000), "long": options.long or (50 if few else 200)}
+    rounds = options.rounds or (3 if few else 5)
+    common.finish(options, PAGE, lambda: run(sizes, rounds, options.openvino), body)
 
 
 def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:

@@ -8,7 +8,6 @@ in one process, on the same batches and weights. A step is gradient, clipping an
 are a warm-up.
 """
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +25,7 @@ from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import OptimiserSettings, adamw
 from nearfar.training.processes import Processes
 
-FILES = common.files("finetune", "finetuning-speed")
+PAGE = common.Page("finetune", "finetuning-speed", "Cost of SCL in fine-tuning")
 TASKS = ("sst2", "cola")
 BATCH_SIZES = {16: 60, 64: 30, 256: 12}
 """Batch size -> number of timed steps of each loss."""
@@ -36,13 +35,14 @@ LOSSES = {"CE": 0.0, "CE+SCL": 0.9}
 
 def main() -> None:
     """Run or report."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report"))
-    options = parser.parse_args()
-    if options.command == "run":
-        rows = [_measure(task, size) for task in TASKS for size in BATCH_SIZES]
-        common.save(FILES.result, common.record(precision="bf16", rows=rows))
-    report()
+    options = common.argument_parser(__doc__, rounds="those of BATCH_SIZES").parse_args()
+    sizes = list(BATCH_SIZES)[: 1 if options.quick else None]
+    common.finish(options, PAGE, lambda: run(sizes), body)
+
+
+def run(sizes: Sequence[int]) -> dict[str, Any]:
+    """Measure all tasks with these batch sizes."""
+    return common.record(precision="bf16", rows=[_measure(task, size) for task in TASKS for size in sizes])
 
 
 def _measure(task: str, batch_size: int) -> dict[str, Any]:
@@ -80,9 +80,8 @@ def _batch(run: Prepared, number: int) -> Any:
     return parts
 
 
-def report() -> None:
-    """Write the page from the result file."""
-    record = common.load(FILES.result)
+def body(record: dict[str, Any]) -> list[str]:
+    """The text of the page, without title and provenance."""
     rows = []
     for row in record["rows"]:
         ce, scl = (row["seconds"][name] for name in LOSSES)
@@ -96,7 +95,7 @@ def report() -> None:
         "",
         "The slowdown is the lost share of updates/s in pairs of steps on the same batch: its median and quartiles.",
     ]
-    common.write_page(FILES.page, "Cost of SCL in fine-tuning", "finetune", record, lines)
+    return lines
 
 
 def _percent(values: Sequence[float]) -> str:

@@ -26,10 +26,11 @@ import gpu_page
 import numpy as np
 import torch
 from gpu_models import SHAPES, SMALL, Shape, SyntheticTexts, shuffled, tokens_of, write_model
-from gpu_systems import NearfarRun, SentenceTransformersRun, check, run_interleaved, synchronize
+from gpu_systems import NearfarRun, SentenceTransformersRun, check
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import nn
+from training_systems import peak
 from transformers.utils.logging import disable_progress_bar
 
 from nearfar import Encoder
@@ -58,7 +59,6 @@ class Plan(NamedTuple):
 def main() -> None:
     """Run or report."""
     options = arguments()
-    paths = common.files("gpu", "gpu-speed", options.into)
     if options.command != "report":
         if options.device == "cuda" and not torch.cuda.is_available():
             print(NO_GPU)
@@ -67,14 +67,8 @@ def main() -> None:
             raise SystemExit("Several GPUs are visible; the peer's trainer would use all. Set CUDA_VISIBLE_DEVICES=0.")
         disable_progress_bar()
         logging.getLogger("torch.fx").setLevel(logging.ERROR)
-        found = run(options)
-        if options.into is None and (options.small or options.command == "attention"):
-            print("\n".join(gpu_page.body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, gpu_page.TITLE, "gpu", content, gpu_page.body(content))
-    print("\n".join(gpu_page.body(content)))
+    trial = options.command == "attention"
+    common.finish(options, gpu_page.PAGE, lambda: run(options), gpu_page.body, trial=trial)
 
 
 def arguments() -> argparse.Namespace:
@@ -82,7 +76,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "attention", "report"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--small", action="store_true", help="a tiny encoder and a step or two")
+    parser.add_argument("--small", dest="quick", action="store_true", help="a tiny encoder and a step or two")
     parser.add_argument("--minutes", type=float, default=8.0, help="start no round after this time; 8")
     parser.add_argument("--batch-size", type=int, help="64, or with --small 6")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write to this folder, not to results and docs")
@@ -92,7 +86,7 @@ def arguments() -> argparse.Namespace:
 def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure."""
     started = time.monotonic()
-    small, device = options.small, options.device
+    small, device = options.quick, options.device
     shapes = SMALL if small else SHAPES
     plan = Plan(device, rounds=1, steps=2, batch_size=6, encoded=24) if small else Plan(device, 5, 15, 64, 8192)
     plan = plan._replace(batch_size=options.batch_size or plan.batch_size)
@@ -102,7 +96,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     def until(part: str) -> float:
         return started + 60 * options.minutes * PARTS.get(part, 1.0)
 
-    found["peak"] = {precision: peak(precision, device, 128 if small else 8192) for precision in PRECISIONS}
+    size = 128 if small else 8192
+    found["peak"] = {name: peak(gpu_attention.DTYPES[name], device, size, repeats=10) for name in PRECISIONS}
     sizes = {"texts": 8 if small else 2 * plan.batch_size, "rounds": plan.rounds, "calls": 1 if small else 20}
     found["attention"] = gpu_attention.measure(shapes, device=device, until=until("attention"), **sizes)
     for name, shape in shapes.items() if options.command == "run" else ():
@@ -116,19 +111,6 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
             torch.cuda.empty_cache()
     found["minutes"] = (time.monotonic() - started) / 60
     return found
-
-
-def peak(precision: str, device: str, size: int) -> float:
-    """Operations per second of a large matrix product, the fastest of several."""
-    one, other = torch.randn(2, size, size, device=device, dtype=gpu_attention.DTYPES[precision])
-    fastest = float("inf")
-    for _ in range(10):
-        synchronize(device)
-        started = time.perf_counter()
-        torch.mm(one, other)
-        synchronize(device)
-        fastest = min(fastest, time.perf_counter() - started)
-    return 2 * size**3 / fastest
 
 
 def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
@@ -162,7 +144,7 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
         sides[f"sg-opt1 {precision}"] = NearfarRun(guided, ("text",), sentences, **ours)
         sides[f"SimCSE {precision}"] = SentenceTransformersRun(_ranking, triplet[:2], twice, bf16=bf16, **theirs)
         sides[f"info-nce {precision}, without graphs"] = NearfarRun(contrast, triplet, triplets, graphs=False, **ours)
-    measured = run_interleaved(sides, plan.rounds, until=until)
+    measured = common.run_interleaved(sides, plan.rounds, until=until)
     check(measured)
     speeds = {side: round(median(block.rows / block.seconds for block in blocks)) for side, blocks in measured.items()}
     print("rows per second", speeds, flush=True)
@@ -204,7 +186,7 @@ def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any
         return encode_round
 
     sides = {f"{name} {p}": side(name, p) for name in ("nearfar", common.PEER) for p in PRECISIONS}
-    seconds = run_interleaved(sides, plan.rounds, until=until)
+    seconds = common.run_interleaved(sides, plan.rounds, until=until)
     reference = vectors[f"{common.PEER} fp32"]
     lowest = {name: float(_cosines(found, reference).min()) for name, found in vectors.items()}
     tokens = sum(map(tokens_of, texts[0])) / count

@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+import common
 import torch
 from gpu_models import Shape, SyntheticTexts, tokens_of
-from gpu_systems import run_interleaved, synchronize
 from torch import Tensor
+from training_systems import synchronize
 
 from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import HALF, AttentionBackend, has_varlen, passes_self_check
@@ -50,7 +51,7 @@ def measure(
                 backend: _calls(backend, inputs, group_by_length(lengths), dropout=dropout, calls=calls)
                 for backend in available_backends(device, DTYPES[dtype], head_dim, dropout)
             }
-            seconds = run_interleaved(sides, rounds, until=until)
+            seconds = common.run_interleaved(sides, rounds, until=until)
             row = {"shape": name, "heads": count, "head_dim": head_dim, "dtype": dtype, "dropout": dropout}
             rows.append({**row, "texts": texts, "tokens": sum(lengths), "seconds": seconds})
             print(

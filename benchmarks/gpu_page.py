@@ -8,7 +8,7 @@ import common
 from gpu_attention import table_rows
 from gpu_models import WORDS
 
-TITLE = "Speed on a GPU"
+PAGE = common.Page("gpu", "gpu-speed", "Speed on a GPU")
 SNLI = 550_152
 """Number of pairs in SNLI's training split."""
 COMPARED = (

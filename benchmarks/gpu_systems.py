@@ -9,22 +9,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 
-import torch
-from datasets import Dataset
 from gpu_models import Shape, tokens_of
-from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from sentence_transformers import SentenceTransformer
 from torch import nn
 from training_run import Rows, Run, write_rows
-from transformers import PrinterCallback, TrainerCallback
+from training_systems import synchronize, train_peer
 
 from nearfar.config import TrainConfig
 from nearfar.encoder.cuda_graphs import VARIABLE
 from nearfar.types import LABEL_NAMES
 
-Measured = TypeVar("Measured")
-MIN_ROUNDS = 2
 FORWARD_AND_BACKWARD = 3
 """Operations of forward and backward together, relative to the forward pass."""
 
@@ -37,27 +33,6 @@ class Block(NamedTuple):
     operations: float
     """Operations for the texts without padding: for nearfar a batch's distinct texts, for the peer all texts."""
     loss: float
-
-
-def synchronize(device: str) -> None:
-    """Wait for the GPU."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-
-
-def run_interleaved(
-    sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, until: float
-) -> dict[str, list[Measured]]:
-    """Like common.run_interleaved, but after :data:`MIN_ROUNDS`, no round starts later than ``until``."""
-    measured: dict[str, list[Measured]] = {name: [] for name in sides}
-    for number in range(1 + rounds):
-        if number > MIN_ROUNDS and time.monotonic() > until:
-            break
-        for name in list(sides) if number % 2 == 0 else list(sides)[::-1]:
-            found = sides[name](number)
-            if number:
-                measured[name].append(found)
-    return measured
 
 
 @contextmanager
@@ -111,20 +86,6 @@ class NearfarRun:
         return Block(sum(len(batch.rows) for batch in batches), seconds, operations, sum(losses) / len(losses))
 
 
-class StepTimer(TrainerCallback):
-    """Records when the first and the last step of a trainer end; synchronises with the GPU at these two steps only."""
-
-    def __init__(self, device: str) -> None:
-        self.ends: list[float] = []
-        self._device = device
-
-    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-        """Called after each step."""
-        if state.global_step in (1, state.max_steps):
-            synchronize(self._device)
-            self.ends.append(time.perf_counter())
-
-
 class SentenceTransformersRun:
     """sentence-transformers' trainer with its defaults. Each block is a run, whose first step is not timed."""
 
@@ -150,38 +111,11 @@ class SentenceTransformersRun:
         size, steps = self._batch_size, self._steps + 1
         start = number * self._steps * size
         rows = self._rows[start : start + steps * size]
-        values: dict[str, list[Any]] = dict(zip(self._columns, map(list, zip(*rows, strict=True)), strict=True))
-        if "label" in values:
-            values["label"] = [LABEL_NAMES.index(label) for label in values["label"]]
-        model, clock = copy.deepcopy(self._model), StepTimer(self._device)
-        with tempfile.TemporaryDirectory() as folder:
-            trainer = SentenceTransformerTrainer(
-                model=model,
-                args=SentenceTransformerTrainingArguments(
-                    output_dir=folder,
-                    per_device_train_batch_size=size,
-                    max_steps=steps,
-                    bf16=self._bf16,
-                    use_cpu=self._device == "cpu",
-                    save_strategy="no",
-                    logging_strategy="no",
-                    logging_nan_inf_filter=False,
-                    report_to="none",
-                    disable_tqdm=True,
-                ),
-                train_dataset=Dataset.from_dict(values),
-                loss=self._loss(model),
-                callbacks=[clock],
-            )
-            trainer.remove_callback(PrinterCallback)
-            if trainer.accelerator.mixed_precision != ("bf16" if self._bf16 else "no"):
-                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
-            outcome = trainer.train()
-        if len(clock.ends) != 2:
-            raise SystemExit(f"the peer ran {outcome.global_step} steps, not {steps}")
+        model, given = copy.deepcopy(self._model), {"batch_size": size, "bf16": self._bf16, "device": self._device}
+        seconds, loss = train_peer(model, self._loss, self._columns, rows, **given)
         texts = [text for row in rows[size:] for text in row if text not in LABEL_NAMES]
         operations = FORWARD_AND_BACKWARD * self._shape.operations([tokens_of(text) for text in texts])
-        return Block(len(rows) - size, clock.ends[1] - clock.ends[0], operations, outcome.training_loss)
+        return Block(len(rows) - size, seconds, operations, loss)
 
 
 def check(measured: Mapping[str, Sequence[Block]]) -> None:

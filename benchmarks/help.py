@@ -27,6 +27,7 @@ import nearfar
 from nearfar.cli import VERBS
 from nearfar.config import METHODS
 
+PAGE = common.Page("help", "help-speed", "Time of help and start")
 BAR = 0.35
 """Maximum processor seconds of help on a slow machine."""
 START_BAR = 5.0
@@ -50,28 +51,22 @@ STARTS = {
 
 def main() -> None:
     """Run or report."""
-    options = common.argument_parser(
-        __doc__, rounds=f"11, of starts {START_ROUNDS}; or with --quick 3 and 1"
-    ).parse_args()
-    paths = common.files("help", "help-speed", options.into)
-    if options.command == "run":
-        rounds = options.rounds or (3 if options.quick else 11)
-        start_rounds = min(rounds, 1 if options.quick else START_ROUNDS)
-        measured = common.run_interleaved({name: _cost(words) for name, words in CASES.items()}, rounds)
-        with tempfile.TemporaryDirectory() as folder:
-            write_inputs(Path(folder))  # in this process: a warm-up that compiles and reads most modules
-            starts = common.run_interleaved(
-                {name: _cost(words, Path(folder)) for name, words in STARTS.items()}, start_rounds, warm_up=0
-            )
-        found = common.record(rounds=rounds, bar=BAR, start_rounds=start_rounds, start_bar=START_BAR)
-        found |= {"cases": _columns(measured), "starts": _columns(starts)}
-        if options.quick and options.into is None:
-            print("\n".join(body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, "Time of help and start", "help", content, body(content))
-    print("\n".join(body(content)))
+    parser = common.argument_parser(__doc__, rounds=f"11, of starts {START_ROUNDS}; or with --quick 3 and 1")
+    options = parser.parse_args()
+    rounds = options.rounds or (3 if options.quick else 11)
+    common.finish(options, PAGE, lambda: measure(rounds, min(rounds, 1 if options.quick else START_ROUNDS)), body)
+
+
+def measure(rounds: int, start_rounds: int) -> dict[str, Any]:
+    """Seconds of each command in each round."""
+    cases = common.run_interleaved({name: _cost(words) for name, words in CASES.items()}, rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        write_inputs(Path(folder))  # in this process: a warm-up that compiles and reads most modules
+        starts = common.run_interleaved(
+            {name: _cost(words, Path(folder)) for name, words in STARTS.items()}, start_rounds, warm_up=0
+        )
+    content = common.record(rounds=rounds, bar=BAR, start_rounds=start_rounds, start_bar=START_BAR)
+    return {**content, "cases": _columns(cases), "starts": _columns(starts)}
 
 
 def _cost(words: list[str], folder: Path | None = None) -> Callable[[int], tuple[float, float]]:

@@ -18,6 +18,7 @@ from nearfar.disk import flush
 from nearfar.jobs import Job, JobStore, run_jobs
 from nearfar.runtime.versions import package_version
 
+PAGE = common.Page("jobs", "jobs-speed", "Time of the jobs engine")
 BAR = 20.0
 """Maximum seconds of the local workers."""
 BARRED = "two local workers"
@@ -31,21 +32,17 @@ DISK = "for comparison: small files, each flushed to the disk"
 def main() -> None:
     """Run or report."""
     options = common.argument_parser(__doc__, rounds="5, or with --quick 1 with 100 jobs").parse_args()
-    paths = common.files("jobs", "jobs-speed", options.into)
-    if options.command == "run":
-        count, rounds = (100 if options.quick else JOBS), options.rounds or (1 if options.quick else 5)
-        sides = {name: _run(engine, count) for name, engine in ENGINES.items()}
-        sides |= {FOUND: _found(count), DISK: _files(count)}
-        measured = common.run_interleaved(sides, rounds, warm_up=0)
-        found = common.record(rounds=rounds, bar=BAR, jobs=count, workers=WORKERS, ray=package_version("ray"))
-        found["seconds"] = measured
-        if options.quick and options.into is None:
-            print("\n".join(body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, "Time of the jobs engine", "jobs", content, body(content))
-    print("\n".join(body(content)))
+    count, rounds = (100 if options.quick else JOBS), options.rounds or (1 if options.quick else 5)
+    common.finish(options, PAGE, lambda: measure(count, rounds), body)
+
+
+def measure(count: int, rounds: int) -> dict[str, Any]:
+    """Seconds of each round by each engine."""
+    sides = {name: _run(engine, count) for name, engine in ENGINES.items()}
+    sides |= {FOUND: _found(count), DISK: _files(count)}
+    seconds = common.run_interleaved(sides, rounds, warm_up=0)
+    content = common.record(rounds=rounds, bar=BAR, jobs=count, workers=WORKERS, ray=package_version("ray"))
+    return {**content, "seconds": seconds}
 
 
 def _jobs(count: int) -> list[Job]:

@@ -10,9 +10,6 @@ runs at the smallest size only. Time: the implementations are interleaved in one
 Memory: one process per implementation and size; the increase of resident memory over that with the inputs allocated.
 """
 
-import argparse
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -25,7 +22,7 @@ from torch.nn import functional
 
 from nearfar.objectives import _contrast, info_nce, premise_scl, supcon
 
-FILES = common.files("losses", "loss-memory")
+PAGE = common.Page("losses", "loss-memory", "Memory and time of losses")
 SIZES = {1024: 20, 4096: 5, 16384: 3}
 """Batch size -> number of timed rounds."""
 QUICK = {1024: 5, 4096: 3}
@@ -41,32 +38,26 @@ PEER = "SimCSE's script"
 
 def main() -> None:
     """Run or report; ``run`` starts processes with ``memory``."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report", "memory"))
+    parser = common.argument_parser(__doc__, rounds="those of SIZES", worker="memory")
     parser.add_argument("case", nargs="*", help="for memory: objective, size, way")
-    parser.add_argument(
-        "--quick", action="store_true", help="smaller batches, without the peer; print, and write nothing"
-    )
     options = parser.parse_args()
     if options.command == "memory":
         objective, size, way = options.case
         _step(objective, 64, way)()  # warm-up, so that one-time allocations are not counted
         print(_memory_increase(_step(objective, int(size), way)))
         return
-    if options.command == "run":
-        record = common.record(dim=DIM, pairs=PAIRS, **{"class": CLASS})
-        sizes = QUICK if options.quick else SIZES
-        record["rows"] = [
-            _measure(objective, size, rounds, peer=not options.quick and size == min(sizes))
-            for objective in ("InfoNCE", "SupCon", "premise SCL")
-            for size, rounds in sizes.items()
-        ]
-        if options.quick:
-            print("\n".join(_body(record)))
-            return
-        common.save(FILES.result, record)
-    record = common.load(FILES.result)
-    common.write_page(FILES.page, "Memory and time of losses", "losses", record, _body(record))
+    common.finish(options, PAGE, lambda: run(quick=options.quick), body)
+
+
+def run(*, quick: bool) -> dict[str, Any]:
+    """Measure all losses; ``quick`` with smaller batches, without the peer."""
+    record, sizes = common.record(dim=DIM, pairs=PAIRS, **{"class": CLASS}), QUICK if quick else SIZES
+    record["rows"] = [
+        _measure(objective, size, rounds, peer=not quick and size == min(sizes))
+        for objective in ("InfoNCE", "SupCon", "premise SCL")
+        for size, rounds in sizes.items()
+    ]
+    return record
 
 
 def _measure(objective: str, size: int, rounds: int, *, peer: bool) -> dict[str, Any]:
@@ -83,7 +74,7 @@ def _measure(objective: str, size: int, rounds: int, *, peer: bool) -> dict[str,
         error = float((gradient - gradients["whole"]).norm() / gradients["whole"].norm())
         if error > 1e-4:
             raise SystemExit(f"{objective} of {size}: the gradient of {way} differs from the whole's by {error:.1e}")
-    mib = {way: _memory(objective, size, way) for way in ways}
+    mib = {way: common.in_process(__file__, "memory", objective, size, way) for way in ways}
     return {"objective": objective, "size": size, "seconds": seconds, "mib": mib}
 
 
@@ -132,12 +123,7 @@ def _status(name: str) -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
 
 
-def _memory(objective: str, size: int, way: str) -> float:
-    command = [sys.executable, __file__, "memory", objective, str(size), way]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-
-
-def _body(record: dict[str, Any]) -> list[str]:
+def body(record: dict[str, Any]) -> list[str]:
     """The text of the page, without title and provenance."""
     lines = [
         f"{common.machine(record)}, float32, vectors of dimension {record['dim']}.",

@@ -9,11 +9,8 @@ memory until the triplets are made; nearfar also writes its files in that time. 
 round; the first round is a warm-up, in which their triplets are compared.
 """
 
-import argparse
 import importlib
 import json
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -30,7 +27,7 @@ from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.rows import load_sentences
 from nearfar.data.triplets import load_tuples
 
-FILES = common.files("mining", "mining-speed")
+PAGE = common.Page("mining", "mining-speed", "Mining hard negatives: speed and memory")
 SIDES = ("nearfar", "sentence-transformers")
 MARGIN = 0.05
 CASES: dict[str, dict[str, int]] = {
@@ -59,23 +56,20 @@ class Fixed:
 
 def main() -> None:
     """Run or report, or take one measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report", "one"), help="one: a single measurement, used by run")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--limit", type=int, default=None, help="use only the first LIMIT pairs and documents")
+    parser = common.argument_parser(__doc__, rounds="5, or with --quick 1", worker="one")
+    parser.add_argument("--limit", type=int, help="use only the first LIMIT pairs and documents; with --quick 2000")
     parser.add_argument("--inputs", type=Path, metavar="FOLDER", help="keep texts and vectors here, and reuse them")
     parser.add_argument("--one", nargs=4, metavar=("SIDE", "FOLDER", "CASE", "OUTPUT"))
     options = parser.parse_args()
     if options.command == "one":
         print(json.dumps(_one(*options.one)))
         return
-    if options.command == "run":
-        run(options.rounds, options.limit, options.inputs)
-    report()
+    rounds, limit = options.rounds or (1 if options.quick else 5), options.limit or (2000 if options.quick else None)
+    common.finish(options, PAGE, lambda: run(rounds, limit, options.inputs), body)
 
 
-def run(rounds: int, limit: int | None, inputs: Path | None) -> None:
-    """Measure, and write the result file."""
+def run(rounds: int, limit: int | None, inputs: Path | None) -> dict[str, Any]:
+    """Measure both sides."""
     record: dict[str, Any] = common.record(model=MODEL, rounds=rounds, relative_margin=MARGIN, cases=[])
     with tempfile.TemporaryDirectory() as place:
         folder = inputs or Path(place)
@@ -86,15 +80,14 @@ def run(rounds: int, limit: int | None, inputs: Path | None) -> None:
             for case, of_case in measured.items():
                 for side in SIDES if number % 2 else SIDES[::-1]:
                     words = (side, str(folder), case, str(folder / f"{side}.jsonl"))
-                    command = [sys.executable, __file__, "one", "--one", *words]
-                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                    one = common.in_process(__file__, "one", "--one", *words)
                     if number:
-                        of_case[side].append(json.loads(done.stdout.splitlines()[-1]))
+                        of_case[side].append(one)
                 if not number:
                     record["cases"].append({"case": case, **CASES[case], **_agreement(folder, case)})
     for row, of_case in zip(record["cases"], measured.values(), strict=True):
         row["measured"] = of_case
-    common.save(FILES.result, record)
+    return record
 
 
 def _write_inputs(folder: Path, limit: int | None) -> None:
@@ -192,9 +185,8 @@ def _agreement(folder: Path, case: str) -> dict[str, int]:
     }
 
 
-def report() -> None:
-    """Write the page from the result file."""
-    record = common.load(FILES.result)
+def body(record: dict[str, Any]) -> list[str]:
+    """The text of the page, without title and provenance."""
     threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
     lines = [
         f"Pairs of captions of one photo (flickr8k), vectors of {record['model']}, {threads} threads on "
@@ -242,7 +234,7 @@ def report() -> None:
         "or one of its positives; nearfar never chooses these and takes the next candidate instead. `other "
         "differences`: triplets of one side alone, of anchors without such a negative.",
     ]
-    common.write_page(FILES.page, "Mining hard negatives: speed and memory", "mining", record, lines)
+    return lines
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from nearfar.data.nli import load_nli
 from nearfar.encoder.precision import resolve
 from nearfar.types import LABEL_NAMES
 
-TITLE = "Speed of the recipe for NLI rows"
+PAGE = common.Page("recipe", "recipe-speed", "Speed of the recipe for NLI rows")
 RECIPE, RECIPE_WITHOUT_NEUTRAL = "nli-order, recipe", "nli-order, recipe without neutral rows"
 REFERENCE, PEER = "info-nce", "MultipleNegativesRankingLoss"
 PREMISES = 64
@@ -49,16 +49,8 @@ def main() -> None:
     parser = common.argument_parser(__doc__, rounds="5, or with --quick 2")
     parser.add_argument("--steps", type=int, help="steps per round after its first; 8, or with --quick 2")
     options = parser.parse_args()
-    paths = common.files("recipe", "recipe-speed", options.into)
-    if options.command == "run":
-        found = run(options.rounds or (2 if options.quick else 5), options.steps or (2 if options.quick else 8))
-        if options.into is None and options.quick:
-            print("\n".join(body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, TITLE, "recipe", content, body(content))
-    print("\n".join(body(content)))
+    rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (2 if options.quick else 8)
+    common.finish(options, PAGE, lambda: run(rounds, steps), body)
 
 
 def run(rounds: int, steps: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from scaling_points import source, write_lines, write_pairs
 
-TITLE = "Scaling"
+PAGE = common.Page("scaling", "scaling", "Scaling")
 KINDS = ("batch", "length", "corpus", "shares")
 MICRO_BATCH = 128
 """Micro-batch size in training, in texts (64 pairs)."""
@@ -44,24 +44,11 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="NAME", help=", ".join(KINDS))
     parser.add_argument("--scale", type=float, default=1.0, help="factor on the work of each point, for a trial")
     options = parser.parse_args()
-    paths = common.files("scaling", "scaling", options.into)
-    if options.command == "run":
-        record = run(
-            options.only,
-            options.rounds or (1 if options.quick else 3),
-            QUICK if options.quick else SIZES,
-            options.scale,
-        )
-        if options.into is None and (options.quick or len(options.only) < len(KINDS)):
-            print("\n".join(body(record)))
-            return
-        common.save(paths.result, record)
-    content = common.load(paths.result)
-    picture = paths.page.with_suffix(".png")
-    plot(content, picture)
-    caption = f"![Speed by batch size, sentence length and corpus size]({picture.name})"
-    common.write_page(paths.page, TITLE, "scaling", content, [*body(content), "", caption])
-    print("\n".join(body(content)))
+    rounds, sizes = options.rounds or (1 if options.quick else 3), QUICK if options.quick else SIZES
+    some = len(options.only) < len(KINDS)
+    if common.finish(options, PAGE, lambda: run(options.only, rounds, sizes, options.scale), body, trial=some):
+        result, page = PAGE.files(options.into)
+        plot(common.load(result), page.with_suffix(".png"))
 
 
 def run(only: Sequence[str], rounds: int, sizes: dict[str, Sequence[int]], scale: float) -> dict[str, Any]:
@@ -112,9 +99,8 @@ def _batches(folder: Path, sizes: Sequence[int], rounds: int, scale: float) -> l
 
 def _point(kind: str, threads: int | None = None, **setting: object) -> dict[str, Any]:
     """Measure one point in a new process, with ``threads`` threads or the default number."""
-    command = [sys.executable, str(Path(__file__).with_name("scaling_points.py")), kind, json.dumps(setting)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment(threads))
-    point: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    script = str(Path(__file__).with_name("scaling_points.py"))
+    point: dict[str, Any] = common.in_process(script, kind, json.dumps(setting), environment=_environment(threads))
     print(kind, setting, point, flush=True)
     return point
 
@@ -195,8 +181,8 @@ def body(record: dict[str, Any]) -> list[str]:
             for share in record["shares"]
         ]
         lines += common.table(("total threads", "processes", "lines encoded/s", "pairs trained/s"), shares, words=0)
-        lines += ["", _processes(record["shares"])]
-    return lines
+        lines += ["", _processes(record["shares"]), ""]
+    return [*lines, f"![Speed by batch size, sentence length and corpus size]({PAGE.name}.png)"]
 
 
 def _processes(shares: list[dict[str, Any]]) -> str:

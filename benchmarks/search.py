@@ -12,8 +12,6 @@ without vectors), less the vectors in the case of `evaluate`.
 
 import argparse
 import json
-import subprocess
-import sys
 import time
 from statistics import median
 from typing import Any
@@ -48,19 +46,16 @@ def main() -> None:
         )
         print(json.dumps(measured))
         return
-    result = common.files("search", "search").result
+    result, _ = common.Page("search", "search", "").files()
     if options.command == "report":
         report(common.load(result))
         return
     sizes = {"documents": options.documents, "queries": options.queries}
     record = common.record(**sizes, dim=DIM, k=K, rounds=options.rounds, device=options.device, cases={})
-    words = [str(word) for name, size in sizes.items() for word in (f"--{name}", size)]
+    words = [word for name, size in sizes.items() for word in (f"--{name}", size)]
     for case in CASES:
-        command = [sys.executable, __file__, "one", case, *words, "--device", options.device]
-        record["cases"][case] = [
-            json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
-            for _ in range(options.rounds)
-        ]
+        flags = (*words, "--device", options.device)
+        record["cases"][case] = [common.in_process(__file__, "one", case, *flags) for _ in range(options.rounds)]
     report(record)
     common.save(result, record)
 

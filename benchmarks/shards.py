@@ -49,7 +49,7 @@ BLOCK = re.compile(r"(<!-- shards -->\n).*?(<!-- end of shards -->)", re.DOTALL)
 def main() -> None:
     """Run or report."""
     options = common.argument_parser(__doc__, rounds="3, or with --quick 1 with 100 rows").parse_args()
-    result = common.files("shards", "shards", options.into).result
+    result, _ = common.Page("shards", "shards", "").files(options.into)
     if options.command == "run":
         rounds = options.rounds or (1 if options.quick else 3)
         found = measure(rounds, *((100, (1, 10), 50) if options.quick else (ROWS, PARTS, SPEED_ROWS)))

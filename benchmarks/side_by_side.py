@@ -23,7 +23,7 @@ from common import MODEL
 
 from nearfar.runtime import threads
 
-TITLE = "Concurrent training runs"
+PAGE = common.Page("side_by_side", "side-by-side", "Concurrent training runs")
 NEARFAR, DEFAULT = "nearfar's settings", "torch's default"
 BAR = 2.3
 """Target for the time of a step in two concurrent runs relative to one run."""
@@ -31,25 +31,15 @@ BAR = 2.3
 
 def main() -> None:
     """Run or report; ``run`` starts processes with ``one``."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 2")
-    next(action for action in parser._actions if action.dest == "command").choices = ("run", "report", "one")
+    parser = common.argument_parser(__doc__, rounds="5, or with --quick 2", worker="one")
     parser.add_argument("--steps", type=int, help="steps per run and round; 12, or with --quick 4")
     parser.add_argument("--spins", nargs="*", default=[], help="further values of GOMP_SPINCOUNT; 0: never spin")
     options = parser.parse_args()
     if options.command == "one":
         measure_worker(options.steps)
         return
-    paths = common.files("side_by_side", "side-by-side", options.into)
-    if options.command == "run":
-        rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (4 if options.quick else 12)
-        record = run(rounds, steps, options.spins)
-        if options.into is None and (options.quick or options.spins):
-            print("\n".join(body(record)))
-            return
-        common.save(paths.result, record)
-    content = common.load(paths.result)
-    common.write_page(paths.page, TITLE, "side_by_side", content, body(content))
-    print("\n".join(body(content)))
+    rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (4 if options.quick else 12)
+    common.finish(options, PAGE, lambda: run(rounds, steps, options.spins), body, trial=bool(options.spins))
 
 
 def measure_worker(steps: int) -> None:

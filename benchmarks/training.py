@@ -27,7 +27,7 @@ from training_systems import TimedRound, nearfar, plain_simcse, sentence_transfo
 from nearfar.config import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.types import LABEL_NAMES
 
-TITLE = "Training speed"
+PAGE = common.Page("training", "training-speed", "Training speed")
 
 
 class Comparison(NamedTuple):
@@ -68,17 +68,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, help="steps per round after its first; 8, or with --quick 3")
     parser.add_argument("--batch-size", type=int, default=64)
     options = parser.parse_args()
-    paths = common.files("training", "training-speed", options.into)
-    if options.command == "run":
-        steps, rounds = options.steps or (3 if options.quick else 8), options.rounds or (3 if options.quick else 5)
-        found = run(options.only, rounds, steps, options.batch_size)
-        if options.into is None and (options.quick or len(options.only) < len(GROUPS)):
-            print("\n".join(body(found)))
-            return
-        common.save(paths.result, found)
-    content = common.load(paths.result)
-    common.write_page(paths.page, TITLE, "training", content, body(content))
-    print("\n".join(body(content)))
+    steps, rounds = options.steps or (3 if options.quick else 8), options.rounds or (3 if options.quick else 5)
+    some = len(options.only) < len(GROUPS)
+    common.finish(options, PAGE, lambda: run(options.only, rounds, steps, options.batch_size), body, trial=some)
 
 
 def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[str, Any]:

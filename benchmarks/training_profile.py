@@ -1,7 +1,6 @@
 """Profile of a training step: the time of its parts, and the speed of matrix products relative to the peak."""
 
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +8,7 @@ import torch
 from common import table
 from torch.profiler import profile
 from training_run import Rows, Run, write_rows
+from training_systems import peak
 
 from nearfar.config import SbertConfig
 
@@ -59,18 +59,11 @@ def profiled(rows: Rows, batch_size: int) -> dict[str, Any]:
         milliseconds[part] += event.self_cpu_time_total / 1000 / STEPS
         operations += event.flops if part == "products of matrices" else 0
     seconds = milliseconds["products of matrices"] * STEPS / 1000
-    return {"ms": milliseconds, "gflops": operations / seconds / 1e9, "peak_gflops": _peak()}
-
-
-def _peak() -> float:
-    """GFLOP/s of a large matrix product in bf16, the fastest of several."""
-    one, other = torch.randn(2, PEAK_SIZE, PEAK_SIZE).bfloat16()
-    fastest = float("inf")
-    for _ in range(20):
-        started = time.perf_counter()
-        torch.mm(one, other)
-        fastest = min(fastest, time.perf_counter() - started)
-    return 2 * PEAK_SIZE**3 / fastest / 1e9
+    return {
+        "ms": milliseconds,
+        "gflops": operations / seconds / 1e9,
+        "peak_gflops": peak(torch.bfloat16, "cpu", PEAK_SIZE, repeats=20) / 1e9,
+    }
 
 
 def lines_of(found: dict[str, Any]) -> list[str]:

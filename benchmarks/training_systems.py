@@ -59,15 +59,37 @@ def nearfar(config: TrainConfig, columns: Sequence[str]) -> Callable[[Rows], Tim
     return train
 
 
+def synchronize(device: str) -> None:
+    """Wait for the GPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def peak(dtype: torch.dtype, device: str, size: int, *, repeats: int) -> float:
+    """Operations per second of a large matrix product, the fastest of several."""
+    one, other = torch.randn(2, size, size, device=device, dtype=dtype)
+    fastest = math.inf
+    for _ in range(repeats):
+        synchronize(device)
+        started = time.perf_counter()
+        torch.mm(one, other)
+        synchronize(device)
+        fastest = min(fastest, time.perf_counter() - started)
+    return 2 * size**3 / fastest
+
+
 class StepTimer(TrainerCallback):
-    """Records the time at the end of each step of a trainer."""
+    """Records when the first and the last step of a trainer end; synchronises with the GPU at these two steps only."""
 
-    def __init__(self) -> None:
+    def __init__(self, device: str) -> None:
         self.ends: list[float] = []
+        self._device = device
 
-    def on_step_end(self, *_: Any, **__: Any) -> None:
-        """Called after each step: gradient, clipping, optimiser, schedule."""
-        self.ends.append(time.perf_counter())
+    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        """Called after each step."""
+        if state.global_step in (1, state.max_steps):
+            synchronize(self._device)
+            self.ends.append(time.perf_counter())
 
 
 def sentence_transformers(
@@ -77,39 +99,50 @@ def sentence_transformers(
 
     def train(rows: Rows) -> TimedRound:
         model = SentenceTransformer(str(locate(MODEL)), device="cpu")
-        values: dict[str, list[Any]] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
-        if "label" in values:
-            values["label"] = [LABEL_NAMES.index(label) for label in values["label"]]
-        steps, clock = math.ceil(len(rows) / batch_size), StepTimer()
-        with tempfile.TemporaryDirectory() as folder:
-            arguments = SentenceTransformerTrainingArguments(
-                output_dir=folder,
-                per_device_train_batch_size=batch_size,
-                max_steps=steps,
-                bf16=bf16,
-                use_cpu=True,
-                save_strategy="no",
-                logging_strategy="no",
-                logging_nan_inf_filter=False,  # otherwise the mean would hide a loss that is not finite
-                report_to="none",
-                disable_tqdm=True,
-            )
-            trainer = SentenceTransformerTrainer(
-                model=model,
-                args=arguments,
-                train_dataset=Dataset.from_dict(values),
-                loss=loss(model),
-                callbacks=[clock],
-            )
-            trainer.remove_callback(PrinterCallback)
-            if trainer.accelerator.mixed_precision != ("bf16" if bf16 else "no"):
-                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
-            outcome = trainer.train()
-        if len(clock.ends) != steps:
-            raise SystemExit(f"the peer ran {len(clock.ends)} steps, not {steps}")
-        return TimedRound(len(rows) - batch_size, clock.ends[-1] - clock.ends[0], outcome.training_loss)
+        seconds, mean_loss = train_peer(model, loss, columns, rows, bf16=bf16, batch_size=batch_size, device="cpu")
+        return TimedRound(len(rows) - batch_size, seconds, mean_loss)
 
     return train
+
+
+def train_peer(
+    model: SentenceTransformer,
+    loss: Callable[[SentenceTransformer], nn.Module],
+    columns: Sequence[str],
+    rows: Rows,
+    *,
+    bf16: bool,
+    batch_size: int,
+    device: str,
+) -> tuple[float, float]:
+    """Train a model by sentence-transformers' trainer; seconds without the first step, and the mean loss of all."""
+    values: dict[str, list[Any]] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+    if "label" in values:
+        values["label"] = [LABEL_NAMES.index(label) for label in values["label"]]
+    steps, clock = math.ceil(len(rows) / batch_size), StepTimer(device)
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = SentenceTransformerTrainingArguments(
+            output_dir=folder,
+            per_device_train_batch_size=batch_size,
+            max_steps=steps,
+            bf16=bf16,
+            use_cpu=device == "cpu",
+            save_strategy="no",
+            logging_strategy="no",
+            logging_nan_inf_filter=False,  # otherwise the mean would hide a loss that is not finite
+            report_to="none",
+            disable_tqdm=True,
+        )
+        trainer = SentenceTransformerTrainer(
+            model=model, args=arguments, train_dataset=Dataset.from_dict(values), loss=loss(model), callbacks=[clock]
+        )
+        trainer.remove_callback(PrinterCallback)
+        if trainer.accelerator.mixed_precision != ("bf16" if bf16 else "no"):
+            raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
+        outcome = trainer.train()
+    if len(clock.ends) != 2:
+        raise SystemExit(f"the peer ran {outcome.global_step} steps, not {steps}")
+    return clock.ends[1] - clock.ends[0], outcome.training_loss
 
 
 def plain_simcse(*, bf16: bool, batch_size: int) -> Callable[[Rows], TimedRound]:

@@ -1,17 +1,22 @@
-"""Shared by the studies: run nearfar commands with one thread each, read result files, format tables."""
+"""Shared by the studies: run nearfar commands and measure them, read and keep result files, format tables."""
 
 import json
 import os
+import resource
+import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from nearfar.evaluation.results import provenance
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, because result files record the command line
+HERE, ROOT = (Path(os.path.relpath(folder)) for folder in Path(__file__).parents[:2])
+"""The folder of the scripts, and that of the repository; relative, because result files record the command line."""
 SEEDS = (1, 2, 3)
 
 
@@ -24,27 +29,57 @@ def if_committed(folder: Path) -> Path:
     """Return the folder, or with uncommitted changes another folder, and say so."""
     if not str(provenance().commit or "-dirty").endswith("-dirty"):
         return folder
-    folder = HERE.parent / "runs" / "uncommitted" / folder.name
+    folder = ROOT / "runs" / "uncommitted" / folder.name
     print(f"The checkout has uncommitted changes: results go to {folder}.", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
-def nearfar(name: str, *command: str) -> None:
-    """Run a nearfar command with one thread; if it fails, exit with its output."""
-    print(*command, flush=True)
-    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+def nearfar(
+    *command: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
+) -> dict[str, float]:
+    """Run a nearfar command in ``folder``, with one thread unless an ``environment`` is given; returns its seconds.
+
+    ``processor_seconds`` are user and system time over all threads.
+
+    Raises:
+        SystemExit: it fails; with the end of its output.
+    """
+    shown = shlex.join(["nearfar", *command])
+    print(shown, flush=True)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"} if environment is None else environment
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
-        [sys.executable, "-m", "nearfar", *command], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "nearfar", *command], cwd=folder, env=env, capture_output=True, text=True, check=False
     )
+    seconds, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
-        raise SystemExit(f"{name}: {done.stdout[-500:]}\n{done.stderr[-2000:]}")
+        raise SystemExit(f"{shown}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
+    processor = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return {"seconds": round(seconds, 1), "processor_seconds": round(processor, 1)}
+
+
+def keep_record(output: Path, results: Path) -> None:
+    """Copy the record of a study and its plots to the committed results."""
+    results.mkdir(parents=True, exist_ok=True)
+    for file in (output / "study.json", *plots_of(output)):
+        shutil.copyfile(file, results / file.name)
+
+
+def plots_of(folder: Path) -> list[Path]:
+    """The plots of a study."""
+    return sorted(folder.glob("*.svg"))
 
 
 def load(file: Path) -> dict[str, Any]:
     """Read a run.json."""
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
+
+
+def interval(test: Mapping[str, Any]) -> str:
+    """Format a difference with its interval."""
+    return f"{test['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]"
 
 
 def spread(values: Sequence[float]) -> str:

@@ -10,16 +10,12 @@ table compares the demo's model with one that trains on random words beside the 
 import argparse
 import json
 import os
-import resource
 import shlex
 import shutil
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from common import HERE, load, results_of, table
+from common import ROOT, interval, load, nearfar, results_of, table
 
 from nearfar.commands.demo.command import HOLD_OUT, PAIRS, RUN
 from nearfar.disk import write_text
@@ -29,7 +25,7 @@ from nearfar.studies.layout import p_value
 
 RESULTS = results_of("demo")
 WORDS_RESULTS = results_of("demo-words")
-PAGE = HERE.parent / "docs" / "demo.md"
+PAGE = ROOT / "docs" / "demo.md"
 RUNS = Path("runs", "demo")
 SEEDS = (1, 2, 3, 4, 5)
 AVX2 = {
@@ -75,13 +71,10 @@ def _run(precision: str, seed: int, runs: Path) -> None:
     folder = runs / file.stem
     command = _demo_command(precision, seed, folder)
     environment = ENVIRONMENTS[precision]
-    started, used = time.perf_counter(), _processor_seconds()
-    _call(command, environment)
     found = {
-        "command": shlex.join(command),
+        "command": shlex.join(["nearfar", *command]),
         "environment": environment,
-        "seconds": round(time.perf_counter() - started, 1),
-        "processor_seconds": round(_processor_seconds() - used, 1),
+        **nearfar(*command, environment={**os.environ, **environment}),
         "comparison": load(folder / RUN / HELD_OUT / COMPARISON),
     }
     _save(file, found)
@@ -93,10 +86,10 @@ def _run_words(seed: int, runs: Path) -> None:
     if file.exists():
         return
     if not (runs / f"bf16-{seed}" / RUN).exists():
-        _call(_demo_command("bf16", seed, runs / f"bf16-{seed}"), {})
+        nearfar(*_demo_command("bf16", seed, runs / f"bf16-{seed}"), environment=os.environ)
     comparison = runs / f"words-{seed}.json"
     for command in _words_commands(seed, runs, comparison):
-        _call(command, {})
+        nearfar(*command, environment=os.environ)
     file.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(comparison, file)
 
@@ -106,37 +99,18 @@ def _words_commands(seed: int, runs: Path, comparison: Path) -> list[list[str]]:
     demo, words = runs / f"bf16-{seed}", runs / f"words-{seed}"
     held_out = ["--hold-out", str(HOLD_OUT), "--precision", "bf16", "--seed", str(seed)]
     return [
-        ["nearfar", "train", "--data", str(demo / "pairs.tsv"), *held_out, *WORDS, "--output", str(words)],
-        ["nearfar", "compare", str(words), str(demo / RUN), "--output", str(comparison)],
+        ["train", "--data", str(demo / "pairs.tsv"), *held_out, *WORDS, "--output", str(words)],
+        ["compare", str(words), str(demo / RUN), "--output", str(comparison)],
     ]
 
 
 def _demo_command(precision: str, seed: int, folder: Path) -> list[str]:
-    return ["nearfar", "demo", "--seed", str(seed), "--precision", precision, "--output", str(folder)]
-
-
-def _call(command: list[str], environment: dict[str, str]) -> None:
-    print(*command, flush=True)
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(f"{shlex.join(command)}: {done.stdout[-500:]}\n{done.stderr[-2000:]}")
+    return ["demo", "--seed", str(seed), "--precision", precision, "--output", str(folder)]
 
 
 def _save(file: Path, found: dict[str, Any]) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps(found, indent=1) + "\n")
-
-
-def _processor_seconds() -> float:
-    """Return the processor time of finished child processes, user and system, over all threads."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def report() -> None:
@@ -189,7 +163,7 @@ def _row(precision: str, seed: int, run: dict[str, Any], test: dict[str, Any]) -
         str(seed),
         f"{test['second']:.2f}",
         f"{test['first']:.2f}",
-        f"{test['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]",
+        interval(test),
         p_value(test["p"]),
         f"{run['seconds'] / 60:.1f}",
         f"{run['processor_seconds'] / 60:.1f}",
@@ -208,7 +182,7 @@ def _words_section() -> list[str]:
             str(seed),
             f"{test['second']:.2f}",
             f"{test['first']:.2f}",
-            f"{test['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]",
+            interval(test),
             p_value(test["p"]),
         ]
         for seed, test in tests.items()
@@ -230,7 +204,7 @@ def _words_section() -> list[str]:
         "",
         f"The interval is below zero in {worse} of {len(tests)} runs.",
         "",
-        f"Commands: {', '.join(f'`{shlex.join(command)}`' for command in commands)}. Versions: "
+        f"Commands: {', '.join(f'`nearfar {shlex.join(command)}`' for command in commands)}. Versions: "
         f"{json.dumps(provenance['versions'])}. Hardware: {json.dumps(provenance['hardware'])}. "
         f"Commits: {', '.join(commits)}.",
     ]

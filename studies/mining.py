@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import HERE, SEEDS, load, nearfar, results_of, spread, table
+from common import ROOT, SEEDS, load, nearfar, results_of, spread, table
 
 from nearfar.commands.compare import compare
 from nearfar.data.fingerprints import normalize_for_hash
@@ -26,7 +26,7 @@ from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, provenance
 
 RESULTS = results_of("mining")
-PAGE = HERE.parent / "docs" / "mining-quality.md"
+PAGE = ROOT / "docs" / "mining-quality.md"
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
 MEASURES = ("ndcg@10", "mrr@10", "recall@1", "recall@10", "recall@100")
 COMPARED = ("mrr@10", "recall@10")
@@ -92,7 +92,7 @@ def _prepare(name: str, folder: Path, arms: Sequence[str]) -> None:
             continue
         triplets = folder / TRIPLETS.format(arm)
         given = ("--model", BASE, "--data", str(folder / TRAIN), "--output", str(triplets), "--overwrite")
-        nearfar(f"{name}-{arm}", "mine", *given, *arguments)
+        nearfar("mine", *given, *arguments)
         summary = load(Path(f"{triplets}.summary.json"))
         del summary["examples"]  # texts of the data set
         leaked = _mined_test_texts(triplets, folder / TEST)
@@ -164,9 +164,9 @@ def _run(name: str, runs: Path, job: tuple[str, int]) -> None:
         model = str(folder)
         if not (folder / "run.json").exists():
             resume = ("--resume",) if (folder / "config.toml").exists() else ()
-            nearfar(file.stem, "train", *_training(rows, arm), "--seed", str(seed), "--output", model, *resume)
+            nearfar("train", *_training(rows, arm), "--seed", str(seed), "--output", model, *resume)
     given = ("--retrieval", str(rows / TEST), "--corpus", str(rows / CORPUS))
-    nearfar(file.stem, "evaluate", model, *given, "--name", file.stem, "--output", str(file))
+    nearfar("evaluate", model, *given, "--name", file.stem, "--output", str(file))
     if arm != "untrained":
         write_text(file.with_suffix(".run.json"), (Path(model) / "run.json").read_text(encoding="utf-8"))
 

@@ -11,18 +11,14 @@ import argparse
 import csv
 import json
 import os
-import resource
 import shlex
-import subprocess
-import sys
 import tempfile
-import time
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from common import HERE, load, results_of, table
+from common import ROOT, interval, load, nearfar, results_of, table
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, provenance
@@ -30,7 +26,7 @@ from nearfar.studies.layout import p_value
 from nearfar.types import metric_title
 
 RESULTS = results_of("own-data")
-GUIDE = HERE.parent / "docs" / "guides" / "own-data.md"
+GUIDE = ROOT / "docs" / "guides" / "own-data.md"
 BASE = "sentence-transformers/all-MiniLM-L6-v2"
 Rows = list[dict[str, str]]
 
@@ -148,24 +144,10 @@ def _commands(example: Example) -> list[list[str]]:
 
 
 def _call(command: Sequence[str], folder: Path) -> dict[str, Any]:
-    """Run a command as a process of its own; if it fails, exit with its output."""
-    shown = shlex.join(["nearfar", *command])
-    print(shown, flush=True)
+    """Run a command without data and network; what it took."""
     env = {name: value for name, value in os.environ.items() if name != "NEARFAR_DATA"}
     env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    before, start = _processor_seconds(), time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-m", "nearfar", *command], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise SystemExit(f"{shown}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
-    seconds, processor = time.perf_counter() - start, _processor_seconds() - before
-    return {"command": shown, "seconds": round(seconds, 1), "processor_seconds": round(processor, 1)}
-
-
-def _processor_seconds() -> float:
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+    return {"command": shlex.join(["nearfar", *command]), **nearfar(*command, environment=env, folder=folder)}
 
 
 def report() -> None:
@@ -194,8 +176,7 @@ def _results(found: dict[str, dict[str, Any]]) -> list[str]:
 def _result(title: str, found: dict[str, Any]) -> list[str]:
     row = found["before_after"]["tasks"]["held-out"]
     measure = metric_title(row["measure"]) if "measure" in row else "accuracy"
-    interval = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
-    scores = [f"{row['second']:.2f}", f"{row['first']:.2f}", interval, p_value(row["p"])]
+    scores = [f"{row['second']:.2f}", f"{row['first']:.2f}", interval(row), p_value(row["p"])]
     return [title, f"`{found['method']}`", measure, f"{row['pairs']:,}", *scores]
 
 

@@ -11,7 +11,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from common import HERE, nearfar, results_of
+from common import HERE, ROOT, keep_record, nearfar, plots_of, results_of
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
@@ -19,7 +19,7 @@ from nearfar.studies.page import paper_page
 
 FILES = HERE / "tables"
 RESULTS = results_of("tables")
-DOCS = HERE.parent / "docs" / "tables"
+DOCS = ROOT / "docs" / "tables"
 OUTPUT = Path("runs/tables")
 
 
@@ -50,10 +50,8 @@ def run(name: str, start: str | None, workers: int) -> None:
     elif start is None:
         raise SystemExit(f"{name} needs --start FOLDER")
     words = ["--output", str(output), "--cells", str(OUTPUT / "cells"), "--workers", str(workers)]
-    nearfar(name, "study", str(file), *words, *(["--start", start] if start else []))
-    (RESULTS / name).mkdir(parents=True, exist_ok=True)
-    for kept in ("study.json", *(plot.name for plot in output.glob("*.svg"))):
-        shutil.copyfile(output / kept, RESULTS / name / kept)
+    nearfar("study", str(file), *words, *(["--start", start] if start else []))
+    keep_record(output, RESULTS / name)
 
 
 def report(names: list[str]) -> None:
@@ -62,7 +60,7 @@ def report(names: list[str]) -> None:
     for name in names:
         if (RESULTS / name / "study.json").exists():
             write_text(DOCS / f"{name}.md", page_of(name))
-            for plot in _plots(name):
+            for plot in plots_of(RESULTS / name):
                 shutil.copyfile(plot, DOCS / f"{name}-{plot.name}")
 
 
@@ -73,12 +71,8 @@ def page_of(name: str) -> str:
     findings = FILES / f"{name}.md"
     if findings.exists():
         notes.append(f"## Findings\n\n{findings.read_text(encoding='utf-8').strip()}")
-    plots = {table.title: [f"{name}-{plot.name}" for plot in _plots(name)]}
+    plots = {table.title: [f"{name}-{plot.name}" for plot in plots_of(RESULTS / name)]}
     return paper_page(table.title, [table], "\n\n".join(notes), plots=plots)
-
-
-def _plots(name: str) -> list[Path]:
-    return sorted((RESULTS / name).glob("*.svg"))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from nearfar.data.fingerprints import row_hashes
 from nearfar.disk import read_seen
-from nearfar.studies.inputs import ENCODER, write_inputs
+from nearfar.studies.papers import ENCODER, write_inputs
 from tests.scripts import load_script
 
 FILE = Path(__file__).parents[1] / "studies" / "peers" / "losses.py"

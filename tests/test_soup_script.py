@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 import nearfar
-from nearfar.studies.inputs import ENCODER, write_inputs
+from nearfar.studies.papers import ENCODER, write_inputs
 from tests.scripts import load_script, run_here
 
 FILE = Path(__file__).parents[1] / "studies" / "soup.py"

@@ -10,7 +10,7 @@ import torch
 
 import nearfar
 from nearfar.encoder.ragged import transformer_layers
-from nearfar.studies.inputs import ENCODER, write_inputs
+from nearfar.studies.papers import ENCODER, write_inputs
 from tests.scripts import run_here
 
 FILE = Path(__file__).parents[1] / "studies" / "student.py"

@@ -8,8 +8,7 @@ import pytest
 import nearfar
 from nearfar.cli import main
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies.dry_run import dry_run
-from nearfar.studies.run import TABLE
+from nearfar.studies.run import TABLE, dry_run
 from tests.docs.pages import Block, blocks
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import write_anchors, write_colours

@@ -52,13 +52,6 @@ def test_average_is_that_of_each_run(table):
     assert values == pytest.approx(averages, abs=1e-4)
 
 
-def test_numbers_of_the_paper_are_beside_ours(table):
-    found = group(table, "bad").scores["stsb"]
-    assert (found.paper, found.paper_sd) == (61.5, 0.4)
-    assert found.difference == pytest.approx(found.mean - 61.5, abs=1e-4)
-    assert group(table, "fixed").scores["stsb"].paper is None
-
-
 def test_a_row_without_replicates_counts_once(table):
     found = group(table, "fixed")
     assert (found.runs, found.scores["stsb"].n, found.scores["stsb"].sd) == (1, 1, None)
@@ -107,24 +100,6 @@ def test_missing_runs_are_listed_and_left_out_of_means():
     found = group(table, "bad")
     assert (found.runs, found.missing) == (2, 1)
     assert found.scores["stsb"].mean == pytest.approx(mean(scores_of("bad", "stsb", seeds=(1, 3))), abs=1e-4)
-
-
-@pytest.mark.long
-def test_nothing_has_run_yet():
-    some = [Run(one.row, {}, one.replicate, missing="not run") for one in cells()]
-    table = build(STUDY, some, resamples=RESAMPLES)
-    assert len(table.missing) == 9
-    assert {one.scores["stsb"].mean for one in table.groups} == {None}
-    assert {row.reason for row in table.comparisons} == {"good: no finished run"}
-    assert group(table, "bad").scores["stsb"].paper == 61.5
-    assert group(table, "bad").scores["stsb"].reason == "not run"
-
-
-def test_a_row_with_numbers_of_the_paper_alone():
-    rows = [*STUDY["rows"], {"id": "winner", "steps": [], "paper": {"stsb": 85.5}}]
-    found = group(build({**STUDY, "rows": rows}, cells(), resamples=RESAMPLES), "winner")
-    assert (found.runs, found.missing) == (0, 0)
-    assert (found.scores["stsb"].paper, found.scores["stsb"].mean, found.scores["sts12"].paper) == (85.5, None, None)
 
 
 def best_cells(**changes):
@@ -212,13 +187,6 @@ def test_average_over_an_axis_is_that_of_each_replicate():
     ] * 2
 
 
-def test_average_over_an_axis_of_the_best_replicates_is_the_mean_of_their_means():
-    study, some = on_axes(best={"count": 2, "by": "validation"})
-    table = build(study, some, resamples=RESAMPLES)
-    parts = [group(table, "ce", noise=noise, task="a").scores["accuracy"].mean for noise in ("drop", "swap")]
-    assert group(table, "ce", noise="average", task="a").scores["accuracy"].mean == pytest.approx(mean(parts), abs=1e-3)
-
-
 def test_average_over_an_axis_without_one_of_its_labels_has_no_mean():
     study, some = on_axes()
     some = [
@@ -283,11 +251,6 @@ def test_curves_are_averaged_at_shared_steps():
 def test_what_a_study_cannot_have(changes, message):
     with pytest.raises(NearfarError, match=message):
         build({**STUDY, **changes}, cells(seeds=(1,)), resamples=1)
-
-
-def test_no_resamples():
-    with pytest.raises(NearfarError, match="resamples 0: must be 1 or more"):
-        build(STUDY, cells(seeds=(1,)), resamples=0)
 
 
 @pytest.mark.parametrize(

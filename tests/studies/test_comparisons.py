@@ -9,7 +9,6 @@ from scipy import stats
 
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.studies.columns import Run
-from nearfar.studies.comparisons import compare_groups
 from tests.studies.cases import DATA, RESAMPLES, STUDY, build, cells, classified, pairs, similarity
 
 
@@ -189,23 +188,6 @@ def test_labels_of_an_axis_are_compared_with_one_of_them():
     assert {row.column for row in table.comparisons} == {"mrpc"}  # neither seconds nor what the run measured
 
 
-def test_columns_that_the_study_wants_compared():
-    study, some = grid(compare_columns=["rate"])
-    assert {row.column for row in build(study, some, resamples=1).comparisons} == {"rate"}
-
-
-def test_an_average_over_the_same_test_data_is_tested_over_them():
-    study, some = grid()
-    table = build(study, some, resamples=RESAMPLES)
-    (row,) = (
-        row
-        for row in table.comparisons
-        if (row.first, row.first_coordinates) == ("ce", {"lambda": "1.0", "task": "average"})
-    )
-    assert row.pairs is not None
-    assert row.difference > 0
-
-
 def test_a_row_without_an_axis_is_compared_at_each_of_its_labels():
     study, some = grid(compare=[["scl", "ce"]])
     study["axes"] = [{"name": "lambda", "values": [0, 0.3, 1.0], "labels": ["0", "0.3", "1.0"]}]
@@ -219,11 +201,6 @@ def test_a_row_without_an_axis_is_compared_at_each_of_its_labels():
     found = build(study, some, resamples=RESAMPLES).comparisons
     places = [(row.first_coordinates, row.second_coordinates) for row in found]
     assert places == [({"lambda": label}, {}) for label in ("0", "0.3", "1.0")]
-
-
-def test_no_pairs_to_compare():
-    assert compare_groups.__doc__
-    assert build({**STUDY, "compare": []}, cells(), resamples=1).comparisons == []
 
 
 def test_an_undefined_score_says_why():

@@ -9,12 +9,10 @@ import subprocess
 from dataclasses import replace
 from xml.etree import ElementTree
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.evaluation.render import markdown_text
 from nearfar.evaluation.results import StudyTable
 from nearfar.evaluation.results.study_table import StudyComparison, StudyTest
 from nearfar.studies.columns import Run
@@ -115,12 +113,6 @@ def test_verdicts_on_orderings(ours, verdict):
     assert found.verdict == verdict
 
 
-def test_equal_numbers_of_the_paper_have_no_order():
-    values = {"ce": {"first": [60.0, 62.0, 61.0]}, "scl": {"first": [1.0, 2.0, 3.0]}}
-    rows = [{"id": "ce", "paper": {"first": 50.0}}, {"id": "scl", "paper": {"first": 50.0}}]
-    assert orderings(Layout(numbers_study(values, rows=rows, compare=[["scl", "ce"]]))) == []
-
-
 def test_only_lines_with_the_same_test_are_ordered():
     axes = [
         {"name": "task", "setting": "finetune.task", "values": ["x", "y"]},
@@ -149,14 +141,6 @@ def test_a_table_with_missing_runs_says_so_first():
     assert "Incomplete" not in study_markdown(build(STUDY, cells(), resamples=RESAMPLES))
 
 
-def test_a_row_without_any_run_is_shown_as_missing():
-    some = [replace(one, results=[], missing="not run") if one.row == "bad" else one for one in cells()]
-    page = study_markdown(build(STUDY, some, resamples=RESAMPLES))
-    assert "| 0 | missing / 60.0 | missing / 61.5 (0.4) | missing / 60.75 |" in page
-    assert "| +18" not in page
-    assert "| good − Bad \\| \\<row\\> | sts12 | missing |" in page
-
-
 def test_what_a_row_does_not_measure_is_no_failure():
     rows = [{"id": "trained"}, {"id": "start"}]
     study = {"title": "t", "columns": ["a", "validation"], "rows": rows, "compare": [["trained", "start"]]}
@@ -181,24 +165,10 @@ def test_a_row_of_the_paper_alone_is_not_called_missing():
     assert "–: not run here." in page
 
 
-def columns_of(line):
-    return len(re.findall(r"(?<!\\)\|", line)) - 1
-
-
 def evil_table():
     rows = [{"id": "ce", "name": EVIL, "note": EVIL}, {"id": "scl", "name": "scl"}]
     study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": EVIL}, "title": EVIL, "source": EVIL}
     return replace(numbers_study(SMALL, **study), changes=[EVIL])
-
-
-def test_names_do_not_break_markdown():
-    page = study_markdown(evil_table())
-    tables = re.findall(r"(?:^\|.*\n)+", page, flags=re.MULTILINE)
-    assert len(tables) == 3
-    for table in tables:
-        assert len({columns_of(line) for line in table.splitlines()}) == 1
-    assert active_parts(page) == []
-    assert markdown_text(EVIL) in page
 
 
 def balanced(text):
@@ -230,13 +200,6 @@ def test_latex_is_well_formed(make, tmp_path):
         subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
 
 
-def test_latex_of_a_small_table(small):
-    text = study_latex(small)
-    assert "CE ¹ & 3 & 61.00 (1.00) / 60.5 & 50.50 (0.50) / 50.0 \\\\" in text
-    assert "CE + SCL & 3 & \\textbf{71.17 (1.26)} / 70.25 (0.3) & 50.50 (1.32) / 52.5 \\\\" in text
-    assert "Bold: the best of its column, and significantly better" in text
-
-
 def test_the_best_is_not_bold_without_a_significant_test():
     values = {"ce": {"first": [60.0, 62.0, 61.0]}, "scl": {"first": [61.0, 90.0, 40.0]}}
     for compare in ([["scl", "ce"]], []):
@@ -260,24 +223,6 @@ def test_a_difference_is_significant_by_each_of_its_tests(pairs, seeds, expected
     tests = [None if p is None else StudyTest(p=p / 2, p_holm=p, test="a test") for p in (pairs, seeds)]
     row = StudyComparison(first="a", second="b", column="c", difference=1.0, pairs=tests[0], seeds=tests[1])
     assert significant(row, 0.05) is expected
-
-
-@pytest.mark.long
-def test_csv_is_read_back_by_csv_and_by_pandas():
-    study = {**STUDY, "rows": [{"id": "bad", "name": 'a, "b"\nc'}, *STUDY["rows"][1:]]}
-    table = build(study, cells(), resamples=RESAMPLES)
-    text = study_csv(table)
-    rows = list(csv.DictReader(io.StringIO(text)))
-    frame = pd.read_csv(io.StringIO(text))
-    assert len(rows) == len(frame) == sum(len(group.scores) for group in table.groups)
-    expected = [(group, column, score) for group in table.groups for column, score in group.scores.items()]
-    for (group, column, score), row, (_, framed) in zip(expected, rows, frame.iterrows(), strict=True):
-        assert (row["row"], row["column"]) == (group.row, column)
-        for name in ("mean", "sd", "low", "high", "paper", "difference"):
-            value = getattr(score, name)
-            assert row[name] == ("" if value is None else str(value))
-            assert pd.isna(framed[name]) if value is None else framed[name] == value
-    assert rows[0]["name"] == 'a, "b"\nc'
 
 
 def test_axes_are_columns_of_the_csv():
@@ -429,10 +374,3 @@ def test_plots_of_hostile_names_are_in_the_folder(name, tmp_path):
     (picture,) = (file for file in written if file.suffix == ".svg")
     tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(picture).iter()}
     assert not tags & {"script", "foreignObject", "a", "image", "iframe"}
-
-
-def test_a_formula_in_a_name_is_a_text_for_spreadsheets():
-    study = {**SMALL_STUDY, "rows": [{"id": "ce", "name": "=HYPERLINK(1)"}, {"id": "scl"}], "compare": []}
-    rows = list(csv.DictReader(io.StringIO(study_csv(numbers_study(SMALL, **study)))))
-    assert rows[0]["name"] == "'=HYPERLINK(1)"
-    assert {row["name"] for row in rows if row["row"] == "scl"} == {"scl"}

@@ -1,6 +1,7 @@
 """The numbers beside ours are those that the papers print: ranges, averages, and numbers that occur in two tables."""
 
 from collections import defaultdict
+from functools import cache
 
 import pytest
 
@@ -19,6 +20,7 @@ INEXACT = {
 """Rows whose printed average differs from the mean of the printed scores by more than rounding -> the difference."""
 
 
+@cache
 def load(name: str) -> Study:
     return load_study(table_file(name), "paper", placeholders=PLACEHOLDERS)
 

@@ -1,6 +1,7 @@
 """The step ``script``: a script of the study's author trains the model."""
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,9 @@ from nearfar.cli import main
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.studies import steps
-from nearfar.studies.dry_run import dry_run
 from nearfar.studies.plan import CellJobs, plan_jobs
 from nearfar.studies.read import load_study
-from nearfar.studies.run import TABLE, study
+from nearfar.studies.run import TABLE, dry_run, study
 from nearfar.types import NearfarError
 from tests.studies.helpers import write_study
 
@@ -140,12 +140,6 @@ def test_a_dry_run_names_the_script(folder: Path) -> None:
     assert not (folder / "done").exists()
 
 
-def test_missing_data_of_a_script_are_found_before_it_runs(folder: Path) -> None:
-    (folder / "nli.tsv").unlink()
-    planned = dry_run("study.toml", start="start", output="done")
-    assert [row.missing for row in planned.rows] == [(), ("nli.tsv: no such file",)]
-
-
 @pytest.mark.long
 def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
     twice = STUDY.replace("[[rows.steps]]\nevaluate", '[[rows.steps]]\nscript = { file = "peers/copy.py" }\n'
@@ -160,23 +154,30 @@ def test_two_steps_of_scripts_continue_from_each_other(folder: Path) -> None:
     ("script", "message"),
     [
         ("import sys\nprint('first')\nprint('end')\nsys.exit(3)", "copy.py: ended with exit status 3: first | end"),
-        ("raise ValueError('bad rows')", "ValueError: bad rows"),
         ("import sys\nsys.exit(1)", "ended with exit status 1: without output"),
         ("", "copy.py: wrote no model. It must write a sentence-transformers model to OUTPUT/model."),
         (PEER.replace('"words": len', '"other": len'), "numbers.json lacks 'words'"),
-        (PEER.replace("len(words)", "'many'"), 'numbers.json: words = "many": must be a number.'),
+        (PEER.replace("len(words)", "'many'"), "numbers.json: words = 'many': must be a number."),
         (PEER.replace("len(words)", "float('nan')"), "NaN is not finite, or too large"),
-        (PEER.replace('json.dumps({"words"', 'json.dumps([1]) or ({"words"'), "numbers.json is no JSON object"),
+        (PEER.replace('json.dumps({"words"', 'json.dumps([1]) or ({"words"'), "numbers.json: it must be an object."),
     ],
 )  # fmt: skip
-def test_a_script_that_fails_is_a_failed_cell(folder: Path, script: str, message: str) -> None:
+def test_what_is_wrong_with_a_script_is_named(folder: Path, script: str, message: str) -> None:
     write_script(folder, script)
-    with pytest.raises(JobsFailedError) as error:
+    job = cells_of(folder)[1].jobs[0].inputs["model"]
+    (folder / "job").mkdir()
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        steps.script({**job.settings, **job.local}, {}, folder / "job")
+
+
+@pytest.mark.long
+def test_a_script_that_fails_is_a_failed_cell(folder: Path) -> None:
+    write_script(folder, "raise ValueError('bad rows')")
+    with pytest.raises(JobsFailedError, match="ValueError: bad rows"):
         run()
-    assert message in str(error.value)
     table = StudyTable.load(folder / "done" / TABLE)
     assert [cell.row for cell in table.cells] == ["untrained"]
-    assert all(message in one.reason for one in table.missing)
+    assert all("ValueError: bad rows" in one.reason for one in table.missing)
     write_script(folder, PEER)
     assert not run().missing
 

@@ -15,8 +15,7 @@ from nearfar.cli import main
 from nearfar.evaluation.results import ComparisonResult, StudyTable
 from nearfar.runs.held_out import load_held_out
 from nearfar.studies.collect import MAX_SHOWN, MODELS, model_lines
-from nearfar.studies.dry_run import dry_run
-from nearfar.studies.run import TABLE, study
+from nearfar.studies.run import TABLE, dry_run, study
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, write_anchors, write_pairs
 
@@ -143,6 +142,7 @@ def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixtur
     assert all("tiny" not in line for line in model_lines(Path("seeds")))
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(run_folders()[0])
@@ -153,18 +153,6 @@ def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.Captur
     assert np.load("vectors.npy").shape == (2, 32)
     assert main(["report", *map(str, run_folders()), "--output", "report.html"]) == 0
     capsys.readouterr()
-
-
-@pytest.mark.long
-def test_results_of_runs_by_hand_are_a_side_as_a_folder(inside: Path) -> None:
-    """Without a study: one result file for each run in a folder, which is one side of a comparison."""
-    for seed, folder in enumerate(run_folders(), 1):
-        nearfar.evaluate(folder, held_out=True, output=f"results/{seed}.json", overwrite=True, progress=False)
-    nearfar.evaluate("tiny", held_out_of=run_folders()[0], output="start.json", overwrite=True, progress=False)
-    compared = nearfar.compare("results", "start.json", progress=False)
-    assert isinstance(compared, ComparisonResult)
-    (row,) = StudyTable.load(inside / "seeds" / TABLE).comparisons
-    assert (compared.tasks["held-out"].difference, len(compared.first.models)) == (row.difference, 2)
 
 
 @pytest.mark.long
@@ -183,13 +171,6 @@ def test_the_start_needs_no_model(inside: Path, discard: bool) -> None:
     assert not table.missing
     assert {file: file.stat().st_mtime_ns for file in Path("less/cells").glob("*/run/run.json")} == before
     assert not Path("less", MODELS).exists()
-
-
-def test_models_that_are_discarded_are_not_listed(inside: Path) -> None:
-    shutil.copytree("seeds", "discarded")
-    study("seeds.toml", output="discarded", discard_models=True, **SETTINGS)
-    assert not Path("discarded", MODELS).exists()
-    assert model_lines(Path("discarded")) == []
 
 
 def test_many_models_are_listed_in_the_file_alone(tmp_path: Path) -> None:
@@ -238,14 +219,6 @@ def test_a_row_whose_held_out_rows_cannot_be_used(inside: Path, case: str) -> No
     Path("bad.toml").write_text(SEEDS.replace(old, new), encoding="utf-8")
     with pytest.raises(NearfarError, match=message):
         dry_run("bad.toml", output="bad", **SETTINGS)
-
-
-def test_the_start_is_missing_where_the_rows_are(inside: Path) -> None:
-    Path("gone.toml").write_text(SEEDS.replace("pairs.tsv", "gone.tsv"), encoding="utf-8")
-    planned = dry_run("gone.toml", output="gone", **SETTINGS)
-    assert [row.missing for row in planned.rows] == [("gone.tsv: no such file",)] * 2
-    with pytest.raises(NearfarError, match=r"data or models of every row are missing:\n  gone\.tsv: no such file"):
-        study("gone.toml", output="gone", **SETTINGS)
 
 
 @pytest.mark.long

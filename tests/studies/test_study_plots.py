@@ -4,7 +4,7 @@ import pytest
 
 from nearfar.studies.columns import Run
 from nearfar.studies.page import Layout, write_outputs
-from nearfar.studies.plots import Series, line_plot, study_plots, wrapped
+from nearfar.studies.plots import study_plots
 from nearfar.types import NearfarError
 from tests.studies.cases import build, geometry
 
@@ -141,17 +141,6 @@ def test_positions_are_those_of_the_first_run(tmp_path):
     assert {"pairs.png", "pairs.svg", "labels.png", "labels.svg"} <= files[0].keys()
 
 
-def test_positions_are_kept_only_where_a_plot_shows_them():
-    assert [group.projection is None for group in geometry_table({"kind": "spectrum"}).groups] == [True, True]
-    assert [group.projection is None for group in geometry_table({"kind": "pairs"}).groups] == [False, False]
-
-
-def test_two_plots_of_one_kind_have_two_names():
-    plot = {"kind": "lines", "x": "lambda", "value": "a"}
-    plots = [plot, {**plot, "row": "scl"}]
-    assert list(study_plots(Layout(table(plot=plots)))) == ["lines-lambda-a", "lines-lambda-a-2"]
-
-
 @pytest.mark.parametrize(
     ("plot", "message"),
     [
@@ -189,17 +178,3 @@ def test_files_are_equal_for_equal_tables(tmp_path):
     assert "lines-lambda-a.svg" in (tmp_path / "one" / "page.md").read_text(encoding="utf-8")
     changed = write_outputs(table(paper=False), tmp_path / "three")
     assert images["lines-lambda-a.svg"] != next(file for file in changed if file.suffix == ".svg").read_bytes()
-
-
-@pytest.mark.long
-def test_many_lines_have_names_inside_the_figure():
-    series = [
-        Series(f"a rather long name of the line with number {n}", [1, 2], [1.0, 2.0 + n / 1000]) for n in range(40)
-    ]
-    figure = line_plot(series, title="t", labels=("x", "y"))
-    assert inside(figure)
-    assert len(figure.legends[0].get_texts()) == 40
-
-
-def test_titles_are_no_formulas():
-    assert wrapped("costs $5 or $6", 40) == r"costs \$5 or \$6"

@@ -1,12 +1,10 @@
 """A study with distillation: the teacher is known by its content, like data and start model."""
 
-import json
 import shutil
 from pathlib import Path
 
 import pytest
 
-from nearfar.studies import steps
 from nearfar.studies.plan import CellJobs, plan_jobs
 from nearfar.studies.read import load_study
 from tests.studies.helpers import write_study
@@ -90,18 +88,3 @@ def test_the_default_data_of_a_second_objective_are_data_too(
         assert not found.missing
         keys.add(found.key)
     assert len(keys) == 2
-
-
-@pytest.mark.long
-def test_a_job_trains_with_a_teacher_that_has_moved(folder: Path) -> None:
-    job = cell("teacher").last_training
-    shutil.copytree("teacher", "moved")
-    moved = cell("moved").last_training
-    assert job is not None
-    assert moved is not None
-    assert moved.key == job.key
-    (folder / "job").mkdir()
-    steps.train({**moved.settings, **moved.local}, {}, folder / "job")
-    info = json.loads((folder / "job" / "run" / "run.json").read_text(encoding="utf-8"))
-    assert info["config"]["teacher"] == "moved"
-    assert json.loads((folder / "job" / "numbers.json").read_text(encoding="utf-8"))["steps"] == 2

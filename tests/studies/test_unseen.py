@@ -112,13 +112,6 @@ def test_one_task_is_a_column_too_and_stays_out_of_the_average() -> None:
     assert single.low < single.mean < single.high
 
 
-def test_without_a_seen_pair_the_column_is_the_average() -> None:
-    some = cells_of("plain", runs("plain"))
-    table = build({**STUDY, "compare": []}, some, resamples=RESAMPLES)
-    values = table.cells[0].values
-    assert values["average.unseen_by_all"] == pytest.approx(values["average"], abs=1e-4)
-
-
 def test_the_column_needs_a_similarity_task() -> None:
     study = {"title": "t", "columns": ["sts12.pearson", "average.unseen_by_all"], "rows": [{"id": "plain"}]}
     with pytest.raises(NearfarError, match="has no column that is a similarity task"):

@@ -146,7 +146,7 @@ def _run_study(call: Call, config: "StudyConfig", file: str | None, *, dry_run: 
     if file is None:
         raise NearfarError("no study given: nearfar study FILE.toml --output FOLDER")
     if dry_run:
-        from nearfar.studies.dry_run import dry_run as plan
+        from nearfar.studies.run import dry_run as plan
 
         call.say(*plan(file, config).lines())
         return None

@@ -13,7 +13,19 @@ from nearfar.config.values import Settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.registry import METHODS
 from nearfar.settings import build
-from nearfar.studies.spec import MODEL_VERBS, VERBS, Row, ScriptConfig, SpeedConfig, Step, Study, Verb
+from nearfar.studies.spec import (
+    BYTES,
+    GEOMETRY,
+    MODEL_VERBS,
+    ONLY_TASK,
+    VERBS,
+    Row,
+    ScriptConfig,
+    SpeedConfig,
+    Step,
+    Study,
+    Verb,
+)
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message
 
@@ -31,15 +43,13 @@ _OUTPUT = "cell"
 """Stands for the output, which the job decides."""
 _DECIDED = ("output", "overwrite", "name", "page")
 """Settings that the job decides."""
-_ONLY_TASK = ("accuracy", "f1", "matthews", "pearson", "spearman", "score")
-"""Scores of the only task of a result."""
 _TRAINING = ("validation", "start_validation", "steps", "best_step", "updates_per_second")
 _MEASURED = {
     "train": _TRAINING,
     "script": ("validation",),
     "finetune": _TRAINING,
-    "evaluate": ("bytes_per_vector",),
-    "geometry": ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank"),
+    "evaluate": (BYTES,),
+    "geometry": GEOMETRY,
     "speed": ("inference_seconds", "texts_per_second", "texts", "parameters", "training_seconds", *_TRAINING),
 }
 """Verb -> the columns that are not scores of tasks."""
@@ -190,7 +200,7 @@ def check_columns(study: Study, cells: Iterable[Cell]) -> None:
     known |= {name: None for step in steps if isinstance(step.config, ScriptConfig) for name in step.config.numbers}
     known["seconds"] = None
     if verbs & {"evaluate", "finetune"}:
-        known |= dict.fromkeys((*_ONLY_TASK, "average", "average.unseen_by_all"))
+        known |= dict.fromkeys((*ONLY_TASK, "average", "average.unseen_by_all"))
     for column in study.columns if verbs else ():
         is_task = any(column == task or column.startswith(f"{task}.") for task in tasks)
         is_layer = column.startswith("layer.") and "geometry" in verbs

@@ -13,7 +13,7 @@ from nearfar.evaluation.render import csv_lines
 from nearfar.evaluation.results import EvaluationResult, GeometryResult, load_result
 from nearfar.jobs import Job, JobStore
 from nearfar.jobs.store import ERROR_FILE
-from nearfar.studies.columns import Run
+from nearfar.studies.columns import OF_RUNS, Run
 from nearfar.studies.plan import CellJobs
 from nearfar.studies.steps import NUMBERS, RESULT, RUN
 from nearfar.types import NearfarError
@@ -23,8 +23,6 @@ MAX_SHOWN = 12
 """Largest number of models that the command prints."""
 _MEASURES = ("uniformity", "alignment")
 """Measures of the training texts, or of the dev pairs, that are recorded at each evaluation during training."""
-_OF_RUNS = ("validation", "seconds")
-"""Numbers that are fields of a run."""
 _AGAIN = "Remove its folder; the job is then run again."
 
 
@@ -112,7 +110,7 @@ def _numbers(job: Job, store: JobStore) -> dict[str, Any]:
 
 
 def _own(numbers: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in numbers.items() if name not in _OF_RUNS}
+    return {name: value for name, value in numbers.items() if name not in OF_RUNS}
 
 
 def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:

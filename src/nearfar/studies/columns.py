@@ -20,8 +20,9 @@ any other name                 a number that the steps of the run have measured,
 =============================  =====================================================================================
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias
 
@@ -38,7 +39,6 @@ from nearfar.evaluation.results import (
     RelatednessScores,
     RetrievalScores,
     SimilarityScores,
-    TransferResults,
 )
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.seen import unseen_scores
@@ -50,6 +50,7 @@ from nearfar.studies.resampling import (
     retrieval_data,
     similarity_data,
 )
+from nearfar.studies.spec import BYTES, GEOMETRY, ONLY_TASK
 
 NOT_MEASURED = "not measured"
 """The reason of a column that the steps of a row do not measure."""
@@ -57,11 +58,7 @@ OF_RUNS = ("validation", "seconds")
 """Columns that any run may have or lack."""
 UNSEEN_BY_ALL = ".unseen_by_all"
 AVERAGE_UNSEEN = f"average{UNSEEN_BY_ALL}"
-GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
-
-_SINGLE = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
 _DEV = ("dev_accuracy", "dev_matthews", "dev_f1", "dev_pearson", "dev_spearman")
-BYTES = "bytes_per_vector"
 _TRAINING = ("updates_per_second", "steps", "best_step")
 """Columns of a fine-tuned classifier's training."""
 Task: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
@@ -108,6 +105,8 @@ class Run:
     columns: Mapping[str, ColumnValue] = field(default_factory=dict)
     chosen: bool = True
     """Whether it enters means and tests."""
+    known: dict[str, "list[_Columns]"] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Aggregate -> the columns of each result, once they were asked for."""
 
     @property
     def name(self) -> str:
@@ -145,16 +144,14 @@ def column_value(column: str, run: Run, aggregate: Aggregate) -> ColumnValue | N
     if column in OF_RUNS:
         value = getattr(run, column)
         return ColumnValue(value, NOT_MEASURED if value is None else None, kind="number")
-    for result in reversed(run.results):
-        found = None
-        if isinstance(result, EvaluationResult):
-            found = _of_evaluation(column, result, aggregate)
-        elif isinstance(result, GeometryResult):
-            found = _of_geometry(column, next(reversed(result.models.values())))
-        elif is_number(result.get(column)):
-            found = ColumnValue(float(result[column]), kind="number")
-        if found is not None:
-            return found
+    if aggregate not in run.known:
+        run.known[aggregate] = [_columns_of(result, aggregate) for result in run.results]
+    for result, columns in zip(reversed(run.results), reversed(run.known[aggregate]), strict=True):
+        if column in columns:
+            return columns[column]()
+        for task, why in result.unavailable.items() if isinstance(result, EvaluationResult) else ():
+            if column == task or column.startswith(f"{task}."):
+                return ColumnValue(None, why, kind="task")
     return None
 
 
@@ -162,130 +159,124 @@ def available_columns(runs: Sequence[Run]) -> list[str]:
     """The columns that the runs have, for messages: metrics of tasks are left out."""
     names: dict[str, None] = {}
     for result in (result for run in runs for result in run.results):
-        if isinstance(result, EvaluationResult):
-            names |= dict.fromkeys(result.all_tasks)
-            averages = [*result.averages, *(result.transfer.averages if result.transfer else ())]
-            names |= dict.fromkeys(f"average:{name}" for name in averages)
-            names |= dict.fromkeys(one for one in _TRAINING if getattr(result.training, one, None) is not None)
-            names |= {BYTES: None} if stored_bytes(result) is not None else {}
-        elif isinstance(result, GeometryResult):
-            names |= dict.fromkeys(GEOMETRY)
-            for model in result.models.values():
-                names |= {f"layer.0.{pooling}": None for pooling in model.layers or {}}
-        else:
-            names |= {str(name): None for name, value in result.items() if is_number(value)}
+        tasks = result.all_tasks if isinstance(result, EvaluationResult) else {}
+        metrics = tuple(f"{task}." for task in tasks)
+        names |= dict.fromkeys(tasks)
+        names |= {
+            name: None
+            for name in _columns_of(result, "all")
+            if not name.startswith(metrics)
+            and name not in ONLY_TASK
+            and not (name.startswith("average:") and name.endswith((".pearson", ".spearman")))
+            and not (name.startswith("layer.") and not name.startswith("layer.0."))
+        }
     return [*names, "average", *OF_RUNS]
 
 
-def _of_evaluation(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
-    tasks = result.all_tasks
-    if column in _SINGLE:
-        return _of_only_task(column, result, aggregate) if len(tasks) == 1 else None
-    if column.startswith("average:"):
-        return _named_average(column.removeprefix("average:"), result, aggregate)
-    if column == BYTES:
-        size = stored_bytes(result)
-        return None if size is None else ColumnValue(float(size), kind="number")
-    if column in _TRAINING:
-        value = getattr(result.training, column, None)
-        return None if value is None else ColumnValue(float(value), kind="number")
-    return _of_tasks(column, result, aggregate)
+_Columns: TypeAlias = Mapping[str, Callable[[], ColumnValue]]
+"""Name -> a function that returns the value with the data of its resamples."""
 
 
-def _of_tasks(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
-    """``TASK`` or ``TASK.METRIC``; the longest name of a task that fits."""
-    tasks = result.all_tasks
-    for task in sorted(tasks, key=len, reverse=True):
-        if column == task:
-            return _main(task, tasks[task], aggregate)
-        if column.startswith(f"{task}."):
-            found = _metric(task, tasks[task], column[len(task) + 1 :], aggregate)
-            if found is not None:
-                return found
-    for task, why in result.unavailable.items():
-        if column == task or column.startswith(f"{task}."):
-            return ColumnValue(None, why, kind="task")
-    return None
+def _columns_of(result: EvaluationResult | GeometryResult | Mapping[str, Any], aggregate: Aggregate) -> _Columns:
+    """All columns of a result."""
+    if isinstance(result, GeometryResult):
+        return _of_geometry(next(reversed(result.models.values())))
+    if not isinstance(result, EvaluationResult):
+        return {str(name): partial(_number, float(value)) for name, value in result.items() if is_number(value)}
+    columns: dict[str, Callable[[], ColumnValue]] = {}
+    for task in sorted(result.all_tasks, key=len):  # of names that begin alike, the longest is the task's
+        own = _of_task(task, result.all_tasks[task], aggregate)
+        columns |= {f"{task}.{name}" if name else task: make for name, make in own.items()}
+        if len(result.all_tasks) == 1:
+            by_training = {} if result.training is None else {"score": own.get(result.training.metric) or own[""]}
+            columns |= {name: own[name] for name in ONLY_TASK if name in own} | {"score": own[""], **by_training}
+    columns |= _averages(result, aggregate)
+    numbers = {name: getattr(result.training, name, None) for name in _TRAINING} | {BYTES: stored_bytes(result)}
+    return columns | {name: partial(_number, float(value)) for name, value in numbers.items() if value is not None}
 
 
-def _of_only_task(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
-    ((task, scored),) = result.all_tasks.items()
-    if column != "score":
-        return _metric(task, scored, column, aggregate)
-    found = None if result.training is None else _metric(task, scored, result.training.metric, aggregate)
-    return found or _main(task, scored, aggregate)
+def _number(value: float) -> ColumnValue:
+    return ColumnValue(value, kind="number")
 
 
-def _main(task: str, scored: Task, aggregate: Aggregate) -> ColumnValue | None:
+def _of_task(task: str, scored: Task, aggregate: Aggregate) -> _Columns:
+    """Metric -> its value; "" is the main one."""
     if isinstance(scored, SimilarityScores):
-        return _metric(task, scored, "spearman", aggregate)
-    if isinstance(scored, ClassificationScores):
-        return _metric(task, scored, "accuracy", aggregate)
-    return _metric(task, scored, "pearson" if isinstance(scored, RelatednessScores) else scored.main, aggregate)
-
-
-def _metric(task: str, scored: Task, name: str, aggregate: Aggregate) -> ColumnValue | None:
-    if isinstance(scored, SimilarityScores):
-        return _similarity(task, scored, name, aggregate)
+        return _of_similarity(task, scored, aggregate)
     if isinstance(scored, RetrievalScores):
-        found = scored.measures.get(name)
-        return None if found is None else _value(found, retrieval_data(task, scored, name))
-    if name == "dev" or name in _DEV:
-        scores = (getattr(scored, one, None) for one in (_DEV if name == "dev" else [name]))
-        value = next((score for score in scores if score is not None), None)
-        return ColumnValue(value, None if value is not None else f"{task} has no {name}", kind="task")
-    found = scored.metric(name)
-    if found is None:
-        return None
-    if isinstance(scored, ClassificationScores):
-        return _value(found, classification_data(task, scored, name))
-    return _value(found, relatedness_data(task, scored, name))
+        measures = {
+            name: partial(_estimated, score, partial(retrieval_data, task, scored, name))
+            for name, score in scored.measures.items()
+        }
+        return {"": measures[scored.main], **measures}
+    dev = {name: value for name in _DEV if (value := getattr(scored, name, None)) is not None}
+    columns = {name: partial(ColumnValue, dev.get(name), _lacks(task, name, dev), kind="task") for name in _DEV}
+    first = next(iter(dev), "dev")
+    columns["dev"] = partial(ColumnValue, dev.get(first), _lacks(task, first, dev), kind="task")
+    for name in ONLY_TASK:
+        if (estimate := scored.metric(name)) is not None:
+            data = classification_data if isinstance(scored, ClassificationScores) else relatedness_data
+            columns[name] = partial(_estimated, estimate, partial(data, task, scored, name))  # type: ignore[arg-type]
+    return {"": columns["accuracy" if isinstance(scored, ClassificationScores) else "pearson"], **columns}
 
 
-def _similarity(task: str, scored: SimilarityScores, name: str, aggregate: Aggregate) -> ColumnValue | None:
-    if name == "unseen":
-        return None if scored.unseen is None else _value(scored.unseen.spearman, None)
-    subset = next((one for one in scored.subsets if name == one or name.startswith(f"{one}.")), None)
-    if subset is not None and len(scored.subsets) > 1:
-        metric = name[len(subset) + 1 :] or "spearman"
-        if metric not in ("spearman", "pearson"):
-            return None
-        data = similarity_data(f"{task}/{subset}", {subset: scored.subsets[subset]}, metric, "all", run=id(scored))
-        return _value(scored.subsets[subset].metric(metric), data)
-    metric, _, chosen = name.partition(".")
-    if metric in AGGREGATES and not chosen:
-        metric, chosen = "spearman", metric
-    if metric not in ("spearman", "pearson") or chosen not in ("", *AGGREGATES):
-        return None
-    by: Aggregate = next((one for one in AGGREGATES if one == chosen), aggregate)
-    return _value(scored.metric(metric).of(by), similarity_data(task, scored.subsets, metric, by, run=id(scored)))
+def _lacks(task: str, name: str, dev: Mapping[str, float]) -> str | None:
+    return None if name in dev else f"{task} has no {name}"
 
 
-def _value(estimate: Estimate, data: TestData | None) -> ColumnValue:
-    known = None if data is None or estimate.score is None else (data,)
-    return ColumnValue(estimate.score, estimate.reason, estimate.low, estimate.high, known, "task")
+def _of_similarity(task: str, scored: SimilarityScores, aggregate: Aggregate) -> _Columns:
+    columns: dict[str, Callable[[], ColumnValue]] = {}
+    for metric in ("spearman", "pearson"):
+        every: dict[str, Callable[[], ColumnValue]] = {
+            by: partial(
+                _estimated,
+                scored.metric(metric).of(by),
+                partial(similarity_data, task, scored.subsets, metric, by, run=id(scored)),
+            )
+            for by in AGGREGATES
+        }
+        columns |= {f"{metric}.{by}": make for by, make in every.items()} | {metric: every[aggregate]}
+        columns |= {"": every[aggregate], **every} if metric == "spearman" else {}
+    if scored.unseen is not None:
+        columns["unseen"] = partial(_estimated, scored.unseen.spearman, lambda: None)
+    for name, subset in scored.subsets.items() if len(scored.subsets) > 1 else ():
+        for metric in ("spearman", "pearson"):
+            data = partial(similarity_data, f"{task}/{name}", {name: subset}, metric, "all", run=id(scored))
+            columns[f"{name}.{metric}"] = partial(_estimated, subset.metric(metric), data)
+        columns[name] = columns[f"{name}.spearman"]
+    return columns
 
 
-def _named_average(name: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
-    metric = "spearman"
-    if name not in result.averages and name.endswith((".pearson", ".spearman")):
-        name, metric = name.rsplit(".", 1)
-    if name in result.averages:
-        average = result.averages[name]
-        return _averaged(average.metric(metric).of(aggregate), average.tasks, result, metric, aggregate)
-    transfer: TransferResults | None = result.transfer
-    if transfer is not None and name in transfer.averages:
-        found = transfer.averages[name]
-        return _averaged(found.accuracy, found.tasks, result, "accuracy", aggregate)
-    return None
+def _estimated(estimate: Estimate, data: Callable[[], TestData | None]) -> ColumnValue:
+    known = None if estimate.score is None else data()
+    return ColumnValue(
+        estimate.score, estimate.reason, estimate.low, estimate.high, None if known is None else (known,), "task"
+    )
+
+
+def _averages(result: EvaluationResult, aggregate: Aggregate) -> _Columns:
+    columns: dict[str, Callable[[], ColumnValue]] = {}
+
+    def add(name: str, metric: str, estimate: Estimate, tasks: Sequence[str]) -> None:
+        columns[f"average:{name}"] = partial(_averaged, estimate, tasks, result, metric, aggregate)
+
+    for name, average in result.averages.items():
+        for metric in ("pearson", "spearman"):
+            add(f"{name}.{metric}", metric, average.metric(metric).of(aggregate), average.tasks)
+        columns[f"average:{name}"] = columns[f"average:{name}.spearman"]
+    for name, found in result.transfer.averages.items() if result.transfer else ():
+        if name not in result.averages:
+            add(name, "accuracy", found.accuracy, found.tasks)
+    return columns
 
 
 def _averaged(
     estimate: Estimate, tasks: Sequence[str], result: EvaluationResult, metric: str, aggregate: Aggregate
 ) -> ColumnValue:
-    members = [_metric(task, result.all_tasks[task], metric, aggregate) for task in tasks if task in result.all_tasks]
-    parts = [member.data for member in members if member is not None and member.data]
-    data = tuple(part[0] for part in parts) if parts and len(parts) == len(tasks) else None
+    """An average of an evaluation, with the data of its tasks if they all have some."""
+    known = [_of_task(task, result.all_tasks[task], aggregate) for task in tasks if task in result.all_tasks]
+    parts = [part for own in known if metric in own for part in own[metric]().data or ()]
+    data = tuple(parts) if parts and len(parts) == len(tasks) else None
     return ColumnValue(estimate.score, estimate.reason, estimate.low, estimate.high, data)
 
 
@@ -303,16 +294,13 @@ def mean_value(members: Mapping[str, ColumnValue | None], *, kind: Literal["task
     )
 
 
-def _of_geometry(column: str, model: ModelGeometry) -> ColumnValue | None:
-    if column in GEOMETRY:
-        return ColumnValue(getattr(model, column))
-    name, _, rest = column.partition(".")
-    layer, _, pooling = rest.partition(".")
-    scores = (model.layers or {}).get(pooling) if name == "layer" and layer.isdecimal() else None
-    if scores is None or int(layer) >= len(scores):
-        return None
-    value = scores[int(layer)]
-    return ColumnValue(value, "undefined" if value is None else None)
+def _of_geometry(model: ModelGeometry) -> _Columns:
+    layers = {
+        f"layer.{layer}.{pooling}": partial(ColumnValue, value, "undefined" if value is None else None)
+        for pooling, scores in (model.layers or {}).items()
+        for layer, value in enumerate(scores)
+    }
+    return {name: partial(ColumnValue, getattr(model, name)) for name in GEOMETRY} | layers
 
 
 _TaskData: TypeAlias = tuple[str, tuple[str, ...]]

@@ -1,18 +1,18 @@
 """The page of a study, from its record alone: the table beside the paper's numbers, intervals, tests and orderings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 from nearfar.disk import write_text
 from nearfar.evaluation.render import (
     Cell,
     Table,
     code_block,
-    code_span,
     csv_lines,
+    fill_template,
     markdown_text,
     safe_markdown,
     to_latex,
@@ -39,12 +39,8 @@ if TYPE_CHECKING:
 
 RECORD = "study.json"
 Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
-VERDICTS: tuple[Verdict, ...] = (
-    "same sign, significant",
-    "same sign, not significant",
-    "opposite sign",
-    "no difference",
-)
+VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+EQUAL: Verdict = "no difference"
 _SCORES = ("mean", "sd", "low", "high", "interval", "paper", "paper_sd", "difference", "reason")
 _OF_PAPER = ("paper", "ours − paper")
 """Columns of numbers that a paper printed, and their difference to ours."""
@@ -150,44 +146,41 @@ def study_markdown(
         csv: path of the CSV file, relative to the page; None for no link.
     """
     layout = Layout(table)
-    scores = replace(scores_table(layout), title="")
-    parts = [f"{'#' * level} {markdown_text(table.title)}"]
-    parts += [f"Source: {markdown_text(table.source)}."] if table.source else []
-    parts += [*_warning(layout), *([safe_markdown(table.notes.strip())] if table.notes.strip() else []), *_scale(table)]
-    parts.append(to_markdown(scores))
-    if csv is not None:
-        parts.append(f"All numbers with 95% intervals: [{csv.rsplit('/', 1)[-1]}]({csv}).")
-    for plot in plots:
-        name = plot.rsplit("/", 1)[-1].rsplit(".", 1)[0].replace("-", " ")
-        parts.append(f"![{markdown_text(table.title)}: {name}]({plot})")
-    parts += [
-        part
-        for section in (_intervals, _comparisons, _orderings, _missing, _again)
-        for part in section(layout, "#" * (level + 1))
-    ]
-    return "\n\n".join(parts) + "\n"
+    missing: dict[str, list[str]] = {}
+    for cell in table.missing:
+        missing.setdefault(cell.reason, []).append(layout.name(cell.row, {**cell.coordinates, **cell.replicate}))
+    tests = [test for row in table.comparisons for test in (row.pairs, row.seeds) if test]
+    counts = {"on test data": sum(row.pairs is not None for row in table.comparisons)}
+    counts["over runs"] = len(tests) - counts["on test data"]
+    listed = orderings(layout)
+    by_verdict = {verdict: [one.text for one in listed if one.verdict == verdict] for verdict in VERDICTS}
+    ranked = [(layout.heading(column), *agreement(layout, column)) for column in table.columns]
+    return fill_template(
+        Path(__file__).with_name("page.md"),
+        table=table,
+        heading="#" * level,
+        incomplete=", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing)),
+        notes=safe_markdown(table.notes.strip()),
+        scores=to_markdown(replace(scores_table(layout), title="")),
+        csv=csv,
+        plots=plots,
+        intervals=_intervals(layout),
+        comparisons=_comparisons(layout),
+        tests=", ".join(dict.fromkeys(test.test for test in tests)),
+        families=", and ".join(f"over all {count} tests {of}" for of, count in counts.items() if count),
+        reasons=list(dict.fromkeys(row.reason for row in table.comparisons if row.reason)),
+        orderings=listed,
+        by_verdict=by_verdict,
+        counts="; ".join(f"{len(own)} {verdict}" for verdict, own in by_verdict.items() if own or verdict != EQUAL),
+        ranked=[one for one in ranked if one[2]],
+        missing=missing,
+        command="\n".join(code_block(table.command)) if table.command else "",
+        facts=_facts(table),
+    )
 
 
-def _warning(layout: Layout) -> list[str]:
-    table = layout.table
-    if not table.missing:
-        return []
-    rows = ", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing))
-    return [
-        f"**Incomplete: {len(table.missing)} of {len(table.missing) + len(table.cells)} runs have no result** (rows "
-        f"{markdown_text(rows)}); they are listed below. Means are over the other runs."
-    ]
-
-
-def _scale(table: StudyTable) -> list[str]:
-    if table.scale is None and not table.changes:
-        return []
-    different = " Different from the paper's scale:" if table.changes else ""
-    listed = "\n".join(f"- {markdown_text(change)}" for change in table.changes)
-    return [f"Scale: {code_span(table.scale or 'paper')}.{different}", *([listed] if listed else [])]
-
-
-def _intervals(layout: Layout, head: str) -> list[str]:
+def _intervals(layout: Layout) -> str:
+    """The table of intervals; empty without a mean, or if it is too long for a page."""
     rows = []
     for group in layout.table.groups:
         for column, score in group.scores.items():
@@ -207,27 +200,19 @@ def _intervals(layout: Layout, head: str) -> list[str]:
                     "" if score.difference is None else number(score.difference, column, sign=True),
                 ]
             )
-    if not rows or len(rows) > _MAX_INTERVALS:
-        return []
-    note = (
-        "Intervals: t over runs (other training runs), or for a single run the bootstrap over the test data (other "
-        "test data)."
-    )
     columns = ["", "column", "runs", "mean", "sd", "95% interval", "by", *_OF_PAPER]
-    return [f"{head} Intervals", to_markdown(_without_paper(columns, rows)), note]
+    return _without_paper(columns, rows) if 0 < len(rows) <= _MAX_INTERVALS else ""
 
 
-def _without_paper(columns: list[str], rows: list[list[str]]) -> Table:
+def _without_paper(columns: list[str], rows: list[list[str]]) -> str:
     """A table without its columns of printed numbers if it has no printed number."""
     kept = [place for place, name in enumerate(columns) if name not in _OF_PAPER or any(row[place] for row in rows)]
     rows = [[row[place] for place in kept] for row in rows]
-    return Table(columns=[columns[place] for place in kept], rows=rows, left=2)
+    return to_markdown(Table(columns=[columns[place] for place in kept], rows=rows, left=2))
 
 
-def _comparisons(layout: Layout, head: str) -> list[str]:
-    comparisons = layout.table.comparisons
-    if not comparisons:
-        return []
+def _comparisons(layout: Layout) -> str:
+    """The table of comparisons; empty without any."""
     rows = [
         [
             layout.pair(row),
@@ -237,21 +222,10 @@ def _comparisons(layout: Layout, head: str) -> list[str]:
             *_p(row.pairs),
             *_p(row.seeds),
         ]
-        for row in comparisons
+        for row in layout.table.comparisons
     ]
     columns = ["", "column", "difference [95%]", _OF_PAPER[0], "p, test data", "Holm", "p, runs", "Holm"]
-    parts = [f"{head} Comparisons", to_markdown(_without_paper(columns, rows))]
-    counts = (
-        (sum(row.pairs is not None for row in comparisons), "on test data"),
-        (sum(row.seeds is not None for row in comparisons), "over runs"),
-    )
-    if families := [f"over all {count} tests {of}" for count, of in counts if count]:
-        names = dict.fromkeys(test.test for row in comparisons for test in (row.pairs, row.seeds) if test)
-        parts.append(
-            f"Tests: {markdown_text(', '.join(names))}. Holm's correction is {', and '.join(families)}. The interval "
-            "is over the test data; without a test there, over runs."
-        )
-    return parts + [f"- {markdown_text(why)}" for why in dict.fromkeys(row.reason for row in comparisons) if why]
+    return _without_paper(columns, rows) if rows else ""
 
 
 def _difference(row: StudyComparison) -> str:
@@ -272,11 +246,9 @@ def _p(test: StudyTest | None) -> list[str]:
     return ["", ""] if test is None else [p_value(test.p), p_value(test.p_holm)]
 
 
-@dataclass(frozen=True)
-class Ordering:
+class Ordering(NamedTuple):
     """One difference that the paper has too."""
 
-    comparison: StudyComparison
     verdict: Verdict
     text: str
     """In words, with the numbers."""
@@ -303,7 +275,7 @@ def orderings(layout: Layout) -> list[Ordering]:
             f"{layout.pair(row)}, {layout.heading(row.column)}: {_signed(row.paper, row.column)} in the paper, "
             f"{number(row.difference, row.column, sign=True)} here ({shown})"
         )
-        listed.append(Ordering(row, verdict, text))
+        listed.append(Ordering(verdict, text))
     return listed
 
 
@@ -324,42 +296,9 @@ def agreement(layout: Layout, column: str) -> tuple[int, int]:
     return sum(paper * here > 0 for paper, here in differing), len(differing)
 
 
-def _orderings(layout: Layout, head: str) -> list[str]:
-    listed = orderings(layout)
-    ranked = [(column, *agreement(layout, column)) for column in layout.table.columns]
-    ranked = [one for one in ranked if one[2] > 0]
-    if not listed and not ranked:
-        return []
-    parts = [f"{head} Orderings of the paper"]
-    if listed:
-        counts = [(sum(one.verdict == verdict for one in listed), verdict) for verdict in VERDICTS]
-        words = "; ".join(f"{count} {verdict}" for count, verdict in counts if count or verdict != "no difference")
-        parts.append(
-            f"Of {len(listed)} compared differences that the paper has too: {words}. Significant: p < "
-            f"{layout.table.level:g} after Holm's correction, on the test data and over runs, where there are both "
-            "tests."
-        )
-    for verdict in VERDICTS:
-        texts = [f"- {markdown_text(one.text)}" for one in listed if one.verdict == verdict]
-        parts += [f"{verdict[0].upper()}{verdict[1:]}:", "\n".join(texts)] if texts else []
-    if ranked:
-        words = ", ".join(f"{markdown_text(layout.heading(column))} {same} of {of}" for column, same, of in ranked)
-        parts.append(f"Pairs of lines in the paper's order, tested or not: {words}.")
-    return parts
-
-
-def _missing(layout: Layout, head: str) -> list[str]:
-    reasons: dict[str, list[str]] = {}
-    for cell in layout.table.missing:
-        places = {**cell.coordinates, **cell.replicate}
-        reasons.setdefault(cell.reason, []).append(layout.name(cell.row, places))
-    listed = [f"- {markdown_text(reason)}: {markdown_text('; '.join(names))}" for reason, names in reasons.items()]
-    return [f"{head} Missing runs", "\n".join(listed)] if listed else []
-
-
-def _again(layout: Layout, head: str) -> list[str]:
-    runs, command = layout.table.runs, layout.table.command
-    facts = []
+def _facts(table: StudyTable) -> list[str]:
+    """Where and by what the results were made."""
+    facts, runs = [], table.runs
     if runs.commits:
         shown = []
         for commit, count in runs.commits.items():
@@ -376,8 +315,7 @@ def _again(layout: Layout, head: str) -> list[str]:
     if runs.first_date:
         days = dict.fromkeys(date[:10] for date in (runs.first_date, runs.last_date or runs.first_date))
         facts.append(f"run {' to '.join(days)}")
-    parts = [f"{head} Run it again", *(["\n".join(code_block(command))] if command else [])]
-    return [*parts, *([f"Results: {markdown_text('; '.join(facts))}."] if facts else [])]
+    return facts
 
 
 def study_csv(table: StudyTable) -> str:

@@ -8,15 +8,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.study import SCALES, START, ReproduceConfig, StudyConfig
-from nearfar.disk import path_errors
+from nearfar.disk import new_folder, path_errors, write_text
 from nearfar.studies.cells import plan_cells
-from nearfar.studies.inputs import ENCODER, write_inputs
 from nearfar.studies.read import load_study
-from nearfar.studies.run import study, without_folders
+from nearfar.studies.run import DryRun, dry_run, study, without_folders
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.evaluation.results import StudyTable
-    from nearfar.studies.dry_run import DryRun
 
 FOLDER = Path(__file__).parent / "tables"
 PAPERS = {
@@ -36,10 +35,19 @@ PAPERS = {
 }
 """First words of a table's name -> the paper."""
 CELLS = "cells"
-INPUTS = "inputs"
-"""Folder in OUTPUT with the generated inputs of the scale ``tiny``."""
+INPUTS, ENCODER = "inputs", "encoder"
+"""Folder in OUTPUT with the generated inputs of the scale ``tiny``, and in it that of the encoder."""
 NO_DATA = "NEARFAR_DATA"
 """Stands for the data folder in paths if there is none; the message about the missing file then names it."""
+WIDTH = 32
+LAYERS = 2
+VECTOR_SIZE = 16
+"""Dimensions of the word vectors."""
+PAIRS = 60
+SENTENCES = 64
+SPREAD = 8
+"""The initial weights are multiplied by this; otherwise all embeddings would be nearly equal."""
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _STS = {f"sts{year}" for year in range(12, 17)}
 
 
@@ -125,14 +133,12 @@ def reproduce(
 
 @accepts_settings(ReproduceConfig)
 @path_errors()
-def plan(names: str | Sequence[str], config: ReproduceConfig) -> "dict[str, DryRun]":
+def plan(names: str | Sequence[str], config: ReproduceConfig) -> dict[str, DryRun]:
     """What :func:`reproduce` would do: cells, missing data and how to get them. Nothing is written.
 
     Raises:
         NearfarError: an unknown name, and as :func:`nearfar.study` before its first job.
     """
-    from nearfar.studies.dry_run import dry_run
-
     chosen = _check(names, config)
     with _inputs_for_plan(config) as inputs:
         return {name: dry_run(load_table(name, config, inputs=inputs), study_config(name, config)) for name in chosen}
@@ -213,8 +219,6 @@ def list_tables(config: ReproduceConfig) -> dict[str, list[ListedTable]]:
 
 
 def _list_table(name: str, config: ReproduceConfig) -> ListedTable:
-    from nearfar.studies.dry_run import dry_run
-
     inputs = Path(config.output) / INPUTS
     studies = {scale: load_table(name, replace(config, scale=scale), inputs=inputs) for scale in SCALES}
     here = studies["here"]
@@ -236,3 +240,87 @@ def data_sets(study: Study) -> tuple[str, ...]:
             value = getattr(step.config, setting, None)
             names |= {str(spec).partition(":")[0] for spec in ([value] if isinstance(value, str) else value or ())}
     return tuple(sorted((names - _STS) | {"sts12-16"} if names >= _STS else names))
+
+
+def write_inputs(folder: Path) -> Path:
+    """Write the inputs to ``folder`` unless it exists, and return it. The same files are written every time.
+
+    ``encoder`` is a BERT of width 32 with two layers and random weights, whose words are those of the generated
+    corpus ``microworld``; ``glove.txt`` has a random vector for each word; ``pairs.tsv`` has scored
+    pairs, ``sentences.txt`` and ``others.txt`` one sentence per line.
+
+    Raises:
+        NearfarError: the folder cannot be written.
+    """
+    if folder.is_dir():
+        return folder
+    from nearfar.data.catalog import find
+    from nearfar.data.rows import load_sentences
+    from nearfar.data.sts import load_pairs
+
+    with new_folder(folder) as part:
+        sentences = [text for (text,) in load_sentences("microworld-text").rows]
+        pairs = load_pairs("microworld:dev+test")
+        labelled = [str(text) for _, (text,) in find("microworld", "labelled")[0].table.rows(("text",))]
+        texts = [*sentences, *(text for pair in pairs for text in pair[:2]), *labelled]
+        texts += [text for (text,) in load_sentences("microworld").rows]
+        words = _write_encoder(part / ENCODER, texts)
+        draw = Random(0)
+        vectors = (" ".join(f"{draw.gauss(0, 1):.4f}" for _ in range(VECTOR_SIZE)) for _ in words)
+        write_text(
+            part / "glove.txt", "".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True))
+        )
+        rows = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in pairs[:PAIRS])
+        write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(rows))
+        for number, name in enumerate(("sentences.txt", "others.txt")):
+            some = sentences[number * SENTENCES : (number + 1) * SENTENCES]
+            write_text(part / name, "".join(f"{text}\n" for text in some))
+    return folder
+
+
+def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
+    """Write the encoder and its tokenizer; returns the words of its vocabulary."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    from nearfar.encoder.pretrained import quiet
+
+    split = pre_tokenizers.Whitespace()
+    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
+    vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = split
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")],
+    )
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=512,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    fast.save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=512,
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = transformers.AutoModel.from_config(config)
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(SPREAD)
+    with quiet():
+        model.save_pretrained(folder)
+    return words

@@ -1,32 +1,92 @@
 """Reads a study file: TOML -> the changes of a scale -> :class:`Study`, with every setting checked."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Meta, Struct, field
 
 from nearfar.config.files import read_toml
-from nearfar.studies.spec import AVERAGE, VERBS, Axis, AxisUse, PaperNumber, Plot, PlotKind, Row, Step, Study
+from nearfar.studies.spec import AVERAGE, VERBS, Axis, AxisUse, PaperNumber, Plot, Row, Step, Study
 from nearfar.types import NearfarError
-from nearfar.validation import format_value, unknown_name_message
+from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
 
-_TEXTS = ("title", "source", "notes", "caption")
-_KEYS = (
-    *_TEXTS,
-    *("columns", "titles", "aggregate", "replicates", "best", "compare", "compare_with", "compare_columns"),
-    *VERBS,
-    *("axes", "rows", "plot"),
-)
-_AXIS_KEYS = ("name", "setting", "settings", "values", "labels", "as", "average", "compare_with")
-_ROW_KEYS = ("id", "name", "steps", "model", *VERBS, "axes", "replicates", "needs", "paper", "note")
 _WITH_SETTINGS = (*VERBS, "axes", "rows", "replicates")
 """Keys whose texts may have placeholders."""
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
 _ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
-_ENTRIES = {"rows": "id", "axes": "name"}
-"""Lists of tables that are merged entry by entry, and the key that identifies an entry."""
+_ENTRIES = {"rows": ("id", "row"), "axes": ("name", "axis")}
+"""Lists of tables that are merged entry by entry -> the key that identifies an entry, and what it is called."""
 _PICKS = ("only_rows", "drop_rows", "only_axes", "drop_axes")
+_ONE_OR_SEVERAL = ("paper", "plot", "compare_with")
+"""Keys whose value may stand alone, without a list."""
+
+_Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
+_Settings: TypeAlias = dict[str, Any]
+
+
+class _Steps(Struct, forbid_unknown_fields=True, kw_only=True):
+    """Settings by verb, in the file or in a row."""
+
+    train: _Settings | None = None
+    script: _Settings | None = None
+    finetune: _Settings | None = None
+    evaluate: _Settings | None = None
+    geometry: _Settings | None = None
+    speed: _Settings | None = None
+    replicates: _Settings | None = None
+
+    @property
+    def settings(self) -> dict[str, _Settings]:
+        """Verb -> settings, for the verbs that are there."""
+        return {verb: own for verb in VERBS if (own := getattr(self, verb)) is not None}
+
+
+class _RowTable(_Steps, kw_only=True):
+    id: _Text
+    name: _Text = ""
+    steps: list[str | _Settings] | None = None
+    model: _Text | None = None
+    axes: tuple[_Text, ...] | None = None
+    needs: tuple[_Text, ...] = ()
+    paper: list[dict[str, Any]] = []
+    note: _Text | None = None
+
+
+class _AxisTable(Struct, forbid_unknown_fields=True, kw_only=True):
+    name: _Text
+    values: list[Any]
+    setting: _Text = ""
+    settings: tuple[_Text, ...] = ()
+    labels: list[Any] = []
+    use: AxisUse = field(default="rows", name="as")
+    average: bool | list[Any] = False
+    compare_with: Any = UNSET
+
+
+class _Best(Struct, forbid_unknown_fields=True):
+    count: Annotated[int, Meta(ge=1)]
+    by: Literal["validation"] = "validation"
+
+
+class _File(_Steps, kw_only=True):
+    title: _Text
+    columns: tuple[_Text, ...]
+    rows: list[_RowTable]
+    source: _Text | None = None
+    notes: _Text | None = None
+    caption: _Text | None = None
+    titles: dict[str, Any] = {}
+    aggregate: Literal["all", "mean", "wmean"] = "all"
+    best: _Best | None = None
+    compare: list[tuple[str, str]] = []
+    compare_with: tuple[_Text, ...] = ()
+    compare_columns: tuple[_Text, ...] | None = None
+    axes: list[_AxisTable] = []
+    plot: list[Plot] | None = None
 
 
 def load_study(file: str | Path, scale: str | None = None, *, placeholders: Mapping[str, str] | None = None) -> Study:
@@ -49,15 +109,18 @@ def load_study(file: str | Path, scale: str | None = None, *, placeholders: Mapp
     filled = {
         key: _filled(value, values, where=source) if key in _WITH_SETTINGS else value for key, value in merged.items()
     }
-    study = _study(filled, source=source, names=_Names.of(base, filled), base=base)
+    table = _checked(filled, source)
+    names = _Names.of(table, *([] if merged == base else [_checked(base, source)]))
+    study = _study(table, names, source=source)
     kept = {key: value for key, value in merged.items() if key not in ("compare", "compare_with")}
+    kept["compare"] = [list(pair) for pair in study.compare]
     used = {
         name: Path(value).name if Path(value).is_absolute() else value  # no places on this machine
         for name, value in values.items()
         if f"{{{name}}}" in str(merged)
     }
-    kept |= {"compare": [list(pair) for pair in study.compare], **({"placeholders": used} if used else {})}
-    study = replace(study, scale=scale, scales=tuple(content.get("scales", {})), content=kept)
+    kept |= {"placeholders": used} if used else {}
+    study = replace(study, scale=scale, scales=tuple(content.get("scales", {})), base=base, content=kept)
     plan_cells(study)
     return study
 
@@ -69,7 +132,9 @@ def read_recorded(content: Mapping[str, Any]) -> Study:
         NearfarError: it is no study.
     """
     known = {key: value for key, value in content.items() if key != "placeholders"}
-    return _study(known, source="the study of the table", names=None, base={})
+    source = "the study of the table"
+    table = _checked(known, source)
+    return replace(_study(table, replace(_Names.of(table), strict=False), source=source), content=known)
 
 
 def at_scale(content: Mapping[str, Any], scale: str | None, *, source: str) -> dict[str, Any]:
@@ -88,21 +153,19 @@ def at_scale(content: Mapping[str, Any], scale: str | None, *, source: str) -> d
         raise NearfarError(f"{source}: scales: must be tables, as in [scales.here].")
     if scale is None or (scale == "paper" and scale not in scales):
         return base
-    if scale not in scales:
-        raise NearfarError(f"{source}: {unknown_name_message(scale, [*scales, 'paper'], what='scale')}")
+    _check_name(scale, [*scales, "paper"] if scale not in scales else scales, "scale", source)
     where = f"{source}: [scales.{scale}]"
     merged = _merge(base, {key: one for key, one in scales[scale].items() if key not in _PICKS}, where=where)
     for pick in (key for key in scales[scale] if key in _PICKS):
         kind, part = pick.split("_")
+        key, what = _ENTRIES[part]
         names, entries = scales[scale][pick], merged.get(part, [])
         if not isinstance(names, list):
             raise NearfarError(f'{where} {pick}: must be a list, as in ["one", "two"].')
-        ids = [str(one.get(_ENTRIES[part])) if isinstance(one, Mapping) else "" for one in entries]
+        ids = [str(entry.get(key)) if isinstance(entry, Mapping) else "" for entry in entries]
         for name in names:
-            if name not in ids:
-                what = {"rows": "row", "axes": "axis"}[part]
-                raise NearfarError(f"{where} {pick}: {unknown_name_message(str(name), ids, what=what)}")
-        merged[part] = [one for one, id_ in zip(entries, ids, strict=True) if (id_ in names) == (kind == "only")]
+            _check_name(str(name), ids, what, f"{where} {pick}")
+        merged[part] = [entry for entry, id_ in zip(entries, ids, strict=True) if (id_ in names) == (kind == "only")]
     return merged
 
 
@@ -118,7 +181,7 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, where: str) -
         if isinstance(before, Mapping) and isinstance(value, Mapping) and key not in ("replicates", "best"):
             merged[key] = _merge(before, value, where=where)
         elif key in _ENTRIES and isinstance(before, list):
-            merged[key] = _merge_entries(before, value, _ENTRIES[key], where=f"{where} {key}")
+            merged[key] = _merge_entries(before, value, _ENTRIES[key][0], where=f"{where} {key}")
         else:
             merged[key] = value
     return merged
@@ -158,79 +221,49 @@ def _filled(value: Any, values: Mapping[str, str], *, where: str) -> Any:
     return _PLACEHOLDER.sub(fill, value)
 
 
-@dataclass(frozen=True)
-class _Table:
-    """A TOML table, and where it is: file and table, as ``study.toml: row 'scl'``."""
+def _checked(content: Mapping[str, Any], source: str) -> _File:
+    """The tables of a study file by their types.
 
-    content: Mapping[str, Any]
-    where: str
+    Raises:
+        NearfarError: a value that does not fit; it names the row or axis that has it.
+    """
+    listed = _with_lists(content)
+    if isinstance(listed.get("rows"), list):
+        listed["rows"] = [_with_lists(row) if isinstance(row, Mapping) else row for row in listed["rows"]]
+    try:
+        return convert(listed, _File, null="none")
+    except InvalidValueError as error:
+        path, where = error.path, source
+        if len(path) > 1 and path[0] in _ENTRIES:
+            key, what = _ENTRIES[str(path[0])]
+            entry = listed[str(path[0])][path[1]]
+            name = entry.get(key) if isinstance(entry, Mapping) else None
+            named = isinstance(name, str) and path[2:] != (key,)
+            where += f": {what} {name!r}" if named else f": [[{path[0]}]] number {int(path[1]) + 1}"
+            path = path[2:]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+        shown = place if error.value is UNSET or not place else f"{place} = {format_value(error.value)}"
+        text = ": ".join(filter(None, [where, shown, error.problem]))
+        raise NearfarError(text if text.endswith(("?", ".")) else f"{text}.") from None
 
-    def error(self, message: str) -> NearfarError:
-        """An error about this table."""
-        return NearfarError(f"{self.where}: {message}")
 
-    def refuse(self, key: str, reason: str) -> NearfarError:
-        """An error about the value of a key."""
-        return self.error(f"{key} = {format_value(self.content[key])}: {reason}")
+def _with_lists(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: [value] if key in _ONE_OR_SEVERAL and isinstance(value, Mapping | str) else value
+        for key, value in content.items()
+    }
 
-    def check_name(self, name: str, known: Collection[str], what: str, *, where: str = "") -> None:
-        """Refuse an unknown name, with the nearest known one."""
-        if name not in known:
-            raise self.error(where + unknown_name_message(name, known, what=what))
 
-    def get(self, key: str, default: Any = None, *, required: bool = False) -> Any:
-        """The value of a key, of any type."""
-        if key not in self.content and required:
-            raise self.error(f"lacks the key {key!r}.")
-        return self.content.get(key, default)
+def _check_name(name: str, known: Collection[str], what: str, where: str) -> None:
+    """Refuse an unknown name, with the nearest known one."""
+    if name not in known:
+        raise NearfarError(f"{where}: {unknown_name_message(name, known, what=what)}")
 
-    def text(self, key: str, default: Any = None, *, required: bool = False) -> Any:
-        """A text that is not empty."""
-        value = self.get(key, default, required=required)
-        if key in self.content and (not isinstance(value, str) or not value.strip()):
-            raise self.refuse(key, "must be a text.")
-        return value
 
-    def choice(self, key: str, choices: Sequence[str], default: Any = None, *, required: bool = False) -> Any:
-        """One of several texts."""
-        value = self.get(key, default, required=required)
-        if key in self.content and value not in choices:
-            raise self.refuse(key, f"must be one of {', '.join(choices)}.")
-        return value
-
-    def list(self, key: str, default: Any = (), *, required: bool = False) -> Any:
-        """A list."""
-        value = self.get(key, default, required=required)
-        if key in self.content and not isinstance(value, list):
-            raise self.refuse(key, "must be a list.")
-        return value
-
-    def texts(self, key: str, default: Any = (), *, required: bool = False) -> Any:
-        """A list of distinct texts."""
-        value = self.get(key, default, required=required)
-        if key not in self.content:
-            return value
-        if not isinstance(value, list) or not all(isinstance(one, str) and one.strip() for one in value):
-            raise self.refuse(key, 'must be a list of texts, as in ["one", "two"].')
-        if len(set(value)) < len(value):
-            raise self.refuse(key, "names one twice.")
-        return tuple(value)
-
-    def table(self, key: str) -> dict[str, Any]:
-        """A table; empty if it is missing."""
-        value = self.content.get(key, {})
-        if not isinstance(value, Mapping):
-            raise self.refuse(key, f"must be a table, as in {key} = {{ name = value }}.")
-        return dict(value)
-
-    def tables(self, key: str, *, required: bool = False) -> Sequence[Mapping[str, Any]]:
-        """A list of tables."""
-        value = self.get(key, [], required=required)
-        if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-            raise self.error(f"{key}: must be tables, each with the heading [[{key}]].")
-        if required and not value:
-            raise self.error(f"{key}: is empty; give at least one, with the heading [[{key}]].")
-        return value
+def _check_distinct(names: Iterable[str], where: str, reason: str) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise NearfarError(f"{where}: {reason.format(name)}")
 
 
 @dataclass(frozen=True)
@@ -240,29 +273,18 @@ class _Names:
     columns: Collection[str]
     rows: Collection[str]
     labels: Mapping[str, Collection[str]]
+    strict: bool = True
+    """Whether other names are refused; those of a record are left out."""
 
     @classmethod
-    def of(cls, *contents: Mapping[str, Any]) -> "_Names":
-        """The names in study files, which are not checked yet."""
-        columns: dict[str, None] = {}
-        rows: dict[str, None] = {}
+    def of(cls, *tables: _File) -> "_Names":
+        """The names in the tables of a file."""
         labels: dict[str, dict[str, None]] = {}
-        for content in contents:
-            listed = content.get("columns")
-            columns |= dict.fromkeys(map(str, listed if isinstance(listed, list) else ()))
-            rows |= dict.fromkeys(str(row.get("id")) for row in _mappings(content.get("rows")))
-            for axis in _mappings(content.get("axes")):
-                values = axis.get("values")
-                if "settings" in axis and isinstance(values, list):
-                    values = [one[0] for one in values if isinstance(one, list) and one]
-                given = axis.get("labels", values)
-                own = labels.setdefault(str(axis.get("name")), {})
-                own |= dict.fromkeys(map(label_of, given if isinstance(given, list) else ()))
-        return cls(columns, rows, labels)
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+        for axis in (axis for table in tables for axis in table.axes):
+            given = axis.labels or [one[0] if axis.settings and isinstance(one, list) else one for one in axis.values]
+            labels.setdefault(axis.name, {}).update(dict.fromkeys(map(label_of, given)))
+        columns = dict.fromkeys(column for table in tables for column in table.columns)
+        return cls(columns, dict.fromkeys(row.id for table in tables for row in table.rows), labels)
 
 
 def label_of(value: Any) -> str:
@@ -278,100 +300,95 @@ def label_of(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _study(content: Mapping[str, Any], *, source: str, names: _Names | None, base: Mapping[str, Any]) -> Study:
-    """The study of a table; without ``names``, it may name columns, rows and labels that it does not have."""
-    table = _Table(content, source)
-    for key in content:
-        table.check_name(key, _KEYS, "key")
-    texts = {key: table.text(key, required=key == "title") for key in _TEXTS}
-    columns = table.texts("columns", required=True)
-    if not columns:
-        raise table.error("columns: is empty; name at least one.")
-    axes = tuple(_axis(one, source, number) for number, one in enumerate(table.tables("axes"), start=1))
-    for axis in axes:
-        if sum(other.name == axis.name for other in axes) > 1:
-            raise table.error(f"[[axes]]: the name {axis.name!r} occurs twice.")
-    replicates = _replicates(table, axes)
-    rows = tuple(
-        _row(one, table, number=number, axes=axes, columns=columns, names=names, replicates=replicates)
-        for number, one in enumerate(table.tables("rows", required=True), start=1)
-    )
-    for row in rows:
-        if sum(other.id == row.id for other in rows) > 1:
-            raise table.error(f"[[rows]]: the id {row.id!r} occurs twice.")
-    titles, compared = table.table("titles"), table.texts("compare_columns", None)
-    for key, some in (("titles", titles), ("compare_columns", compared or ())):
-        for column in some:
-            if names is not None and column not in names.columns:
-                table.check_name(column, columns, "column", where=f"{key}: ")
+def _study(table: _File, names: _Names, *, source: str) -> Study:
+    for key in ("columns", "rows"):
+        if not getattr(table, key):
+            raise NearfarError(f"{source}: {key}: is empty; give at least one.")
+    for key in ("columns", "compare_with", "compare_columns"):
+        value = getattr(table, key) or ()
+        _check_distinct(value, source, f"{key} = {format_value(list(value))}: names one twice.")
+    axes = tuple(_axis(axis, f"{source}: axis {axis.name!r}") for axis in table.axes)
+    _check_distinct((axis.name for axis in axes), source, "[[axes]]: the name {!r} occurs twice.")
+    _check_distinct((row.id for row in table.rows), source, "[[rows]]: the id {!r} occurs twice.")
+    replicates = _replicates(table.replicates, axes, source)
+    rows = tuple(_row(row, table, axes, names, f"{source}: row {row.id!r}") for row in table.rows)
+    for key in ("titles", "compare_columns"):
+        for column in getattr(table, key) or () if names.strict else ():
+            _check_name(column, names.columns, "column", f"{source}: {key}")
+    if table.best is not None and table.best.count > len(replicates):
+        raise NearfarError(f"{source}: best: count = {table.best.count}: there are only {len(replicates)} replicates.")
+    for plot in table.plot or ():
+        where = f"{source}: plot: "
+        for key in ("x", "y") if plot.kind in ("heat map", "lines") else ():
+            if getattr(plot, key) is not None:
+                _check_name(getattr(plot, key), [*(axis.name for axis in axes), "row"], "axis", where + key)
+        if plot.row is not None:
+            _check_name(plot.row, names.rows, "row", f"{where}row")
     return Study(
         file=source,
-        **texts,
-        columns=columns,
-        titles={key: str(value) for key, value in titles.items()},
-        compare_columns=compared,
-        aggregate=table.choice("aggregate", ("all", "mean", "wmean"), "all"),
+        title=table.title,
+        source=table.source,
+        notes=table.notes,
+        caption=table.caption,
+        columns=table.columns,
+        titles={key: str(value) for key, value in table.titles.items()},
+        compare_columns=table.compare_columns,
+        aggregate=table.aggregate,
         replicates=replicates,
-        best=_best(table, len(replicates)),
-        compare=_pairs(table, [row.id for row in rows], names),
-        settings={verb: table.table(verb) for verb in VERBS if verb in content},
+        best=None if table.best is None else table.best.count,
+        compare=_pairs(table, [row.id for row in rows], names.rows, source),
+        settings=table.settings,
         axes=axes,
         rows=rows,
-        plots=_plots(table, axes, [*(row.id for row in rows), *(names.rows if names else ())]),
-        base=base,
-        content=content,
+        plots=None if table.plot is None else tuple(table.plot),
+        content={},
     )
 
 
-def _axis(content: Mapping[str, Any], source: str, number: int) -> Axis:
-    table = _Table(content, f"{source}: [[axes]] number {number}")
-    for key in content:
-        table.check_name(key, _AXIS_KEYS, "key")
-    name = table.text("name", required=True)
-    table = _Table(content, f"{source}: axis {name!r}")
-    if ("setting" in content) == ("settings" in content):
-        raise table.error('needs setting = "train.seed", or settings = [...] for several that change together.')
-    values = table.list("values", required=True)
-    if "setting" in content:
-        settings, entries = (table.text("setting"),), [[value] for value in values]
-    else:
-        settings, entries = table.texts("settings"), values
-        if not all(isinstance(one, list) and len(one) == len(settings) for one in values):
-            raise table.error(
-                f"values: must be a list of lists, each with {len(settings)} values: one for each of its settings."
-            )
-    if not settings or not entries:
-        raise table.error("values: is empty; give at least one value.")
-    labels = tuple(label_of(value) for value in table.list("labels", [entry[0] for entry in entries]))
+def _axis(axis: _AxisTable, where: str) -> Axis:
+    if bool(axis.setting) == bool(axis.settings):
+        raise NearfarError(
+            f'{where}: needs setting = "train.seed", or settings = [...] for several that change together.'
+        )
+    settings = axis.settings or (axis.setting,)
+    if not axis.values:
+        raise NearfarError(f"{where}: values: is empty; give at least one value.")
+    entries = axis.values if axis.settings else [[value] for value in axis.values]
+    if not all(isinstance(entry, list) and len(entry) == len(settings) for entry in entries):
+        raise NearfarError(
+            f"{where}: values: must be a list of lists, each with {len(settings)} values: one for each of its settings."
+        )
+    labels = tuple(label_of(value) for value in axis.labels or [entry[0] for entry in entries])
     if len(labels) != len(entries):
-        raise table.error(f"labels: there are {len(labels)} labels for {len(entries)} values.")
-    if len(set(labels)) < len(labels):
-        raise table.error(f"labels: {', '.join(labels)}: one occurs twice.")
-    average = content.get("average", False)
-    averaged = (labels if average else ()) if isinstance(average, bool) else tuple(map(label_of, table.list("average")))
-    baseline = label_of(content["compare_with"]) if "compare_with" in content else None
+        raise NearfarError(f"{where}: labels: there are {len(labels)} labels for {len(entries)} values.")
+    _check_distinct(labels, where, f"labels: {', '.join(labels)}: one occurs twice.")
+    if isinstance(axis.average, bool):
+        averaged = labels if axis.average else ()
+    else:
+        averaged = tuple(map(label_of, axis.average))
+    baseline = None if axis.compare_with is UNSET else label_of(axis.compare_with)
     for key, named in (("average", averaged), ("compare_with", () if baseline is None else (baseline,))):
         for label in named:
-            table.check_name(label, labels, "label", where=f"{key}: ")
-    use = table.choice("as", get_args(AxisUse), "rows")
-    return Axis(name, tuple(settings), tuple(map(tuple, entries)), labels, use, averaged, baseline)
+            _check_name(label, labels, "label", f"{where}: {key}")
+    return Axis(axis.name, settings, tuple(map(tuple, entries)), labels, axis.use, averaged, baseline)
 
 
-def _replicates(table: _Table, axes: Sequence[Axis]) -> tuple[Mapping[str, Any], ...]:
+def _replicates(settings: Mapping[str, Any] | None, axes: Sequence[Axis], where: str) -> tuple[Mapping[str, Any], ...]:
     """The replicates of a study or row: for each, dotted setting -> value; one without settings by default."""
-    lists = _flat(table.table("replicates"))
+    lists = _flat(settings or {})
     if not lists:
         return ({},)
+    where += ": replicates"
     for setting, values in lists.items():
         if not isinstance(values, list) or not values:
-            raise table.error(f"replicates: {setting} = {format_value(values)}: must be a list, as in [1, 2, 3].")
+            raise NearfarError(f"{where}: {setting} = {format_value(values)}: must be a list, as in [1, 2, 3].")
         if any(setting in axis.settings for axis in axes):
-            raise table.error(f"replicates: {setting} is a setting of an axis too; leave one of them out.")
+            raise NearfarError(f"{where}: {setting} is a setting of an axis too; leave one of them out.")
     if len({len(values) for values in lists.values()}) > 1:
-        raise table.error(f"replicates: the lists of {', '.join(lists)} must have the same length.")
+        raise NearfarError(f"{where}: the lists of {', '.join(lists)} must have the same length.")
     replicates = tuple(dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
     if any(one in replicates[:place] for place, one in enumerate(replicates)):
-        raise table.error("replicates: a replicate occurs twice.")
+        raise NearfarError(f"{where}: a replicate occurs twice.")
     return replicates
 
 
@@ -383,160 +400,95 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
     flat: dict[str, Any] = {}
     for key, value in settings.items():
-        flat |= (
-            {f"{key}.{name}": one for name, one in _flat(value).items()} if isinstance(value, Mapping) else {key: value}
-        )
+        inner = {f"{key}.{name}": one for name, one in _flat(value).items()} if isinstance(value, Mapping) else None
+        flat |= {key: value} if inner is None else inner
     return flat
 
 
-def _best(table: _Table, replicates: int) -> int | None:
-    if "best" not in table.content:
-        return None
-    best = _Table(table.table("best"), f"{table.where}: best")
-    for key in best.content:
-        best.check_name(key, ("count", "by"), "key")
-    best.choice("by", ("validation",))
-    count = best.get("count", required=True)
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise best.refuse("count", "must be a whole number from 1.")
-    if count > replicates:
-        raise best.error(f"count = {count}: there are only {replicates} replicates.")
-    return count
-
-
-def _pairs(table: _Table, rows: list[str], names: _Names | None) -> tuple[tuple[str, str], ...]:
+def _pairs(table: _File, rows: list[str], known: Collection[str], where: str) -> tuple[tuple[str, str], ...]:
     """The pairs of rows to compare. Pairs with a row that the scale leaves out are dropped."""
-    if "compare" in table.content and "compare_with" in table.content:
-        raise table.error("compare and compare_with exclude each other; give one.")
-    pairs = []
-    given = table.content.get("compare_with")
-    for reference in (table.text("compare_with"),) if isinstance(given, str) else table.texts("compare_with"):
-        table.check_name(reference, [*rows, *(names.rows if names else ())], "row", where="compare_with: ")
-        pairs += [(row, reference) for row in rows if row != reference and reference in rows]
-    for pair in table.list("compare"):
-        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)):
-            raise table.error('compare: must be a list of pairs of row ids, as in [["scl", "sbert"]].')
-        for name in pair:
-            table.check_name(name, [*rows, *(names.rows if names else ())], "row", where="compare: ")
-        if pair[0] == pair[1]:
-            raise table.error(f"compare: compares {pair[0]!r} with itself.")
-        if all(name in rows for name in pair):
-            pairs.append((pair[0], pair[1]))
-    return tuple(dict.fromkeys(pairs))
+    if table.compare and table.compare_with:
+        raise NearfarError(f"{where}: compare and compare_with exclude each other; give one.")
+    for key, named in (("compare_with", table.compare_with), ("compare", sum(table.compare, ()))):
+        for name in named:
+            _check_name(name, known, "row", f"{where}: {key}")
+    for first, second in table.compare:
+        if first == second:
+            raise NearfarError(f"{where}: compare: compares {first!r} with itself.")
+    pairs = table.compare or [(row, other) for other in table.compare_with for row in rows if row != other]
+    return tuple(dict.fromkeys((first, second) for first, second in pairs if first in rows and second in rows))
 
 
-def _row(
-    content: Mapping[str, Any],
-    study: _Table,
-    *,
-    number: int,
-    axes: Sequence[Axis],
-    columns: Sequence[str],
-    names: _Names | None,
-    replicates: tuple[Mapping[str, Any], ...],
-) -> Row:
-    table = _Table(content, f"{study.where}: [[rows]] number {number}")
-    row_id = table.text("id", required=True)
-    if not _ID.fullmatch(row_id):
-        raise table.error(f"id = {row_id!r}: must be lower-case letters, digits and the signs '.', '+', '-'.")
-    table = _Table(content, f"{study.where}: row {row_id!r}")
-    for key in content:
-        table.check_name(key, _ROW_KEYS, "key")
-    known = [axis.name for axis in axes]
-    own_axes = table.texts("axes", tuple(known))
-    for name in own_axes:
-        if names is not None and name not in names.labels:
-            table.check_name(name, known, "axis", where="axes: ")
-    crossed = [axis for axis in axes if axis.name in own_axes]
+def _row(row: _RowTable, file: _File, axes: Sequence[Axis], names: _Names, where: str) -> Row:
+    if not _ID.fullmatch(row.id):
+        raise NearfarError(f"{where}: id = {row.id!r}: must be lower-case letters, digits and the signs '.', '+', '-'.")
+    for name in row.axes or () if names.strict else ():
+        _check_name(name, names.labels, "axis", f"{where}: axes")
+    crossed = [axis for axis in axes if row.axes is None or axis.name in row.axes]
     return Row(
-        id=row_id,
-        name=table.text("name", row_id),
-        steps=_steps(table, study),
-        model=table.text("model"),
-        settings={verb: table.table(verb) for verb in VERBS if verb in content},
+        id=row.id,
+        name=row.name or row.id,
+        steps=_steps(row, file, where),
+        model=row.model,
+        settings=row.settings,
         axes=tuple(axis.name for axis in crossed),
-        replicates=_replicates(table, axes) if "replicates" in content else replicates,
-        needs=table.texts("needs"),
-        paper=_paper(table, columns, crossed, axes, names),
-        note=table.text("note"),
+        replicates=_replicates(file.replicates if row.replicates is None else row.replicates, axes, where),
+        needs=row.needs,
+        paper=_paper(row, file.columns, crossed, names, where),
+        note=row.note,
     )
 
 
-def _steps(table: _Table, study: _Table) -> tuple[Step, ...]:
+def _steps(row: _RowTable, file: _File, where: str) -> tuple[Step, ...]:
     """The steps of a row. By default those that the row or file has settings of, in the order of :data:`VERBS`."""
-    named = [verb for verb in VERBS if verb in table.content or verb in study.content]
+    named = [verb for verb in VERBS if verb in row.settings or verb in file.settings]
     default = named if set(named) - {"train", "script"} else [*named, "evaluate"]
     steps: list[Step] = []
-    for given in table.list("steps", default):
+    for given in default if row.steps is None else row.steps:
         entry = {given: {}} if isinstance(given, str) else given
-        if not isinstance(entry, Mapping):
-            raise table.error(
-                f'steps: {format_value(entry)}: must be a verb, or a table as {{ finetune = {{ task = "rte" }} }}.'
-            )
         verbs = [key for key in entry if key != "name"]
         if len(verbs) != 1:
-            raise table.error(f"steps: {format_value(dict(entry))}: must have one verb of {', '.join(VERBS)}.")
-        table.check_name(verbs[0], VERBS, "step", where="steps: ")
-        own = _Table(entry, f"{table.where}: steps")
-        steps.append(Step(verbs[0], own.text("name", verbs[0]), own.table(verbs[0])))
+            raise NearfarError(f"{where}: steps: {format_value(entry)}: must have one verb of {', '.join(VERBS)}.")
+        _check_name(verbs[0], VERBS, "step", f"{where}: steps")
+        try:
+            steps.append(Step(verbs[0], convert(entry.get("name", verbs[0]), str), convert(entry[verbs[0]], _Settings)))  # type: ignore[arg-type]
+        except InvalidValueError:
+            raise NearfarError(
+                f'{where}: steps: {format_value(entry)}: must be a table as {{ finetune = {{ task = "rte" }} }}.'
+            ) from None
     for step in steps:
         if step.name != step.verb and (step.name in VERBS or sum(one.name == step.name for one in steps) > 1):
-            raise table.error(f"steps: the name {step.name!r} occurs twice or is a verb.")
+            raise NearfarError(f"{where}: steps: the name {step.name!r} occurs twice or is a verb.")
     return tuple(steps)
 
 
 def _paper(
-    table: _Table, columns: Sequence[str], crossed: Sequence[Axis], axes: Sequence[Axis], names: _Names | None
+    row: _RowTable, columns: Sequence[str], crossed: Sequence[Axis], names: _Names, where: str
 ) -> tuple[PaperNumber, ...]:
     """The paper's numbers of a row, without those of columns, axes and labels that the scale leaves out."""
-    value = table.content.get("paper", [])
-    entries = [value] if isinstance(value, Mapping) else value
-    if not isinstance(entries, list) or not all(isinstance(one, Mapping) for one in entries):
-        raise table.error("paper: must be a table { COLUMN = NUMBER }, or a list of such tables with labels of axes.")
     used = {axis.name: {*axis.labels, AVERAGE} for axis in crossed}
-    axis_names = names.labels if names is not None else [axis.name for axis in axes]
     numbers: list[PaperNumber] = []
-    for entry in entries:
-        coordinates = {key: label_of(value) for key, value in entry.items() if key not in columns and key in axis_names}
+    for entry in row.paper:
+        coordinates = {
+            key: label_of(value) for key, value in entry.items() if key not in columns and key in names.labels
+        }
         for key, label in coordinates.items():
-            if names is not None and label != AVERAGE:
-                table.check_name(label, sorted(names.labels[key]), "label", where=f"paper: {key}: ")
+            if names.strict and label != AVERAGE:
+                _check_name(label, sorted(names.labels[key]), "label", f"{where}: paper: {key}")
         is_used = all(label in used.get(key, ()) for key, label in coordinates.items())
         for key, value in entry.items():
             if key in coordinates:
                 continue
-            if names is not None and key not in names.columns:
-                table.check_name(key, columns, "column", where="paper: ")
-            if names is None and key not in columns:
+            if key not in columns:
+                if names.strict:
+                    _check_name(key, names.columns, "column", f"{where}: paper")
                 continue
             parts = value if isinstance(value, list) and len(value) == 2 else [value]
             if any(isinstance(part, bool) or not isinstance(part, int | float) for part in parts):
-                raise table.error(
-                    f"paper: {key} = {format_value(value)}: must be a number, or [mean, standard deviation]."
+                raise NearfarError(
+                    f"{where}: paper: {key} = {format_value(value)}: must be a number, or [mean, standard deviation]."
                 )
-            if is_used and key in columns:
+            if is_used:
                 sd = float(parts[1]) if len(parts) == 2 else None
                 numbers.append(PaperNumber(coordinates, key, float(parts[0]), sd))
     return tuple(numbers)
-
-
-def _plots(table: _Table, axes: Sequence[Axis], rows: Collection[str]) -> tuple[Plot, ...] | None:
-    """The plots of a study: the table ``[plot]``, or several under ``[[plot]]``."""
-    if "plot" not in table.content:
-        return None
-    value = table.content["plot"]
-    plots = []
-    for content in [value] if isinstance(value, Mapping) else table.tables("plot"):
-        plot = _Table(content, f"{table.where}: plot")
-        for key in content:
-            plot.check_name(key, ("kind", "x", "y", "value", "row", "title"), "key")
-        kind = plot.choice("kind", get_args(PlotKind), required=True)
-        texts = {key: plot.text(key) for key in ("x", "y", "value", "row", "title")}
-        known = [*(axis.name for axis in axes), "row"]
-        for key in ("x", "y") if kind in ("heat map", "lines") else ():
-            if texts[key] is not None:
-                plot.check_name(texts[key], known, "axis", where=f"{key}: ")
-        if texts["row"] is not None:
-            plot.check_name(texts["row"], rows, "row", where="row: ")
-        plots.append(Plot(kind, **texts))
-    return tuple(plots)

@@ -92,30 +92,24 @@ def retrieval_data(task: str, scored: RetrievalScores, measure: str) -> TestData
 class Resampler:
     """Bootstrap scores of all runs, computed once for each task and statistic.
 
-    ``resamples`` drawn from ``seed`` and the task's name, as in ``nearfar compare``. Register all data first:
-    runs that are registered together share resamples.
+    ``resamples`` drawn from ``seed`` and the task's name, as in ``nearfar compare``; runs with the same test data share
+    them.
     """
 
-    def __init__(self, resamples: int, seed: int) -> None:
+    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int, progress: bool = False) -> None:
+        from rich.console import Console
+        from rich.progress import track
+
         self.resamples = resamples
         self.seed = seed
-        self._registered: dict[_Group, dict[_Key, TestData]] = defaultdict(dict)
         self._draws: dict[_Key, Floats] = {}
-
-    def register(self, data: Iterable[TestData]) -> None:
-        """Add data whose resamples will be asked for."""
+        groups: dict[_Group, dict[_Key, TestData]] = defaultdict(dict)
         for one in data:
-            self._registered[one.group][one.key] = one
-
-    def groups(self) -> list[_Group]:
-        """The registered groups; :meth:`draw` computes each."""
-        return list(self._registered)
-
-    def draw(self, group: _Group) -> None:
-        """Compute the scores of all runs of a group on its resamples."""
-        members = list(self._registered[group].values())
-        for one, row in zip(members, self._scores(members), strict=True):
-            self._draws[one.key] = row.astype(np.float32)
+            groups[one.group][one.key] = one
+        shown = {"console": Console(stderr=True), "transient": True, "disable": not progress}
+        for members in track([*groups.values()], "resampling", **shown):  # type: ignore[arg-type]
+            scores = self._scores([*members.values()])
+            self._draws |= {key: row.astype(np.float32) for key, row in zip(members, scores, strict=True)}
 
     def of(self, parts: Sequence[TestData]) -> Floats:
         """Scores on each resample [resamples], the mean over the parts; x 1, NaN where undefined."""

@@ -1,27 +1,29 @@
-"""``nearfar study``: study file -> cells -> jobs -> table."""
+"""``nearfar study``: study file -> cells -> jobs -> table; and what a study would do."""
 
 import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.study import StudyConfig
+from nearfar.data.paths import as_path
 from nearfar.disk import create_folder, path_errors
+from nearfar.evaluation.results import StudyTable
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
+from nearfar.studies.plan import MODEL, CellJobs, all_jobs, check_rows, plan_jobs
 from nearfar.studies.read import load_study
+from nearfar.studies.sources import HUB
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from nearfar.evaluation.results import StudyTable
-    from nearfar.jobs import Job, JobEvent, JobStore
-    from nearfar.studies.plan import CellJobs
 
 TABLE = "study.json"
 MAX_NAMES = 2
@@ -36,7 +38,7 @@ def study(
     *,
     command: str | None = None,
     console: "Console | None" = None,
-) -> "StudyTable":
+) -> StudyTable:
     """Run the cells of a study that are not finished, and write its table.
 
     ::
@@ -65,24 +67,19 @@ def study(
     """
     from rich.console import Console
 
-    from nearfar.jobs import JobStore
     from nearfar.studies.collect import collect, write_models
     from nearfar.studies.page import write_outputs
-    from nearfar.studies.plan import check_rows, plan_jobs
     from nearfar.studies.table import build_table
 
     console = console or Console(quiet=True)
-    loaded = resolve_study(file, config)
-    check_folder(config, loaded)
-    cells = plan_jobs(loaded)
-    chosen = [cell for cell in cells if not config.only or cell.cell.row.id in config.only]
+    loaded, cells, chosen = _plan(file, config)
     runnable = [cell for cell in chosen if not cell.missing]
     advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
-    store = JobStore(cells_folder(config))
+    store = JobStore(_cells_folder(config))
     check_rows(loaded, runnable, store)
     failed = _run_cells(cells, runnable, store, config, console)
     runs = collect(cells, store)
@@ -104,27 +101,55 @@ def study(
     return table
 
 
+def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[Study, list[CellJobs], list[CellJobs]]:
+    """The study of a call, its cells, and those of the rows that are to run.
+
+    The placeholders are ``start``, and ``data``, the folder NEARFAR_DATA.
+
+    Raises:
+        NearfarError: as :func:`nearfar.studies.read.load_study`; ``only`` names an unknown row; the output is a file,
+            or holds the table of another study.
+    """
+    known = {"start": config.start, "data": os.environ.get("NEARFAR_DATA")}
+    values = {name: value for name, value in known.items() if value}
+    loaded = file if isinstance(file, Study) else load_study(Path(file), config.scale, placeholders=values)
+    rows = [row.id for row in loaded.rows]
+    for name in config.only:
+        if name not in rows:
+            raise NearfarError(f"--only: {unknown_name_message(name, rows, what='row')}")
+    folder = Path(config.output)
+    if folder.exists() and not folder.is_dir():
+        raise NearfarError(f"--output {folder}: is a file; name a folder.")
+    if (folder / TABLE).exists() and (title := StudyTable.load(folder / TABLE).title) != loaded.title:
+        raise NearfarError(f"--output {folder}: holds the table of another study, {title!r}; choose another folder.")
+    cells = plan_jobs(loaded)
+    return loaded, cells, [cell for cell in cells if not config.only or cell.cell.row.id in config.only]
+
+
+def _cells_folder(config: StudyConfig) -> Path:
+    """The folder of the finished jobs."""
+    return Path(config.cells) if config.cells is not None else Path(config.output) / "cells"
+
+
 def _run_cells(
-    cells: "Sequence[CellJobs]",
-    runnable: "Sequence[CellJobs]",
-    store: "JobStore",
+    cells: Sequence[CellJobs],
+    runnable: Sequence[CellJobs],
+    store: JobStore,
     config: StudyConfig,
     console: "Console",
 ) -> NearfarError | None:
     """Run the jobs that are not finished; returns the error that names those that failed."""
-    from nearfar.jobs import JobsFailedError, run_jobs
     from nearfar.runtime.threads import available_cores, cpu_quota
-    from nearfar.studies.plan import all_jobs
 
     jobs = all_jobs(runnable)
-    for job in remove_without_model(jobs, store):
+    for job in _remove_without_model(jobs, store):
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
     cores = min(available_cores(), cpu_quota() or available_cores())
-    names, models = job_names(cells), ModelsToDiscard(cells, store)
+    names, models = _job_names(cells), ModelsToDiscard(cells, store)
     failed = None
-    with shown(console, names) as show:
+    with _shown(console, names) as show:
 
-        def on_event(event: "JobEvent") -> None:
+        def on_event(event: JobEvent) -> None:
             show(event)
             if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
                 for needed in event.job.inputs.values():
@@ -149,46 +174,6 @@ def _run_cells(
     return failed
 
 
-def resolve_study(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> Study:
-    """The study of a call. Its placeholders are ``start``, and ``data``, the folder NEARFAR_DATA.
-
-    Raises:
-        NearfarError: as :func:`nearfar.studies.read.load_study`; ``only`` names an unknown row.
-    """
-    known = {"start": config.start, "data": os.environ.get("NEARFAR_DATA")}
-    values = {name: value for name, value in known.items() if value}
-    loaded = file if isinstance(file, Study) else load_study(Path(file), config.scale, placeholders=values)
-    rows = [row.id for row in loaded.rows]
-    for name in config.only:
-        if name not in rows:
-            raise NearfarError(f"--only: {unknown_name_message(name, rows, what='row')}")
-    return loaded
-
-
-def cells_folder(config: StudyConfig) -> Path:
-    """The folder of the finished jobs."""
-    return Path(config.cells) if config.cells is not None else Path(config.output) / "cells"
-
-
-def check_folder(config: StudyConfig, loaded: Study) -> None:
-    """Refuse an output folder that is a file, or that holds the table of another study.
-
-    Raises:
-        NearfarError: it says what is there.
-    """
-    from nearfar.evaluation.results import StudyTable
-
-    folder = Path(config.output)
-    if folder.exists() and not folder.is_dir():
-        raise NearfarError(f"--output {folder}: is a file; name a folder.")
-    if (folder / TABLE).exists():
-        before = StudyTable.load(folder / TABLE)
-        if before.title != loaded.title:
-            raise NearfarError(
-                f"--output {folder}: holds the table of another study, {before.title!r}; choose another folder."
-            )
-
-
 def command_line(loaded: Study, config: StudyConfig) -> str:
     """The command that runs the study again, without the settings that do not change the table.
 
@@ -206,10 +191,8 @@ def without_folders(path: str) -> str:
     return Path(path).name if Path(path).is_absolute() else path
 
 
-def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]":
+def _remove_without_model(jobs: Sequence[Job], store: JobStore) -> list[Job]:
     """Remove finished trainings whose model was discarded and is needed now; returns them."""
-    from nearfar.studies.plan import MODEL
-
     removed: dict[str, Job] = {}
     for job in jobs:
         if store.is_finished(job):
@@ -218,24 +201,28 @@ def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]
             if name == MODEL and store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
                 shutil.rmtree(store.folder(needed))
                 removed[needed.key] = needed
-            removed |= {one.key: one for one in remove_without_model([needed], store)}
+            removed |= {one.key: one for one in _remove_without_model([needed], store)}
     return list(removed.values())
+
+
+def _users(jobs: Sequence[Job]) -> dict[str, list[Job]]:
+    """Key of a job -> the jobs that need it."""
+    users: dict[str, list[Job]] = {}
+    for job in jobs:
+        for needed in job.inputs.values():
+            users.setdefault(needed.key, []).append(job)
+    return users
 
 
 class ModelsToDiscard:
     """Removes the models of finished trainings that no unfinished job of the study needs."""
 
-    def __init__(self, cells: "Sequence[CellJobs]", store: "JobStore") -> None:
-        from nearfar.jobs import with_inputs
-
+    def __init__(self, cells: Sequence[CellJobs], store: JobStore) -> None:
         self._store = store
         self._jobs = with_inputs(job for cell in cells for job in cell.jobs)
-        self._users: dict[str, list[Job]] = {}
-        for job in self._jobs:
-            for needed in job.inputs.values():
-                self._users.setdefault(needed.key, []).append(job)
+        self._users = _users(self._jobs)
 
-    def discard(self, job: "Job") -> None:
+    def discard(self, job: Job) -> None:
         """Remove the model of a job if it and all jobs that need it are finished."""
         if self._store.is_finished(job) and all(map(self._store.is_finished, self._users.get(job.key, ()))):
             shutil.rmtree(self._store.folder(job) / "run" / "model", ignore_errors=True)
@@ -246,10 +233,8 @@ class ModelsToDiscard:
             self.discard(job)
 
 
-def job_names(cells: "Sequence[CellJobs]") -> dict[str, str]:
+def _job_names(cells: Sequence[CellJobs]) -> dict[str, str]:
     """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
-    from nearfar.studies.plan import MODEL
-
     used: dict[str, dict[str, None]] = {}
     steps: dict[str, str] = {}
     for cell in cells:
@@ -267,7 +252,7 @@ def job_names(cells: "Sequence[CellJobs]") -> dict[str, str]:
 
 
 @contextmanager
-def shown(console: "Console", names: Mapping[str, str]) -> "Iterator[Callable[[JobEvent], None]]":
+def _shown(console: "Console", names: Mapping[str, str]) -> Iterator[Callable[[JobEvent], None]]:
     """Yields a function that shows an event of a job: a line for each job that ends; in a terminal, a bar too."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -276,7 +261,7 @@ def shown(console: "Console", names: Mapping[str, str]) -> "Iterator[Callable[[J
     whole = bar.add_task("jobs", total=None)
     running: dict[str, Any] = {}
 
-    def show(event: "JobEvent") -> None:
+    def show(event: JobEvent) -> None:
         key = event.job.key
         name = names.get(key, key)
         if event.kind == "started":
@@ -308,3 +293,97 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     minutes = int(seconds // 60)
     return f"{minutes} min {seconds % 60:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPlan:
+    """The cells of one row."""
+
+    row: str
+    cells: int
+    finished: int
+    missing: tuple[str, ...]
+    """Data and models that are missing, each with how to get it."""
+    lines: tuple[str, ...]
+    """The row in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What a study would do."""
+
+    title: str
+    scale: str | None
+    rows: tuple[RowPlan, ...]
+    cells: tuple[CellJobs, ...]
+    jobs: int
+    """Number of different jobs of the cells that run, trainings that evaluations need among them."""
+    finished: int
+    """Number of jobs that are finished, or needed by finished ones alone."""
+    downloads: tuple[str, ...]
+    """What is read from the Hugging Face Hub."""
+    scripts: tuple[str, ...] = ()
+    """Python scripts of the study's author that the jobs run, relative to the study file."""
+
+    def lines(self) -> list[str]:
+        """The plan as text."""
+        shown = [self.title + (f", scale {self.scale}" if self.scale else "")]
+        for row in self.rows:
+            shown += ["", *row.lines]
+        counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here, {self.finished} finished"
+        shown += ["", counted]
+        if self.downloads:
+            shown += ["read from the hub unless cached:", *(f"  {one}" for one in self.downloads)]
+        if self.scripts:
+            shown += ["runs code of the study's author:", *(f"  {one}" for one in self.scripts)]
+        return shown
+
+
+@accepts_settings(StudyConfig)
+@path_errors()
+def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryRun:
+    """Plan a study: check everything that is checked before its first job, and count. Writes nothing.
+
+    Raises:
+        NearfarError: as :func:`nearfar.study` before its first job.
+    """
+    loaded, _, cells = _plan(file, config)
+    runnable = [cell for cell in cells if not cell.missing]
+    store = JobStore(_cells_folder(config))
+    check_rows(loaded, runnable, store)
+    jobs = with_inputs(shard_of(all_jobs(runnable), config.shard_numbers))
+    finished = {job.key for job in jobs if store.is_finished(job)}
+    users = _users(jobs)
+    done = [
+        job
+        for job in jobs
+        if job.key in finished or (job.key in users and all(user.key in finished for user in users[job.key]))
+    ]
+    names = config.only or [row.id for row in loaded.rows]
+    return DryRun(
+        title=loaded.title,
+        scale=loaded.scale,
+        rows=tuple(_row(loaded, name, [cell for cell in cells if cell.cell.row.id == name], store) for name in names),
+        cells=tuple(cells),
+        jobs=len(jobs),
+        finished=len(done),
+        downloads=tuple(dict.fromkeys(one.advice for cell in cells for one in cell.sources if one.fingerprint == HUB)),
+        scripts=tuple(dict.fromkeys(one for cell in cells for one in cell.scripts)),
+    )
+
+
+def _row(loaded: Study, name: str, cells: Sequence[CellJobs], store: JobStore) -> RowPlan:
+    row = loaded.row(name)
+    finished = sum(all(store.is_finished(job) for job in cell.jobs) for cell in cells)
+    missing = tuple(dict.fromkeys(one.problem for cell in cells for one in cell.missing))
+    parts = [f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {finished} finished"]
+    parts.append(" then ".join(step.name for step in row.steps) or "no steps: numbers of the paper only")
+    parts += [f"{axis}: {', '.join(loaded.axis(axis).labels)}" for axis in row.axes if row.steps]
+    if len(row.replicates) > 1:
+        words = [", ".join(f"{name} {value}" for name, value in replicate.items()) for replicate in row.replicates]
+        parts.append("replicates: " + "; ".join(words))
+    parts += [f"missing: {one}" for one in missing]
+    parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
+    head = f"{row.id} ({row.name})" if row.name != row.id else row.id
+    lines = (head, *(f"  {part}" for part in parts))
+    return RowPlan(row=name, cells=len(cells), finished=finished, missing=missing, lines=lines)

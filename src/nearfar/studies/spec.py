@@ -3,13 +3,15 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
+
+from msgspec import Meta, Struct
 
 from nearfar.config.bounds import Count, File, Length, Prompt, RowCount, Runs, Seed
 from nearfar.config.values import Settings
 from nearfar.settings import build
 from nearfar.types import NearfarError
-from nearfar.validation import format_value
+from nearfar.validation import InvalidValueError, convert, format_value
 
 Verb: TypeAlias = Literal["train", "script", "finetune", "evaluate", "geometry", "speed"]
 VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry", "speed")
@@ -20,6 +22,10 @@ AxisUse: TypeAlias = Literal["rows", "columns", "x"]
 PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves", "pairs", "labels"]
 AVERAGE = "average"
 """The column of the mean over tasks, and the label of the mean over the labels of an axis."""
+ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
+"""Columns of the only task of a result."""
+GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
+BYTES = "bytes_per_vector"
 DATA_ARGUMENTS = ("data", "evaluate_on")
 """Arguments of a script that name data sets: their content is part of the key of the job."""
 _TESTED = (".task", ".tasks", ".pairs", ".labelled", ".mteb")
@@ -133,8 +139,7 @@ class Row:
         return max(fitting, key=lambda one: len(one.coordinates), default=None)
 
 
-@dataclass(frozen=True)
-class Plot:
+class Plot(Struct, frozen=True, forbid_unknown_fields=True):
     """A plot of the table."""
 
     kind: PlotKind
@@ -214,7 +219,7 @@ class SpeedConfig(Settings):
     """Seed of baselines that are fitted."""
 
 
-Argument: TypeAlias = "str | int | float | bool | tuple[str | int | float, ...]"
+Argument: TypeAlias = str | int | float | bool | Annotated[tuple[str | int | float, ...], Meta(min_length=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,16 +270,13 @@ class ScriptConfig(Settings):
                 raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
             if name in arguments:
                 raise NearfarError(f"{source}: {key} is given twice, with '-' and with '_'.")
-            several = isinstance(value, list | tuple)
-            parts = list(value) if several else [value]
-            if not parts or any(
-                not isinstance(one, str | int | float) or (several and isinstance(one, bool)) for one in parts
-            ):
+            try:
+                arguments[name] = convert(value, Argument)  # type: ignore[arg-type]  # a union
+            except InvalidValueError:
                 raise NearfarError(
                     f"{source}: {key} = {format_value(value)}: must be a text, a number, true, false, or a list of "
                     "texts and numbers."
-                )
-            arguments[name] = tuple(parts) if several else value
+                ) from None
         return cls(file=fixed.file, numbers=fixed.numbers, seed=fixed.seed, arguments=arguments)
 
     def command(self) -> list[str]:

@@ -32,6 +32,7 @@ from nearfar.settings import build
 from nearfar.studies.sources import digest_of_file
 from nearfar.studies.spec import ScriptConfig, SpeedConfig
 from nearfar.types import NearfarError
+from nearfar.validation import convert
 
 if TYPE_CHECKING:
     from nearfar.commands.evaluate.recent import RecentVectors
@@ -209,12 +210,8 @@ def _call(command: list[str], *, name: str) -> None:
 
 def _script_numbers(file: Path, names: list[str], *, name: str) -> dict[str, float]:
     """The numbers in the script's numbers.json; without the file, none."""
-    numbers = read_json(file, otherwise="The script must write a JSON object of numbers.") if file.exists() else {}
-    if not isinstance(numbers, dict):
-        raise NearfarError(f"{name}: numbers.json is no JSON object, but {json.dumps(numbers)[:40]}.")
-    for key, value in numbers.items():
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise NearfarError(f"{name}: numbers.json: {key} = {json.dumps(value)[:40]}: must be a number.")
+    found = read_json(file, otherwise="The script must write a JSON object of numbers.") if file.exists() else {}
+    numbers = convert(found, dict[str, float], source=f"{name}: numbers.json")
     for key in names:
         if key not in numbers:
             raise NearfarError(f"{name}: numbers.json lacks {key!r}, which the study names among its numbers.")

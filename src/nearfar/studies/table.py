@@ -68,9 +68,6 @@ def build_table(
         NearfarError: a column that no run has; no validation score where the study keeps the best replicates; fewer
             than one resample.
     """
-    from rich.console import Console
-    from rich.progress import track
-
     check_resampling(resamples, seed, at_least=1)
     for run in runs if study.best else ():
         if run.missing is None and run.validation is None:
@@ -83,21 +80,17 @@ def build_table(
     _fill_columns(study, finished, unseen, all_finished=len(finished) == len(runs))
     groups = group_runs(study, runs)
     pairs = pairs_of_groups(study, groups)
-    resampler = Resampler(resamples, seed)
-    resampler.register(data_of_comparisons(study, pairs))
     single = [group.kept[0] for group in groups if len(group.kept) == 1]
     averages = [value for run in single for value in run.columns.values() if value.low is None]
-    resampler.register(part for value in averages for part in value.data or ())
-    console = Console(stderr=True)
-    for drawn in track(resampler.groups(), "resampling", console=console, transient=True, disable=not progress):
-        resampler.draw(drawn)
+    data = [*data_of_comparisons(study, pairs), *(part for value in averages for part in value.data or ())]
+    resampler = Resampler(data, resamples=resamples, seed=seed, progress=progress)
     return StudyTable(
         title=study.title,
         source=study.source,
         notes=(study.notes or "").strip(),
         caption=study.caption or "",
         columns=list(study.columns),
-        study=_plain(study.content),
+        study=dict(study.content),
         scale=study.scale,
         changes=changes(study.base, study.content) if study.scale else [],
         command=command,
@@ -393,13 +386,6 @@ def _provenance(runs: Sequence[Run]) -> StudyProvenance:
 
 def _rounded(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else round(float(value), 4)
-
-
-def _plain(value: Any) -> Any:
-    """Mappings and sequences of any sort as JSON has them."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def changes(base: Mapping[str, Any], study: Mapping[str, Any]) -> list[str]:
