@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nearfar.evaluation.correlation import MIN_PAIRS, pearson, scores, spearman, weighted_pearson, weighted_spearman
 from nearfar.evaluation.geometry_measures import alignment, uniformity
 from nearfar.evaluation.neighbour_vote import _unit
-from nearfar.evaluation.retrieval_measures import measure_rankings
+from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, paired_bootstrap, permutation_test
 from nearfar.evaluation.sts import _cosines, evaluate_sts
 from nearfar.types import ScoredPair

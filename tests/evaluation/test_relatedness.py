@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from nearfar.evaluation.classifiers import Schedule
-from nearfar.evaluation.relatedness import fit_relatedness, pair_features, soft_labels
+from nearfar.evaluation.probes import fit_relatedness, pair_features, soft_labels
 from tests import reference_senteval as reference
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data.retrieval_task import MEASURES
-from nearfar.evaluation.retrieval_measures import measure_rankings
+from nearfar.evaluation.retrieval import measure_rankings
 
 TREC_NAMES = {
     "ndcg@10": "ndcg_cut_10",

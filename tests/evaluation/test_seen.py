@@ -25,9 +25,8 @@ from nearfar.evaluation.results import EvaluationResult, SeenShares, parse_resul
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.evaluation import evaluation_tables
+from nearfar.evaluation.tables.evaluation import evaluation_tables, format_share, mean_seen
 from nearfar.evaluation.tables.pages import result_markdown
-from nearfar.evaluation.tables.seen import format_share, mean_seen
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError, ScoredPair
 

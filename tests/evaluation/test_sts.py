@@ -8,9 +8,9 @@ from scipy import stats
 
 from nearfar.data.sts import load_task
 from nearfar.evaluation import sts
-from nearfar.evaluation.averages import SIMILARITY_AVERAGES as AVERAGES
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tasks import SIMILARITY_AVERAGES as AVERAGES
 from nearfar.types import NearfarError, ScoredPair
 
 SEVEN = AVERAGES["seven tasks, SICK-R test"]

@@ -8,9 +8,9 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
-from nearfar.evaluation.averages import TRANSFER_AVERAGES as AVERAGES
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import Estimate
+from nearfar.evaluation.tasks import TRANSFER_AVERAGES as AVERAGES
 from nearfar.evaluation.transfer import evaluate_transfer
 from tests import reference_senteval as reference
 from tests.transfer_tasks import EXACT_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors

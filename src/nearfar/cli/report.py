@@ -24,7 +24,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     config, extra_values = parse(ReportConfig, argv, prog="nearfar report", extras=(extra,))
     what, console = extra_values["what"], make_console()
 
-    from nearfar.commands.report.command import report
+    from nearfar.commands.report import report
 
     file = report(what, config)
     console.print(

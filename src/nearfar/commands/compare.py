@@ -5,9 +5,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate
-from nearfar.commands.evaluate.held_out import run_of
-from nearfar.commands.evaluate.probes import probe_flags
+from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate, probe_flags
+from nearfar.commands.evaluate.tasks import run_of
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS

@@ -7,15 +7,13 @@ The results are :class:`~nearfar.evaluation.results.ComparisonResult` for two si
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.averages import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate, check_resampling
-from nearfar.evaluation.over_seeds import over_seeds, pairing, percent, training_seeds
 from nearfar.evaluation.paired import (
     EvaluationRun,
     RunScores,
@@ -23,9 +21,11 @@ from nearfar.evaluation.paired import (
     kind_of,
     measure_of,
     paired_test,
+    pairing,
     score,
     select_tasks,
     size_of,
+    training_seeds,
 )
 from nearfar.evaluation.results import (
     AverageTest,
@@ -42,8 +42,11 @@ from nearfar.evaluation.statistics import (
     bootstrap_test,
     holm,
     mean_difference,
+    over_seeds,
+    percent,
 )
-from nearfar.evaluation.tables.seen import seen_of
+from nearfar.evaluation.tables.evaluation import seen_of
+from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
 from nearfar.types import NearfarError
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -65,17 +68,7 @@ def check_comparison(aggregate: str, resamples: int, seed: int) -> None:
         raise NearfarError(f"aggregate {aggregate!r}: take one of {', '.join(AGGREGATES)}.")
 
 
-def compare_runs(
-    first: Sequence[EvaluationRun],
-    second: Sequence[EvaluationRun],
-    *,
-    tasks: Sequence[str] | None = None,
-    aggregate: Aggregate = "all",
-    measure: str | None = None,
-    resamples: int = 10_000,
-    seed: int = 0,
-    progress: bool = False,
-) -> ComparisonResult:
+def compare_runs(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun], **settings: Any) -> ComparisonResult:
     """Test the mean score of the ``first`` runs against that of the ``second``.
 
     Correlations are tested by the paired bootstrap over pairs, with the same resamples for all runs of both sides.
@@ -89,26 +82,16 @@ def compare_runs(
     out of the average where ``sickr``, a part of it, is compared too. Retrieval tasks are compared, and averaged, by
     ``measure``; by default each by its main measure, and averaged only if it is the same for all.
 
+    ``settings`` are those of :func:`compare_pairwise`.
+
     Raises:
         NearfarError: a task that a run does not have, no common task, or runs scored on different data.
     """
-    check_comparison(aggregate, resamples, seed)
-    runs = [*first, *second]
-    chosen, left_out = select_tasks(runs, tasks)
-    scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
-    tests = _between(scored, first, second, measure, resamples=resamples, seed=seed)
-    return ComparisonResult(
-        first=_describe(first, chosen),
-        second=_describe(second, chosen),
-        config=_settings(aggregate, measure, resamples, seed),
-        provenance=provenance(),
-        not_compared=left_out,
-        tasks=tests.tasks,
-        overall=tests.averages["overall"],
-        overall_transfer=tests.averages["overall_transfer"],
-        overall_retrieval=tests.averages["overall_retrieval"],
-        named_averages=tests.named,
-    )
+    result = compare_pairwise([first, second], **settings)
+    tests = result.comparisons[0]
+    named = {name: replace(one, p_holm=None) for name, one in tests.named_averages.items()}
+    averages: dict[str, Any] = {name: (one := tests.average(name)) and replace(one, p_holm=None) for name in AVERAGES}
+    return replace(result.between(tests), not_compared=result.not_compared, named_averages=named, **averages)
 
 
 def compare_pairwise(
@@ -125,7 +108,10 @@ def compare_pairwise(
     check_comparison(aggregate, resamples, seed)
     runs = [run for side in sides for run in side]
     chosen, left_out = select_tasks(runs, tasks)
-    scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
+    for task in chosen:
+        check_same_data(task, runs)
+    bar = track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
+    scored = {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
     ends = np.cumsum([len(side) for side in sides])
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
     pairs = list(combinations(range(len(sides)), 2))
@@ -149,27 +135,13 @@ def compare_pairwise(
     ]
     return PairwiseResult(
         sides=[_describe(side, chosen) for side in sides],
-        config=_settings(aggregate, measure, resamples, seed),
+        config=ComparisonSettings(
+            aggregate=aggregate, measure=measure, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL
+        ),
         provenance=provenance(),
         not_compared=left_out,
         comparisons=comparisons,
     )
-
-
-def _score(
-    tasks: Sequence[str],
-    runs: Sequence[EvaluationRun],
-    aggregate: Aggregate,
-    measure: str | None,
-    *,
-    resamples: int,
-    seed: int,
-    progress: bool,
-) -> dict[str, RunScores]:
-    for task in tasks:
-        check_same_data(task, runs)
-    bar = track(tasks, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    return {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
 
 
 class _PairOfSides(NamedTuple):
@@ -205,14 +177,12 @@ def _between(
         if by_rows is not None and row.p is not None:
             row = replace(row, p=round(by_rows[0], 6), test=by_rows[1])
         rows[task] = row
-    rows = dict(zip(rows, _correct(list(rows.values())), strict=True))
     averages: dict[str, AverageTest | None] = dict.fromkeys(AVERAGES)
     for name, averaged in _averaged_tasks(kinds, measures).items():
         tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
         if len(averaged) == 1:  # the difference is that of the task, so its test is too
             tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
-        separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
-        averages[name] = AverageTest(tasks=averaged, **{**vars(tested), "separable": separable})
+        averages[name] = AverageTest(tasks=averaged, **vars(tested))
     return _PairOfSides(rows, averages)
 
 
@@ -268,12 +238,6 @@ def _test(scored: RunScores, first: int, order: Sequence[int] | None) -> PairedT
         separable=None,
         seeds=by_seeds,
         reason=reason,
-    )
-
-
-def _settings(aggregate: str, measure: str | None, resamples: int, seed: int) -> ComparisonSettings:
-    return ComparisonSettings(
-        aggregate=aggregate, measure=measure, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL
     )
 
 

@@ -10,8 +10,8 @@ import nearfar.commands.evaluate.tasks as module
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.data.named_sets import suite_tasks
-from nearfar.evaluation.averages import SIMILARITY_AVERAGES
 from nearfar.evaluation.results import EvaluationResult
+from nearfar.evaluation.tasks import SIMILARITY_AVERAGES
 from nearfar.types import NearfarError, ScoredPair
 from tests.tiny import save_tiny, sentences
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar import Encoder
 from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.evaluate.recent import RecentVectors
+from nearfar.commands.evaluate.model import RecentVectors
 from nearfar.evaluation.results import EvaluationResult
 from tests.tiny import save_tiny, write_colours, write_pairs, write_queries
 

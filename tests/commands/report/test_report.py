@@ -13,7 +13,7 @@ from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.finetune.command import finetune
-from nearfar.commands.report.command import report
+from nearfar.commands.report import report
 from nearfar.config import FinetuneConfig
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs

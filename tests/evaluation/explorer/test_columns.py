@@ -3,7 +3,7 @@
 import pytest
 
 from nearfar import NearfarError
-from nearfar.evaluation.explorer.columns import check_color_column, describe_column
+from nearfar.evaluation.explorer.page import check_color_column, describe_column
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import Details
+from nearfar.evaluation.report.columns import SignificanceLookup
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
+from nearfar.evaluation.report.page import summary
 from nearfar.evaluation.report.scores import retrieval
-from nearfar.evaluation.report.significance import SignificanceLookup
-from nearfar.evaluation.report.summary import summary
 from nearfar.evaluation.results import EvaluationResult
 
 QUERIES = np.random.default_rng(0).random(50).round(6)

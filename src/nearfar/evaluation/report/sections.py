@@ -20,21 +20,18 @@ from nearfar.evaluation.report.blocks import (
     words_table,
 )
 from nearfar.evaluation.report.charts import Chart, Line
+from nearfar.evaluation.report.columns import AnyComparison
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
-from nearfar.evaluation.report.significance import AnyComparison
 from nearfar.evaluation.results import (
-    AverageTest,
     ComparisonResult,
     GeometryResult,
     ModelGeometry,
     PairwiseResult,
     Provenance,
 )
-from nearfar.evaluation.tables.comparison import comparison_table, pairwise_table, verdict
+from nearfar.evaluation.tables.comparison import comparison_table, pairwise_table, table_of_tests
 from nearfar.evaluation.tables.pages import geometry_table
-from nearfar.evaluation.tables.seen import format_score
 
-_HEADER = ["first against second", "first", "second", "first - second", "95% interval", "p", "p (Holm)", "p over seeds"]
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
 
@@ -90,34 +87,16 @@ def _averages(comparison: PairwiseResult) -> list[Block]:
     titles = {key: f"the average of {kind} tasks" for key, kind in AVERAGES.items()}
     titles |= {name: f"the average of {name}" for name in comparison.comparisons[0].named_averages}
     for key, title in titles.items():
-        found = [
-            (tests.pair, average) for tests in comparison.comparisons if (average := tests.average(key)) is not None
-        ]
-        rows = [
-            [f"{names[first]} against {names[second]}", *_test_cells(average)] for (first, second), average in found
-        ]
-        if rows:
-            reasons = dict.fromkeys(average.reason for _, average in found if average.reason is not None)
+        found = {
+            f"{names[tests.pair[0]]} against {names[tests.pair[1]]}": average
+            for tests in comparison.comparisons
+            if (average := tests.average(key)) is not None
+        }
+        if found:
+            reasons = dict.fromkeys(average.reason for average in found.values() if average.reason is not None)
             notes = [f"Undefined: {reason}." for reason in reasons]
-            header = [*_HEADER, "verdict"]
-            tables.append(Table(title=f"Each pair, on {title}", columns=header, rows=rows, notes=notes))
+            tables.append(table_of_tests("first against second", found, title=f"Each pair, on {title}", notes=notes))
     return tables
-
-
-def _test_cells(row: AverageTest) -> list[str]:
-    scores = [format_score(row.first), format_score(row.second)]
-    if row.difference is None:
-        return [*scores, *[DASH] * 5, verdict(row)]
-    over_seeds = row.seeds.p if row.seeds else None
-    return [
-        *scores,
-        f"{row.difference:+.2f}",
-        f"[{row.low:+.2f}, {row.high:+.2f}]",
-        f"{row.p:.4f}",
-        DASH if row.p_holm is None else f"{row.p_holm:.4f}",
-        DASH if over_seeds is None else f"{over_seeds:.4f}",
-        verdict(row),
-    ]
 
 
 def geometry_blocks(geometries: Sequence[tuple[str, GeometryResult]]) -> list[Block]:
