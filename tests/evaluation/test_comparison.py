@@ -188,16 +188,6 @@ def test_unusable_settings_are_refused(settings, message):
         compare_runs([one], [one], **settings)
 
 
-def test_the_same_seed_gives_the_same_comparison():
-    sides = [run(1.0)], [run(1.2, seed=1)]
-
-    def tasks(seed):
-        return compare_runs(*sides, resamples=50, seed=seed).tasks
-
-    assert tasks(0) == tasks(0)
-    assert tasks(0) != tasks(1)
-
-
 SEMEVAL = {
     f"sts{year}": {"a": task(60, year), "b": task(30, year + 100), "c": task(40, year + 200)} for year in range(12, 17)
 }
