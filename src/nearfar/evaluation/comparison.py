@@ -7,7 +7,7 @@ The results are :class:`~nearfar.evaluation.results.ComparisonResult` for two si
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -114,25 +114,13 @@ def compare_pairwise(
     scored = {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
     ends = np.cumsum([len(side) for side in sides])
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
-    pairs = list(combinations(range(len(sides)), 2))
     tests = []
-    for i, j in pairs:
+    for i, j in combinations(range(len(sides)), 2):
         selected = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
-        tests.append(_between(selected, sides[i], sides[j], measure, resamples=resamples, seed=seed))
-    task_tests = iter(_correct([row for one in tests for row in one.tasks.values()]))
-    averages = {
-        name: iter(_correct([average for one in tests if (average := one.averages[name]) is not None]))
-        for name in tests[0].averages
-    }
-    comparisons = [
-        PairTests(
-            pair=[i, j],
-            tasks={task: next(task_tests) for task in one.tasks},
-            **{name: next(averages[name]) if one.averages[name] else None for name in AVERAGES},
-            named_averages={name: next(averages[name]) for name in one.named},
-        )
-        for (i, j), one in zip(pairs, tests, strict=True)
-    ]
+        averages, rows = _between(selected, sides[i], sides[j], measure, resamples=resamples, seed=seed)
+        named = {name: averages.pop(name) for name in NAMED_AVERAGES if name in averages}
+        overall: dict[str, AverageTest | None] = {name: averages.get(name) for name in AVERAGES}
+        tests.append(PairTests(pair=[i, j], tasks=rows, **overall, named_averages=named))
     return PairwiseResult(
         sides=[_describe(side, chosen) for side in sides],
         config=ComparisonSettings(
@@ -140,20 +128,26 @@ def compare_pairwise(
         ),
         provenance=provenance(),
         not_compared=left_out,
-        comparisons=comparisons,
+        comparisons=_correct_pairs(tests),
     )
 
 
-class _PairOfSides(NamedTuple):
-    """The tests between two sides."""
-
-    tasks: dict[str, TaskTest]
-    averages: dict[str, AverageTest | None]
-
-    @property
-    def named(self) -> dict[str, AverageTest]:
-        """The averages that papers report."""
-        return {name: average for name, average in self.averages.items() if name in NAMED_AVERAGES and average}
+def _correct_pairs(tests: Sequence[PairTests]) -> list[PairTests]:
+    """The tests with p corrected over tasks and pairs of sides, and that of each average over pairs of sides."""
+    rows = iter(_correct([row for one in tests for row in one.tasks.values()]))
+    averages = {
+        name: iter(_correct([average for one in tests if (average := one.average(name)) is not None]))
+        for name in (*AVERAGES, *tests[0].named_averages)
+    }
+    return [
+        PairTests(
+            pair=one.pair,
+            tasks={task: next(rows) for task in one.tasks},
+            **{name: next(averages[name]) if one.average(name) else None for name in AVERAGES},
+            named_averages={name: next(averages[name]) for name in one.named_averages},
+        )
+        for one in tests
+    ]
 
 
 def _between(
@@ -164,8 +158,8 @@ def _between(
     *,
     resamples: int,
     seed: int,
-) -> _PairOfSides:
-    """The tests of ``first`` against ``second``; ``scored`` are the runs of both sides, one side after the other."""
+) -> tuple[dict[str, AverageTest], dict[str, TaskTest]]:
+    """The averages and the tasks of ``first`` against ``second``; ``scored`` has one side's runs after the other's."""
     runs, order = [*first, *second], pairing(first, second)
     kinds = {task: kind_of(task, runs) for task in scored}
     measures = {task: measure_of(task, runs, measure) for task in scored}
@@ -177,13 +171,13 @@ def _between(
         if by_rows is not None and row.p is not None:
             row = replace(row, p=round(by_rows[0], 6), test=by_rows[1])
         rows[task] = row
-    averages: dict[str, AverageTest | None] = dict.fromkeys(AVERAGES)
+    averages: dict[str, AverageTest] = {}
     for name, averaged in _averaged_tasks(kinds, measures).items():
         tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
         if len(averaged) == 1:  # the difference is that of the task, so its test is too
             tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
         averages[name] = AverageTest(tasks=averaged, **vars(tested))
-    return _PairOfSides(rows, averages)
+    return averages, rows
 
 
 def _averaged_tasks(kinds: Mapping[str, str], measures: Mapping[str, str | None]) -> dict[str, list[str]]:

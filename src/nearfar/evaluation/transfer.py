@@ -281,15 +281,13 @@ def classification(
     )
     if probed is None:
         return entry, drawn
-    penalties = list(probed.grid)
-    if probe.protocol == "senteval":
-        grid = PenaltyGrid(l2=penalties, dev_accuracy=probed.grid_accuracies)
-    else:
-        grid = PenaltyGrid(c=penalties, dev_accuracy=probed.grid_accuracies)
+    by_l2, penalties = probe.protocol == "senteval", list(probed.grid)
     return replace(
         entry,
         dev_accuracy=probed.dev_accuracy,
-        grid=grid,
+        grid=PenaltyGrid(
+            l2=penalties if by_l2 else None, c=None if by_l2 else penalties, dev_accuracy=probed.grid_accuracies
+        ),
         chosen=list(probed.chosen),
         fold_accuracies=list(probed.fold_accuracies),
         gold=gold.tolist(),

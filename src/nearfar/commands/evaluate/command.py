@@ -253,19 +253,11 @@ def configured_probe(config: EvaluateConfig) -> Probe:
 
 def recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
     """The entry of a result file."""
-    recorded = ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed)
-    if probe.protocol == "exact":
-        return recorded
-    return replace(
-        recorded,
-        optimiser=probe.optimiser,
-        learning_rate=probe.rate,
-        batch_size=probe.batch_size,
-        tenacity=probe.tenacity,
-        epoch_size=probe.epoch_size,
-        max_epochs=probe.max_epochs,
-        l2=list(probe.l2),
-    )
+    used: dict[str, Any] = {}
+    if probe.protocol == "senteval":
+        used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+        used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
+    return ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed, **used)
 
 
 def probe_flags(transfer: TransferResults) -> Mapping[str, Any]:
