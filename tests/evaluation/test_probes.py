@@ -37,8 +37,8 @@ def majority(labels):
     return 100 * np.bincount(labels).max() / len(labels)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("nhid", [0, pytest.param(4, marks=pytest.mark.nightly)])
+@pytest.mark.nightly  # by day the test of a pool in test_transfer compares the same loops, without hidden units
+@pytest.mark.parametrize("nhid", [0, 4])
 def test_inner_kfold_matches_the_reference(nhid):
     # With the same initial weights and orders of rows, all predictions and scores are equal.
     x, y = problem()

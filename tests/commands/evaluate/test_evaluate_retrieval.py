@@ -138,7 +138,6 @@ def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
     assert 1 < result.retrieval[beir].measures["recall@10"].score < 99
 
 
-@pytest.mark.long
 @pytest.mark.nightly
 @pytest.mark.realdata
 def test_captions_of_one_photo_score_as_in_sentence_transformers(nearfar_data, tmp_path, monkeypatch):

@@ -101,7 +101,7 @@ def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture
 def test_the_same_files_give_the_same_page_to_the_byte(workspace: Path) -> None:
     pages = []
     for name in ("a.html", "b.html"):
-        report([Path(one) for one in EVERYTHING], output=name, title="t", resamples=100, progress=False)
+        report(["runs/alone", "ce", "base.json", "geo"], output=name, title="t", resamples=100, progress=False)
         pages.append([Path(name).with_suffix(end).read_bytes() for end in (".html", ".md")])
     assert pages[0] == pages[1]
 
