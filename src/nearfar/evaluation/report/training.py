@@ -1,8 +1,10 @@
 """Training runs in a report: their dev scores, and curves of loss, dev score and geometry over the steps."""
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from statistics import mean, median, stdev
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Block, Figure
@@ -38,48 +40,46 @@ def outcome(run: TrainingRun) -> Outcome:
 
 def training(runs: Sequence[TrainingRun]) -> list[Block]:
     """A table of the runs, then figures."""
-    group_names = list(dict.fromkeys(run.group_name for run in runs))
-    colours = {group_name: number for number, group_name in enumerate(group_names)}
-    counts = {group_name: sum(run.group_name == group_name for run in runs) for group_name in group_names}
-    legend = [
-        (f"{group_name}, {counts[group_name]} runs" * (counts[group_name] > 1) or group_name, colours[group_name])
-        for group_name in group_names
-    ]
-
-    def figure(caption: str, charts: Sequence[Chart]) -> list[Block]:
-        drawn = [chart for chart in charts if chart.lines]
-        return [Figure(caption, drawn, legend)] if drawn else []
-
-    def lines(points: Callable[[TrainingRun], tuple[Sequence[float], Sequence[float]]], chosen: Any) -> list[Line]:
-        found = [(run, *points(run)) for run in chosen]
-        return [Line(run.name, x, y, colours[run.group_name], outcome(run).best_step) for run, x, y in found if len(x)]
-
-    devs = list(dict.fromkeys((run.metric, run.dev) for run in runs if run.scores()))
-    dev_charts = [
-        Chart(
-            f"{metric} × 100 on {dev}",
-            "step",
-            lines(_scores, [run for run in runs if (run.metric, run.dev) == (metric, dev)]),
-        )
-        for metric, dev in devs
-    ]
-    methods = list(dict.fromkeys(_method(run) for run in runs))
-    size = max((downsample(*_losses(run))[2] for run in runs), default=1)
-    loss_charts = [
-        _loss_chart(method, lines(_downsampled_losses, [run for run in runs if _method(run) == method]))
-        for method in methods
-    ]
-    measures = dict.fromkeys([*_MEASURES, *(key for run in runs for line in run.evaluations for key in line.measures)])
-    geometry = [
-        Chart(_MEASURES.get(name, name.replace("_", " ")), "step", lines(_measure(name), runs)) for name in measures
-    ]
+    groups = list(dict.fromkeys(run.group_name for run in runs))
+    counts = Counter(run.group_name for run in runs)
+    names = [f"{name}, {counts[name]} runs" if counts[name] > 1 else name for name in groups]
+    dev: dict[str, list[Line]] = {}
+    losses: dict[str, list[Line]] = {}
+    geometry: dict[str, list[Line]] = {name: [] for name in _MEASURES}
+    size = 1
+    for run in runs:
+        line = partial(Line, run.name, number=groups.index(run.group_name))
+        best = outcome(run).best_step
+        if scores := run.scores():
+            x, y = [step for step, _ in scores], [score for _, score in scores]
+            dev.setdefault(f"{run.metric} × 100 on {run.dev}", []).append(line(x, y, best=best))
+        if run.steps:
+            x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps])
+            losses.setdefault(_method(run), []).append(line(x, y))
+            size = max(size, thinned)
+        for name in dict.fromkeys(key for one in run.evaluations for key in one.measures):
+            kept = [one for one in run.evaluations if isinstance(one.measures.get(name), int | float)]
+            if kept:
+                x, y = [one.step for one in kept], [one.measures[name] for one in kept]
+                geometry.setdefault(name, []).append(line(x, y, best=best))
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
-    return [
-        _table(runs, group_names),
-        *figure("Dev scores by step; a ring marks the best step.", dev_charts),
-        *figure(f"Training loss. Losses of different methods are not comparable.{averaged}", loss_charts),
-        *figure("Geometry of the embeddings of the dev sentences, by step.", geometry),
-    ]
+    figures = (
+        ("Dev scores by step; a ring marks the best step.", [Chart(title, "step", dev[title]) for title in dev]),
+        (
+            f"Training loss. Losses of different methods are not comparable.{averaged}",
+            [_loss_chart(method, lines) for method, lines in losses.items()],
+        ),
+        (
+            "Geometry of the embeddings of the dev sentences, by step.",
+            [Chart(_title(name), "step", lines) for name, lines in geometry.items() if lines],
+        ),
+    )
+    legend = [(name, number) for number, name in enumerate(names)]
+    return [_table(runs, groups), *(Figure(caption, charts, legend) for caption, charts in figures if charts)]
+
+
+def _title(measure: str) -> str:
+    return _MEASURES.get(measure, measure.replace("_", " "))
 
 
 def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
@@ -134,32 +134,9 @@ def _method(run: TrainingRun) -> str:
     return str(run.settings.get("method", DASH))
 
 
-def _scores(run: TrainingRun) -> tuple[list[float], list[float]]:
-    points = run.scores()
-    return [step for step, _ in points], [score for _, score in points]
-
-
-def _losses(run: TrainingRun) -> tuple[list[float], list[float]]:
-    return [line.step for line in run.steps], [line.loss for line in run.steps]
-
-
 def _loss_chart(method: str, lines: Sequence[Line]) -> Chart:
     """Logarithmic where the first losses are much larger than the others."""
-    lines = [line._replace(best=None) for line in lines]
     losses = [loss for line in lines for loss in line.y]
     steep = bool(losses) and min(losses) > 0 and max(losses) > 20 * median(losses)
     title = f"Loss of {method}{', logarithmic' if steep else ''}"
     return Chart(title, "step", lines, logarithmic="y" if steep else "neither")
-
-
-def _downsampled_losses(run: TrainingRun) -> tuple[list[float], list[float]]:
-    x, y, _ = downsample(*_losses(run))
-    return x, y
-
-
-def _measure(name: str) -> Callable[[TrainingRun], tuple[list[float], list[float]]]:
-    def points(run: TrainingRun) -> tuple[list[float], list[float]]:
-        kept = [line for line in run.evaluations if isinstance(line.measures.get(name), int | float)]
-        return [line.step for line in kept], [line.measures[name] for line in kept]
-
-    return points
