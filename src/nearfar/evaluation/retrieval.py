@@ -32,7 +32,7 @@ from nearfar.data.retrieval_task import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats, check_resampling
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
-from nearfar.evaluation.tasks import check_vectors
+from nearfar.evaluation.tasks import ROWS_PER_BLOCK, TextEmbeddings, embed, embed_tasks
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.types import Encode, NearfarError
 
@@ -40,7 +40,6 @@ DEPTH = 100
 """The number of ranks that the measures need."""
 TEXTS_PER_CALL = 65_536
 """Number of texts that are encoded in one call, so that memory beside the vectors does not grow with their number."""
-_ROWS_PER_BLOCK = 16_384
 
 
 class RetrievalEvaluation(NamedTuple):
@@ -53,16 +52,6 @@ class RetrievalEvaluation(NamedTuple):
     tasks: dict[str, RetrievalScores]
     unavailable: dict[str, str]
     """Task -> why it has no score."""
-
-
-class _Vectors(NamedTuple):
-    """Distinct texts as unit vectors; a zero vector stays zero."""
-
-    rows: Mapping[str, int]
-    """Text -> its row."""
-    vectors: NDArray[np.float32]
-    failure: str | None
-    """Why they cannot be compared."""
 
 
 def evaluate_retrieval(
@@ -113,7 +102,7 @@ def evaluate_retrieval(
         # In the order in which trec_eval sorts ties, so that the first of equals is its first.
         order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
         queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
-        if failure := queries.failure or documents.failure:
+        if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
             unavailable[name] = failure
             continue
         if queries.vectors.shape[1] != documents.vectors.shape[1]:
@@ -166,63 +155,40 @@ def _score_task(
 
 def _embed(
     encode_query: Encode, encode_document: Encode, task: RetrievalTask, order: Sequence[int], *, per_task: bool
-) -> tuple[_Vectors, _Vectors]:
-    """The vectors of the queries and of the documents; rows of documents are in ``order``."""
+) -> tuple[TextEmbeddings, TextEmbeddings]:
+    """The unit vectors of the queries and of the documents; rows of documents are in ``order``."""
     documents = dict.fromkeys(task.documents[position] for position in order)
     queries = dict.fromkeys(task.queries)
     if per_task:
-        together = list({**documents, **queries})
-        try:
-            found = _encode(encode_document, together, texts_per_call=len(together))
-        except NearfarError as error:
-            found = _Vectors({}, np.zeros((0, 0), dtype=np.float32), str(error).rstrip("."))
+        together = embed_tasks(encode_document, {"": [*documents, *queries]}, per_task=True)[""]
+        found = _unit(together._replace(vectors=together.vectors.astype(np.float32)))
         return found, found._replace(vectors=found.vectors[: len(documents)])
-    embedded = _encode(encode_document, list(documents))
+    embedded = _unit(embed(encode_document, list(documents), texts_per_call=TEXTS_PER_CALL))
     if encode_query is not encode_document:
-        return _encode(encode_query, list(queries)), embedded
-    rest = _encode(encode_query, [text for text in queries if text not in documents])
-    known = [embedded.rows[text] for text in queries if text in documents]
-    vectors = np.concatenate([embedded.vectors[known], rest.vectors]) if rest.rows else embedded.vectors[known]
-    names = [text for text in queries if text in documents] + list(rest.rows)
-    return _Vectors({text: row for row, text in enumerate(names)}, vectors, rest.failure), embedded
+        return _unit(embed(encode_query, list(queries), texts_per_call=TEXTS_PER_CALL)), embedded
+    others = [text for text in queries if text not in documents]
+    rest = _unit(embed(encode_query, others, texts_per_call=TEXTS_PER_CALL))
+    shared = [text for text in queries if text in documents]
+    known = embedded.vectors[[embedded.rows[text] for text in shared]]
+    rows = {text: row for row, text in enumerate([*shared, *others])}
+    return rest._replace(rows=rows, vectors=np.concatenate([known, rest.vectors]) if others else known), embedded
 
 
-def _encode(encode: Encode, texts: list[str], *, texts_per_call: int = TEXTS_PER_CALL) -> _Vectors:
-    """Encode distinct texts in blocks, into one matrix of unit vectors."""
-    rows = {text: row for row, text in enumerate(texts)}
-    vectors = np.zeros((0, 0), dtype=np.float32)
-    for start in range(0, len(texts), texts_per_call):
-        block = texts[start : start + texts_per_call]
-        found = np.asarray(encode(block))
-        check_vectors(found, len(block))
-        if start == 0:
-            vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32)
-        with np.errstate(over="ignore"):
-            vectors[start : start + len(block)] = found
-    failure = _normalise(vectors, texts)
-    return _Vectors(rows, vectors, failure)
-
-
-def _normalise(vectors: NDArray[np.float32], texts: Sequence[str]) -> str | None:
-    """Scale the rows to length 1, in place and in blocks; return why they have no cosines, if so."""
-    broken: list[int] = []
-    for start in range(0, len(vectors), _ROWS_PER_BLOCK):
-        block = vectors[start : start + _ROWS_PER_BLOCK]
-        broken += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
-        if broken:
-            continue
-        lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
-        block /= np.where(lengths > 0, lengths, 1)[:, None]
-    if not broken:
-        return None
-    return f"the vectors of {len(broken)} of its texts hold NaN or infinity; the first is that of {texts[broken[0]]!r}"
+def _unit(embedded: TextEmbeddings) -> TextEmbeddings:
+    """Scale the float32 vectors to length 1, in place and in blocks; a zero vector stays zero."""
+    for start in range(0, len(embedded.vectors), ROWS_PER_BLOCK):
+        block = embedded.vectors[start : start + ROWS_PER_BLOCK]
+        with np.errstate(invalid="ignore"):  # of vectors that are not finite
+            lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
+            block /= np.where(lengths > 0, lengths, 1)[:, None]
+    return embedded
 
 
 def _rank(
     task: RetrievalTask,
     order: Sequence[int],
-    queries: _Vectors,
-    documents: _Vectors,
+    queries: TextEmbeddings,
+    documents: TextEmbeddings,
     *,
     device: str,
     progress: bool,
@@ -253,7 +219,7 @@ def _rank(
 
 
 def _expander(
-    task: RetrievalTask, order: Sequence[int], documents: _Vectors, found: Neighbours
+    task: RetrievalTask, order: Sequence[int], documents: TextEmbeddings, found: Neighbours
 ) -> Callable[[int], Iterable[int]]:
     """A function from a row of ``found`` to the documents with the texts that were found, best first.
 

@@ -51,6 +51,8 @@ class TextEmbeddings(NamedTuple):
         return f"the vectors of {len(found)} of its texts hold NaN or infinity; the first is that of {found[0]!r}"
 
 
+ROWS_PER_BLOCK = 16_384
+"""Number of vectors that are checked or scaled at once."""
 NO_EMBEDDINGS = TextEmbeddings({}, np.zeros((0, 0), dtype=np.float32), frozenset())
 
 
@@ -75,20 +77,33 @@ def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task:
     return embedded
 
 
-def embed(encode: Encode, texts: list[str]) -> TextEmbeddings:
+def embed(encode: Encode, texts: list[str], *, texts_per_call: int | None = None) -> TextEmbeddings:
     """The vectors that ``encode`` returns for distinct ``texts``; it is not called without texts.
+
+    With ``texts_per_call`` they are encoded in blocks, into one new matrix in float32.
 
     Raises:
         NearfarError: it does not return one vector of numbers per text.
     """
     if not texts:
         return NO_EMBEDDINGS
-    vectors = np.asarray(encode(texts))
-    check_vectors(vectors, len(texts))
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(vectors.astype(np.float32, copy=False)).all(axis=1)
-    nonfinite = frozenset(texts[row] for row in np.flatnonzero(~finite).tolist())
-    return TextEmbeddings({text: row for row, text in enumerate(texts)}, vectors, nonfinite)
+    size = texts_per_call or len(texts)
+    vectors = NO_EMBEDDINGS.vectors
+    for start in range(0, len(texts), size):
+        block = texts[start : start + size]
+        found = np.asarray(encode(block))
+        check_vectors(found, len(block))
+        if start == 0:
+            vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32) if texts_per_call else found
+        if texts_per_call:
+            with np.errstate(over="ignore"):
+                vectors[start : start + size] = found
+    nonfinite: set[str] = set()
+    for start in range(0, len(texts), ROWS_PER_BLOCK):
+        with np.errstate(over="ignore"):
+            rows = vectors[start : start + ROWS_PER_BLOCK].astype(np.float32, copy=False)
+        nonfinite |= {texts[start + row] for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()}
+    return TextEmbeddings({text: row for row, text in enumerate(texts)}, vectors, frozenset(nonfinite))
 
 
 def check_vectors(vectors: NDArray[Any], texts: int) -> None:
