@@ -21,7 +21,7 @@ from nearfar.disk import (
     refuse_overwriting_inputs,
     write_text,
 )
-from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.comparison import compare_sides
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.report import (
     GENERATOR,
@@ -98,7 +98,17 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     computed = None
     if config.compare == "yes" or (config.compare == "auto" and automatic):
         try:
-            computed = _compare(found.sides, config, progress=progress)
+            if len(found.sides) < 2:
+                raise NearfarError(
+                    f"--compare yes: a comparison needs two evaluated sides, and there are {len(found.sides)}."
+                )
+            computed = compare_sides(
+                [side.runs for side in found.sides],
+                aggregate=config.aggregate,
+                resamples=config.resamples,
+                seed=config.seed,
+                progress=progress,
+            )
         except NearfarError as error:
             if config.compare == "yes":
                 raise
@@ -107,17 +117,6 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     write_text(file, to_html(page))
     write_text(file.with_suffix(".md"), to_markdown(page))
     return file
-
-
-def _compare(
-    sides: Sequence[EvaluatedModel], config: ReportConfig, *, progress: bool
-) -> ComparisonResult | PairwiseResult:
-    if len(sides) < 2:
-        raise NearfarError(f"--compare yes: a comparison needs two evaluated sides, and there are {len(sides)}.")
-    runs, aggregate = [side.runs for side in sides], config.aggregate
-    if len(runs) == 2:
-        return compare_runs(*runs, aggregate=aggregate, resamples=config.resamples, seed=config.seed, progress=progress)
-    return compare_pairwise(runs, aggregate=aggregate, resamples=config.resamples, seed=config.seed, progress=progress)
 
 
 def _title(found: ReportInputs) -> str:

@@ -68,6 +68,11 @@ def check_comparison(aggregate: str, resamples: int, seed: int) -> None:
         raise NearfarError(f"aggregate {aggregate!r}: take one of {', '.join(AGGREGATES)}.")
 
 
+def compare_sides(sides: Sequence[Sequence[EvaluationRun]], **settings: Any) -> ComparisonResult | PairwiseResult:
+    """:func:`compare_runs` of two sides, or :func:`compare_pairwise` of more."""
+    return compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
+
+
 def compare_runs(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun], **settings: Any) -> ComparisonResult:
     """Test the mean score of the ``first`` runs against that of the ``second``.
 

@@ -207,15 +207,12 @@ def _score(
 def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
     """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
     functions = opened.encode_query, opened.encode_document
-    if opened.per_task or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
+    texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
+    if opened.per_task or texts > MAX_CACHED_TEXTS:
         return functions
     if functions == (opened.encode, opened.encode):
         return encode, encode  # shares its cache with the other tasks
     return CachedEncode(opened.encode_query), CachedEncode(opened.encode_document)
-
-
-def _texts_of(tasks: LoadedTasks) -> list[list[str]]:
-    return [texts for task in tasks.retrieval.values() for texts in (task.queries, task.documents)]
 
 
 def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
