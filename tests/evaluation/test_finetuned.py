@@ -129,17 +129,6 @@ def test_an_entry_of_two_labels() -> None:
     assert (entry.classes, entry.dev_accuracy) == (["no", "yes"], 25.0)
 
 
-def test_an_interval_equals_that_of_resampled_rows() -> None:
-    """Compares with a bootstrap that samples row by row."""
-    gold, predicted = make_predictions(150, 2, seed=6)
-    entry = entry_of(gold, outputs_of(predicted, 2), resamples=4000)
-    rng = np.random.default_rng(1)
-    places = rng.integers(0, 150, (800, 150))
-    drawn = [np.corrcoef(np.array(gold)[rows], predicted[rows])[0, 1] for rows in places]
-    low, high = 100 * np.quantile(drawn, [0.025, 0.975])
-    assert [entry.matthews.low, entry.matthews.high] == pytest.approx([low, high], abs=1.5)
-
-
 def test_entries_of_other_tasks() -> None:
     gold, predicted = make_predictions(60, 3, seed=7)
     entry = entry_of(gold, outputs_of(predicted, 3), THREE)

@@ -240,13 +240,6 @@ def test_a_comparison_of_unequal_shares_says_so(second: SeenHashes | None, words
     assert type(found).from_dict(found.to_dict()) == found
 
 
-def test_only_compared_tasks_are_named() -> None:
-    sides = compared(evaluated(seen(ALL[:6])), evaluated(None))
-    found = compare_runs(*sides, tasks=["small"], resamples=50)
-    assert set(found.first.seen) == {"small"}
-    assert "sts" not in result_markdown(found).partition(UNEQUAL)[2].partition("\n")[0]
-
-
 def test_several_sides_and_their_dev_sets() -> None:
     sides = compared(evaluated(seen([], ALL[:60]), name="a"), evaluated(seen([]), name="b"), evaluated(None, name="c"))
     text = result_markdown(compare_pairwise(sides, resamples=50))

@@ -164,12 +164,6 @@ def test_a_task_of_one_pair_is_undefined_and_others_are_still_scored():
         assert scored["mine"].spearman.of(kind).reason == reason
 
 
-def test_an_empty_subset_is_undefined_and_the_rest_is_scored():
-    spearman = evaluate_sts(angles, {"mine": {"a": subset(30), "b": []}}, resamples=10).tasks["mine"].spearman
-    assert spearman.all.low < spearman.all.score
-    assert spearman.mean.reason == "undefined on b: 0 pairs, where a correlation needs 3"
-
-
 def test_a_zero_vector_has_cosine_zero_and_is_counted():
     pairs = [ScoredPair("x 0", "x 10", 5), ScoredPair("x 0", "x 90", 1), ScoredPair("x 0", "x 60", 3)]
 

@@ -251,11 +251,6 @@ def test_encoder_settings_are_refused_for_a_function(pairs_file):
         evaluate(letters, tasks=[pairs_file], pooling="mean", progress=False)
 
 
-def test_an_unwritable_output_raises_before_encoding(tmp_path):
-    with pytest.raises(NearfarError, match=r"ends in \.json"):
-        evaluate(lambda texts: pytest.fail("encoded"), output=tmp_path / "r.txt", progress=False)
-
-
 def test_a_missing_model_raises(pairs_file, tmp_path):
     with pytest.raises(NearfarError, match="absent"):
         evaluate(tmp_path / "absent", tasks=[pairs_file], progress=False)
