@@ -141,8 +141,8 @@ def _score_task(
         )
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
         whole = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
-        estimates[metric] = AggregateEstimates(
-            **{kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+        estimates[metric] = _aggregates(
+            {kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
         )
         subset_estimates[metric] = [
             estimate(100 * float(point.subsets[0, number, 0]), drawn.subsets[0, number], why)
@@ -169,6 +169,10 @@ def _score_task(
     return similarity, draws
 
 
+def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
+    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
+
+
 def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
     if len(subset_reasons) == 1:
@@ -181,18 +185,17 @@ def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) 
 def _average(
     members: Sequence[str], scored: Mapping[str, SimilarityScores], draws: Mapping[str, Draws]
 ) -> SimilarityAverage:
-    averages = {
-        metric: AggregateEstimates(
-            **{
-                kind: mean_estimate(
-                    {task: scored[task].metric(metric).of(kind) for task in members},
-                    [draws[task][metric][kind] for task in members],
-                )
-                for kind in AGGREGATES
-            }
-        )
-        for metric in METRICS
-    }
+    averages = {}
+    for metric in METRICS:
+        of_tasks = {task: scored[task].metric(metric) for task in members}
+        by_aggregate = {
+            kind: mean_estimate(
+                {task: estimates.of(kind) for task, estimates in of_tasks.items()},
+                [draws[task][metric][kind] for task in members],
+            )
+            for kind in AGGREGATES
+        }
+        averages[metric] = _aggregates(by_aggregate)
     return SimilarityAverage(tasks=list(members), **averages)
 
 

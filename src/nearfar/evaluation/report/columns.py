@@ -25,6 +25,8 @@ from nearfar.evaluation.results import (
 
 AnyComparison: TypeAlias = ComparisonResult | PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
+Scored: TypeAlias = SimilarityScores | TransferScores | RetrievalScores
+Average: TypeAlias = SimilarityAverage | TransferAverage
 METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 _OVERLAPS = {"sickr-full": "sickr"}
 """Task -> a task that is part of it; the two are not averaged together."""
@@ -57,6 +59,7 @@ class Column(NamedTuple):
         """The score of an evaluation; None where it has none."""
         if self.average == "":
             return _mean({task: self.of_task(task).estimate(result) for task in self.tasks})
+        entries: Mapping[str, Scored | Average]
         entries = _averages(result, self.kind) if self.average else _scores(result, self.kind)
         scored = entries.get(self.average or self.tasks[0])
         found = None if scored is None else scored.metric(self.metric)
@@ -177,23 +180,21 @@ def _results(sides: Sequence[EvaluatedModel]) -> list[EvaluationResult]:
     return [run.result for side in sides for run in side.runs]
 
 
-def _scores(
-    result: EvaluationResult, kind: Kind
-) -> Mapping[str, SimilarityScores] | Mapping[str, TransferScores] | Mapping[str, RetrievalScores]:
+def _scores(result: EvaluationResult, kind: Kind) -> Mapping[str, Scored]:
     """The tasks of one kind."""
     if kind == "transfer":
         return result.transfer.tasks if result.transfer else {}
     return result.tasks if kind == "similarity" else result.retrieval
 
 
-def _averages(result: EvaluationResult, kind: Kind) -> Mapping[str, SimilarityAverage] | Mapping[str, TransferAverage]:
+def _averages(result: EvaluationResult, kind: Kind) -> Mapping[str, Average]:
     """The named averages over tasks of one kind."""
     if kind == "transfer":
         return result.transfer.averages if result.transfer else {}
     return result.averages if kind == "similarity" else {}
 
 
-def _digest(scored: SimilarityScores | TransferScores | RetrievalScores | None) -> object:
+def _digest(scored: Scored | None) -> object:
     if isinstance(scored, SimilarityScores):
         return {name: subset.digest for name, subset in scored.subsets.items()}
     return None if scored is None else scored.digest
