@@ -98,7 +98,7 @@ def test_the_slider_moves_points_from_the_first_layout_to_the_second(browser: An
         assert page.tab.locator("#slider").get_attribute("aria-valuetext").startswith("100%")
 
 
-@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+@pytest.mark.parametrize("motion", ["reduce", pytest.param("no-preference", marks=pytest.mark.nightly)])
 def test_play_goes_to_the_other_end(browser: Any, small: Example, motion: str) -> None:
     with OpenPage(browser, small.file, reduced_motion=motion) as page:
         page.tab.locator("#play").click()

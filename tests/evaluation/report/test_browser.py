@@ -73,7 +73,7 @@ def test_a_report_of_hostile_results_runs_nothing(browser: Any, tmp_path: Path) 
     assert active_parts(to_markdown(page)) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_same_texts_without_escaping_would_run(browser: Any, tmp_path: Path) -> None:
     """Otherwise the test above would prove nothing; and the policy of the page blocks even that."""
     html = to_html(compose(hostile_inputs(), title="report"))
