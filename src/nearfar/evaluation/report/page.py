@@ -25,8 +25,7 @@ from nearfar.evaluation.report.scores import (
     similarity_indices,
     transfer,
 )
-from nearfar.evaluation.report.sections import comparisons, geometry_blocks, settings
-from nearfar.evaluation.report.training import outcome, training
+from nearfar.evaluation.report.sections import comparisons, geometry_blocks, outcome, settings, training
 from nearfar.evaluation.results import GeometryResult, PairedTest
 
 MAX_MISSING_SHOWN = 6
