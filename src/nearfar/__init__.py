@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.push import push
-    from nearfar.commands.report.command import report
+    from nearfar.commands.report import report
     from nearfar.commands.search.command import search
     from nearfar.commands.soup.command import soup
     from nearfar.commands.static import static
@@ -99,7 +99,7 @@ _MODULES = {
     "predict": "commands.predict",
     "push": "commands.push",
     "register_method": "registry",
-    "report": "commands.report.command",
+    "report": "commands.report",
     "reproduce": "studies.papers",
     "search": "commands.search.command",
     "soup": "commands.soup.command",

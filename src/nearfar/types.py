@@ -49,7 +49,7 @@ Tracker: TypeAlias = Literal["tensorboard", "wandb", "mlflow"]
 Splits: TypeAlias = Literal["auto", "few-shot", "full", "held-out", "10-90"]
 """How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.finetuning_splits`."""
 RetrievalMeasure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100"]
-"""A measure of retrieval; see :mod:`nearfar.evaluation.retrieval_measures`."""
+"""A measure of retrieval; see :mod:`nearfar.evaluation.retrieval`."""
 
 
 class NliRow(NamedTuple):

@@ -144,15 +144,6 @@ def test_flow_is_an_encode():
     assert all(map(torch.equal, glow.parameters(), flow.glow.parameters()))
 
 
-def test_progress_prints_the_loss_of_each_epoch_to_stderr(capfd):
-    _, losses = fit_glow(cone(128), epochs=2, progress=True)
-    captured = capfd.readouterr()
-    assert captured.out == ""
-    assert f"flow, epoch 2: {losses[1]:.4f} bits per dimension" in captured.err
-    fit_glow(cone(128))
-    assert capfd.readouterr().err == ""
-
-
 @pytest.mark.long
 def test_saved_and_loaded_it_gives_the_same(tmp_path):
     flow = Flow.fit(encode, TEXTS, epochs=2)

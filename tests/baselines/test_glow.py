@@ -87,7 +87,7 @@ def test_log_density_matches_the_jacobian(dim, sizes):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0])
 def test_the_density_integrates_to_one(seed):
     torch.manual_seed(seed)
     glow = Glow(2, levels=1, depth=3, width=4).double()

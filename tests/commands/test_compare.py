@@ -98,17 +98,3 @@ def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
         compare(good, tmp_path / "empty", progress=False)
     with pytest.raises(NearfarError, match="empty list"):
         compare(good, [], progress=False)
-
-
-def test_files_from_different_data_are_refused(pairs, tmp_path):
-    good = write_results(tmp_path / "good", pairs, 10, [0]) / "0.json"
-    changed = json.loads(good.read_text())
-    changed["tasks"][pairs]["subsets"]["pairs"]["digest"] = "0" * 16
-    (tmp_path / "changed.json").write_text(json.dumps(changed))
-    with pytest.raises(NearfarError, match=r"0\.json and .*changed\.json were scored on different data"):
-        compare(good, tmp_path / "changed.json", progress=False)
-
-
-def test_unusable_settings_are_refused_before_encoding(pairs):
-    with pytest.raises(NearfarError, match="aggregate = 'median'"):
-        compare(lambda texts: pytest.fail("encoded"), encoder(1), tasks=[pairs], aggregate="median", progress=False)

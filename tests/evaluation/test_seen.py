@@ -1,9 +1,7 @@
 """Shares of tasks that a model has seen, scores on the unseen pairs, and what tables say of both."""
 
-import json
 from dataclasses import replace
 from io import StringIO
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +22,8 @@ from nearfar.evaluation.results import EvaluationResult, SeenShares, parse_resul
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.evaluation import evaluation_tables
+from nearfar.evaluation.tables.evaluation import evaluation_tables, mean_seen
 from nearfar.evaluation.tables.pages import result_markdown
-from nearfar.evaluation.tables.seen import format_share, mean_seen
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError, ScoredPair
 
@@ -178,14 +175,6 @@ def test_retrieval_tasks_count_queries_and_their_relevant_documents() -> None:
     assert found.texts == 0.4, "d is relevant to no query"
 
 
-def test_results_survive_a_round_trip(tmp_path: Path) -> None:
-    result = evaluated(seen(ALL[:5], ALL[5:9]))
-    result.save(tmp_path / "r.json")
-    assert EvaluationResult.load(tmp_path / "r.json") == result
-    content = json.loads((tmp_path / "r.json").read_text())
-    assert set(content["tasks"]["sts"]["seen"]) == {"pairs", "texts", "chosen_pairs", "chosen_texts"}
-
-
 def test_a_share_outside_0_to_1_is_refused() -> None:
     content = evaluated(seen(ALL[:5])).to_dict()
     content["tasks"]["sts"]["seen"]["pairs"] = 1.5
@@ -216,12 +205,6 @@ def test_a_dev_set_is_named_as_such() -> None:
     text = result_markdown(evaluated(seen([], ALL[:60])))
     assert "small is in the dev set that chose the training step: its score is a dev score, not a test score." in text
     assert "sts is in the dev set" not in text
-
-
-def test_without_a_record_tables_do_not_mention_it() -> None:
-    result = evaluated(None)
-    assert "seen" not in result_markdown(result)
-    assert "seen" not in shown(map(to_rich, evaluation_tables(result)))
 
 
 def compared(*sides: EvaluationResult | list[EvaluationResult]) -> list[list[EvaluationRun]]:
@@ -256,18 +239,6 @@ def test_a_comparison_of_unequal_shares_says_so(second: SeenHashes | None, words
     assert type(found).from_dict(found.to_dict()) == found
 
 
-def test_sides_that_have_seen_nothing_or_are_unknown_need_no_sentence() -> None:
-    found = compare_runs(*compared(evaluated(seen([])), evaluated(None)), resamples=50)
-    assert UNEQUAL not in result_markdown(found)
-
-
-def test_only_compared_tasks_are_named() -> None:
-    sides = compared(evaluated(seen(ALL[:6])), evaluated(None))
-    found = compare_runs(*sides, tasks=["small"], resamples=50)
-    assert set(found.first.seen) == {"small"}
-    assert "sts" not in result_markdown(found).partition(UNEQUAL)[2].partition("\n")[0]
-
-
 def test_several_sides_and_their_dev_sets() -> None:
     sides = compared(evaluated(seen([], ALL[:60]), name="a"), evaluated(seen([]), name="b"), evaluated(None, name="c"))
     text = result_markdown(compare_pairwise(sides, resamples=50))
@@ -295,8 +266,3 @@ def test_a_report_has_a_table_of_what_was_seen() -> None:
     assert cell.detail == f"unseen {known.tasks['sts'].unseen.spearman.score:.2f}"
     assert any("left no record: b." in note for note in table.notes)
     assert seen_in_training(sides[1:]) == []
-
-
-def test_shares_in_percent() -> None:
-    shares = [0, 0.0002, 0.0087, 0.3227, 0.9949, 1]
-    assert [format_share(share) for share in shares] == ["0%", "<0.1%", "0.9%", "32%", ">99%", "100%"]

@@ -8,9 +8,9 @@ from scipy import stats
 
 from nearfar.data.sts import load_task
 from nearfar.evaluation import sts
-from nearfar.evaluation.averages import SIMILARITY_AVERAGES as AVERAGES
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tasks import SIMILARITY_AVERAGES as AVERAGES
 from nearfar.types import NearfarError, ScoredPair
 
 SEVEN = AVERAGES["seven tasks, SICK-R test"]
@@ -128,11 +128,6 @@ def test_averages_over_the_seven_tasks():
     assert evaluate_sts(angles, tasks, resamples=0).averages == {}
 
 
-def test_both_averages_are_given_if_both_versions_of_sick_are_evaluated():
-    tasks = {name: {"a": subset(9, seed=n), "b": subset(9)} for n, name in enumerate((*SEVEN, "sickr-full"))}
-    assert list(evaluate_sts(angles, tasks, resamples=0).averages) == list(AVERAGES)
-
-
 def test_semeval_tasks_without_subsets_have_no_mean():
     tasks = {name: {"all": subset(20, seed=n)} for n, name in enumerate(SEVEN)}
     result = evaluate_sts(angles, tasks, resamples=10)
@@ -167,18 +162,6 @@ def test_a_task_of_one_pair_is_undefined_and_others_are_still_scored():
     for kind in ("mean", "wmean"):
         reason = "undefined on tiny: 2 pairs, where a correlation needs 3"
         assert scored["mine"].spearman.of(kind).reason == reason
-
-
-def test_an_empty_subset_is_undefined_and_the_rest_is_scored():
-    spearman = evaluate_sts(angles, {"mine": {"a": subset(30), "b": []}}, resamples=10).tasks["mine"].spearman
-    assert spearman.all.low < spearman.all.score
-    assert spearman.mean.reason == "undefined on b: 0 pairs, where a correlation needs 3"
-
-
-def test_equal_gold_scores_are_undefined():
-    pairs = [pair._replace(score=2.5) for pair in subset(10)]
-    spearman = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=10).tasks["mine"].spearman
-    assert spearman.all.reason == "all gold scores are equal"
 
 
 def test_a_zero_vector_has_cosine_zero_and_is_counted():
@@ -244,11 +227,6 @@ def test_anything_but_one_vector_per_text_is_refused(encode):
 def test_unusable_tasks_are_refused_before_encoding(tasks, message):
     with pytest.raises(NearfarError, match=message):
         evaluate_sts(lambda texts: pytest.fail("encoded"), tasks)
-
-
-def test_unusable_settings_are_refused_before_encoding():
-    with pytest.raises(NearfarError, match="resamples -1"):
-        evaluate_sts(lambda texts: pytest.fail("encoded"), {"mine": {"a": subset(3)}}, resamples=-1)
 
 
 @pytest.mark.long

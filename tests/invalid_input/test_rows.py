@@ -12,14 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from nearfar.data.transfer import load_labelled_task
 
 from nearfar import NearfarError
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import SupconTextConfig
 from nearfar.data import files
 from nearfar.data.classification import load_classification
-from nearfar.data.labelled import infer_reader, label_summary
+from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored
 from nearfar.data.sources import MISSING_VALUES, read_columns

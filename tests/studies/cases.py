@@ -16,7 +16,7 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.transfer_scores import classification
+from nearfar.evaluation.transfer import classification
 from nearfar.studies.columns import Run
 from nearfar.studies.read import read_recorded
 from nearfar.studies.table import build_table

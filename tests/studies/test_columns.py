@@ -7,13 +7,13 @@ import pytest
 
 from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
 from nearfar.evaluation.results import (
+    Estimate,
     EvaluationResult,
     FinetuningSummary,
     RelatednessScores,
     RetrievalScores,
     TransferResults,
 )
-from nearfar.evaluation.results.base import Estimate
 from nearfar.studies.columns import Run, available_columns, column_value
 from nearfar.studies.resampling import Resampler, TestData
 from tests.studies.cases import DATA, classified, geometry, similarity

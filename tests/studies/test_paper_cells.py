@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from nearfar.commands.evaluate.probes import configured_probe
+from nearfar.commands.evaluate.command import configured_probe
 from nearfar.config import EvaluateConfig
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.studies.cells import plan_cells

@@ -106,7 +106,7 @@ def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> N
 )
 def report(call: Call, config: "ReportConfig", what: tuple[str, ...]) -> None:
     """Write a report about runs and results."""
-    from nearfar.commands.report.command import report
+    from nearfar.commands.report import report
 
     file = report(what, config)
     call.say(f"Wrote the report to {file} and, as Markdown, to {file.with_suffix('.md')}")

@@ -5,15 +5,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate
-from nearfar.commands.evaluate.held_out import run_of
-from nearfar.commands.evaluate.probes import probe_flags
+from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate, probe_flags
+from nearfar.commands.evaluate.tasks import run_of
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.disk import model_of_run, path_errors
-from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.comparison import compare_sides
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.evaluation.tables.pages import save_with_tables
@@ -80,16 +79,15 @@ def compare(
         ]
         for side in opened
     ]
-    settings: dict[str, Any] = {
-        "tasks": tasks if config.held_out or not opened_runs else config.tasks,
-        "aggregate": config.aggregate,
-        "measure": config.measure,
-        "resamples": config.resamples,
-        "seed": config.seed,
-        "progress": progress,
-    }
-    comparison: ComparisonResult | PairwiseResult
-    comparison = compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
+    comparison = compare_sides(
+        sides,
+        tasks=tasks if config.held_out or not opened_runs else config.tasks,
+        aggregate=config.aggregate,
+        measure=config.measure,
+        resamples=config.resamples,
+        seed=config.seed,
+        progress=progress,
+    )
     if file:
         save_with_tables(comparison, file)
     return comparison

@@ -7,15 +7,13 @@ The results are :class:`~nearfar.evaluation.results.ComparisonResult` for two si
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.averages import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate, check_resampling
-from nearfar.evaluation.over_seeds import over_seeds, pairing, percent, training_seeds
 from nearfar.evaluation.paired import (
     EvaluationRun,
     RunScores,
@@ -23,9 +21,11 @@ from nearfar.evaluation.paired import (
     kind_of,
     measure_of,
     paired_test,
+    pairing,
     score,
     select_tasks,
     size_of,
+    training_seeds,
 )
 from nearfar.evaluation.results import (
     AverageTest,
@@ -42,8 +42,11 @@ from nearfar.evaluation.statistics import (
     bootstrap_test,
     holm,
     mean_difference,
+    over_seeds,
+    percent,
 )
-from nearfar.evaluation.tables.seen import seen_of
+from nearfar.evaluation.tables.evaluation import seen_of
+from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
 from nearfar.types import NearfarError
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -65,17 +68,12 @@ def check_comparison(aggregate: str, resamples: int, seed: int) -> None:
         raise NearfarError(f"aggregate {aggregate!r}: take one of {', '.join(AGGREGATES)}.")
 
 
-def compare_runs(
-    first: Sequence[EvaluationRun],
-    second: Sequence[EvaluationRun],
-    *,
-    tasks: Sequence[str] | None = None,
-    aggregate: Aggregate = "all",
-    measure: str | None = None,
-    resamples: int = 10_000,
-    seed: int = 0,
-    progress: bool = False,
-) -> ComparisonResult:
+def compare_sides(sides: Sequence[Sequence[EvaluationRun]], **settings: Any) -> ComparisonResult | PairwiseResult:
+    """:func:`compare_runs` of two sides, or :func:`compare_pairwise` of more."""
+    return compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
+
+
+def compare_runs(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun], **settings: Any) -> ComparisonResult:
     """Test the mean score of the ``first`` runs against that of the ``second``.
 
     Correlations are tested by the paired bootstrap over pairs, with the same resamples for all runs of both sides.
@@ -89,26 +87,16 @@ def compare_runs(
     out of the average where ``sickr``, a part of it, is compared too. Retrieval tasks are compared, and averaged, by
     ``measure``; by default each by its main measure, and averaged only if it is the same for all.
 
+    ``settings`` are those of :func:`compare_pairwise`.
+
     Raises:
         NearfarError: a task that a run does not have, no common task, or runs scored on different data.
     """
-    check_comparison(aggregate, resamples, seed)
-    runs = [*first, *second]
-    chosen, left_out = select_tasks(runs, tasks)
-    scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
-    tests = _between(scored, first, second, measure, resamples=resamples, seed=seed)
-    return ComparisonResult(
-        first=_describe(first, chosen),
-        second=_describe(second, chosen),
-        config=_settings(aggregate, measure, resamples, seed),
-        provenance=provenance(),
-        not_compared=left_out,
-        tasks=tests.tasks,
-        overall=tests.averages["overall"],
-        overall_transfer=tests.averages["overall_transfer"],
-        overall_retrieval=tests.averages["overall_retrieval"],
-        named_averages=tests.named,
-    )
+    result = compare_pairwise([first, second], **settings)
+    tests = result.comparisons[0]
+    named = {name: replace(one, p_holm=None) for name, one in tests.named_averages.items()}
+    averages: dict[str, Any] = {name: (one := tests.average(name)) and replace(one, p_holm=None) for name in AVERAGES}
+    return replace(result.between(tests), not_compared=result.not_compared, named_averages=named, **averages)
 
 
 def compare_pairwise(
@@ -125,63 +113,46 @@ def compare_pairwise(
     check_comparison(aggregate, resamples, seed)
     runs = [run for side in sides for run in side]
     chosen, left_out = select_tasks(runs, tasks)
-    scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
+    for task in chosen:
+        check_same_data(task, runs)
+    bar = track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
+    scored = {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
     ends = np.cumsum([len(side) for side in sides])
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
-    pairs = list(combinations(range(len(sides)), 2))
     tests = []
-    for i, j in pairs:
+    for i, j in combinations(range(len(sides)), 2):
         selected = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
-        tests.append(_between(selected, sides[i], sides[j], measure, resamples=resamples, seed=seed))
-    task_tests = iter(_correct([row for one in tests for row in one.tasks.values()]))
-    averages = {
-        name: iter(_correct([average for one in tests if (average := one.averages[name]) is not None]))
-        for name in tests[0].averages
-    }
-    comparisons = [
-        PairTests(
-            pair=[i, j],
-            tasks={task: next(task_tests) for task in one.tasks},
-            **{name: next(averages[name]) if one.averages[name] else None for name in AVERAGES},
-            named_averages={name: next(averages[name]) for name in one.named},
-        )
-        for (i, j), one in zip(pairs, tests, strict=True)
-    ]
+        averages, rows = _between(selected, sides[i], sides[j], measure, resamples=resamples, seed=seed)
+        named = {name: averages.pop(name) for name in NAMED_AVERAGES if name in averages}
+        overall: dict[str, AverageTest | None] = {name: averages.get(name) for name in AVERAGES}
+        tests.append(PairTests(pair=[i, j], tasks=rows, **overall, named_averages=named))
     return PairwiseResult(
         sides=[_describe(side, chosen) for side in sides],
-        config=_settings(aggregate, measure, resamples, seed),
+        config=ComparisonSettings(
+            aggregate=aggregate, measure=measure, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL
+        ),
         provenance=provenance(),
         not_compared=left_out,
-        comparisons=comparisons,
+        comparisons=_correct_pairs(tests),
     )
 
 
-def _score(
-    tasks: Sequence[str],
-    runs: Sequence[EvaluationRun],
-    aggregate: Aggregate,
-    measure: str | None,
-    *,
-    resamples: int,
-    seed: int,
-    progress: bool,
-) -> dict[str, RunScores]:
-    for task in tasks:
-        check_same_data(task, runs)
-    bar = track(tasks, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    return {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
-
-
-class _PairOfSides(NamedTuple):
-    """The tests between two sides."""
-
-    tasks: dict[str, TaskTest]
-    averages: dict[str, AverageTest | None]
-
-    @property
-    def named(self) -> dict[str, AverageTest]:
-        """The averages that papers report."""
-        return {name: average for name, average in self.averages.items() if name in NAMED_AVERAGES and average}
+def _correct_pairs(tests: Sequence[PairTests]) -> list[PairTests]:
+    """The tests with p corrected over tasks and pairs of sides, and that of each average over pairs of sides."""
+    rows = iter(_correct([row for one in tests for row in one.tasks.values()]))
+    averages = {
+        name: iter(_correct([average for one in tests if (average := one.average(name)) is not None]))
+        for name in (*AVERAGES, *tests[0].named_averages)
+    }
+    return [
+        PairTests(
+            pair=one.pair,
+            tasks={task: next(rows) for task in one.tasks},
+            **{name: next(averages[name]) if one.average(name) else None for name in AVERAGES},
+            named_averages={name: next(averages[name]) for name in one.named_averages},
+        )
+        for one in tests
+    ]
 
 
 def _between(
@@ -192,8 +163,8 @@ def _between(
     *,
     resamples: int,
     seed: int,
-) -> _PairOfSides:
-    """The tests of ``first`` against ``second``; ``scored`` are the runs of both sides, one side after the other."""
+) -> tuple[dict[str, AverageTest], dict[str, TaskTest]]:
+    """The averages and the tasks of ``first`` against ``second``; ``scored`` has one side's runs after the other's."""
     runs, order = [*first, *second], pairing(first, second)
     kinds = {task: kind_of(task, runs) for task in scored}
     measures = {task: measure_of(task, runs, measure) for task in scored}
@@ -205,15 +176,13 @@ def _between(
         if by_rows is not None and row.p is not None:
             row = replace(row, p=round(by_rows[0], 6), test=by_rows[1])
         rows[task] = row
-    rows = dict(zip(rows, _correct(list(rows.values())), strict=True))
-    averages: dict[str, AverageTest | None] = dict.fromkeys(AVERAGES)
+    averages: dict[str, AverageTest] = {}
     for name, averaged in _averaged_tasks(kinds, measures).items():
         tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
         if len(averaged) == 1:  # the difference is that of the task, so its test is too
             tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
-        separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
-        averages[name] = AverageTest(tasks=averaged, **{**vars(tested), "separable": separable})
-    return _PairOfSides(rows, averages)
+        averages[name] = AverageTest(tasks=averaged, **vars(tested))
+    return averages, rows
 
 
 def _averaged_tasks(kinds: Mapping[str, str], measures: Mapping[str, str | None]) -> dict[str, list[str]]:
@@ -268,12 +237,6 @@ def _test(scored: RunScores, first: int, order: Sequence[int] | None) -> PairedT
         separable=None,
         seeds=by_seeds,
         reason=reason,
-    )
-
-
-def _settings(aggregate: str, measure: str | None, resamples: int, seed: int) -> ComparisonSettings:
-    return ComparisonSettings(
-        aggregate=aggregate, measure=measure, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL
     )
 
 

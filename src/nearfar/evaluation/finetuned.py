@@ -17,7 +17,8 @@ from nearfar.evaluation.correlation import spearman
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import ProbeResult
 from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
-from nearfar.evaluation.transfer_scores import classification, estimate, relatedness
+from nearfar.evaluation.statistics import estimate
+from nearfar.evaluation.transfer import classification, relatedness
 from nearfar.types import NearfarError
 
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}

@@ -122,17 +122,9 @@ def _solve(matrix: Tensor, targets: Tensor, variances: Tensor, jobs: Sequence[Jo
         unconverged = (gradient.flatten(1).norm(dim=1) > allowed) & (length > 1e-10)
         if not unconverged.all():
             solved[active] = point
-            active, point, gradient, curvature = (
-                active[unconverged],
-                point[unconverged],
-                gradient[unconverged],
-                curvature[unconverged],
-            )
-            value, direction, length, allowed = (
-                value[unconverged],
-                direction[unconverged],
-                length[unconverged],
-                allowed[unconverged],
+            active, point, gradient, curvature, value, direction, length, allowed = (
+                of_fits[unconverged]
+                for of_fits in (active, point, gradient, curvature, value, direction, length, allowed)
             )
             steps, changes = [step[unconverged] for step in steps], [change[unconverged] for change in changes]
             if not len(active):

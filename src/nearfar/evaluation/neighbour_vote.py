@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from nearfar.evaluation.correlation import usual_size
 from nearfar.evaluation.results import ClassificationScores
-from nearfar.evaluation.transfer_scores import estimate
+from nearfar.evaluation.statistics import estimate
 from nearfar.neighbours.exact import nearest
 from nearfar.types import NearfarError
 

@@ -4,7 +4,7 @@ There are four kinds of tasks, each with one score: similarity (Spearman of cosi
 (Spearman of learned predictions with gold scores), classification (accuracy) and retrieval (a mean over queries).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -90,6 +90,19 @@ def select_tasks(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> 
     return shared, [task for task in everything if task not in shared]
 
 
+def pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) -> list[int] | None:
+    """For each run of ``first``, the run of ``second`` with the same training seed; None where they do not pair."""
+    a, b = training_seeds(first), training_seeds(second)
+    if None in a or len(set(a)) < len(a) or len(a) != len(b) or set(a) != set(b):
+        return None
+    return [b.index(seed) for seed in a]
+
+
+def training_seeds(side: Sequence[EvaluationRun]) -> list[int | None]:
+    """The training seed of each run, where it is known."""
+    return [run.result.training_seed for run in side]
+
+
 def kind_of(
     task: str, runs: Sequence[EvaluationRun]
 ) -> Literal["similarity", "relatedness", "classification", "retrieval"]:
@@ -103,32 +116,9 @@ def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     Raises:
         NearfarError: they were scored on different data, or probed in different ways.
     """
-    _check_same(task, runs, [_fingerprints(run, run.result.all_tasks[task]) for run in runs])
-
-
-def _fingerprints(run: EvaluationRun, scored: TaskScores) -> dict[str, str | None]:
-    """Fingerprints of the data by subset; of a transfer task, of its rows, and how it was probed."""
-    if isinstance(scored, SimilarityScores):
-        return {name: subset.digest for name, subset in scored.subsets.items()}
-    if isinstance(scored, RetrievalScores):
-        return {"queries": scored.digest}
-    return {"probe": _probe(run, scored), "rows": scored.digest}
-
-
-def _probe(run: EvaluationRun, scored: TaskScores) -> str | None:
-    """How a transfer task was probed, in words; None for learned relatedness, which is always probed the same way.
-
-    Seeds are left out: runs that differ in the seed of their probes are comparable.
-    """
-    transfer = run.result.transfer
-    if not isinstance(scored, ClassificationScores) or transfer is None:
-        return None
-    return transfer.describe_probe()
-
-
-def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence[Mapping[str, str | None]]) -> None:
-    first = fingerprints[0]
-    for run, found in zip(runs, fingerprints, strict=True):
+    first = _fingerprints(runs[0], task)
+    for run in runs:
+        found = _fingerprints(run, task)
         differ = [name for name in {**first, **found} if found.get(name) != first.get(name)]
         if differ == ["probe"]:
             raise NearfarError(
@@ -140,6 +130,20 @@ def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence
                 f"{runs[0].source} and {run.source} were scored on different data (task {task}, subset {differ[0]}), "
                 "so their pairs cannot be compared. Evaluate both on the same data."
             )
+
+
+def _fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
+    """Fingerprints of the data by subset; of a transfer task, of its rows, and how it was probed, without seeds.
+
+    Runs that differ in the seed of their probes are comparable; learned relatedness is always probed the same way.
+    """
+    scored = run.result.all_tasks[task]
+    if isinstance(scored, SimilarityScores):
+        return {name: subset.digest for name, subset in scored.subsets.items()}
+    if isinstance(scored, RetrievalScores):
+        return {"queries": scored.digest}
+    transfer = run.result.transfer if isinstance(scored, ClassificationScores) else None
+    return {"probe": transfer.describe_probe() if transfer else None, "rows": scored.digest}
 
 
 def size_of(task: str, runs: Sequence[EvaluationRun]) -> int:

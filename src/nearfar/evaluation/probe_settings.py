@@ -104,20 +104,21 @@ def check_probe(probe: Probe) -> None:
         raise NearfarError(f"protocol {probe.protocol!r}: must be senteval or exact.")
     if probe.optimiser not in get_args(Optimiser):
         raise NearfarError(f"optimiser {probe.optimiser!r}: must be adam or rmsprop.")
-    if probe.nhid < 0:
-        raise NearfarError(f"nhid {probe.nhid}: must be 0 or more.")
+    for name, least in (
+        ("nhid", 0),
+        ("folds", 2),
+        ("batch_size", 1),
+        ("epoch_size", 1),
+        ("max_epochs", 1),
+        ("tenacity", 0),
+    ):
+        if getattr(probe, name) < least:
+            raise NearfarError(f"{name} {getattr(probe, name)}: must be {least} or more.")
     if probe.nhid and probe.protocol == "exact":
         raise NearfarError(f"nhid {probe.nhid}: the protocol exact is logistic regression, without hidden units.")
-    if probe.folds < 2:
-        raise NearfarError(f"folds {probe.folds}: must be 2 or more.")
     for name in ("seed", "fold_seed"):
         if not 0 <= getattr(probe, name) < 2**32:
             raise NearfarError(f"{name} {getattr(probe, name)}: must be from 0 to {2**32 - 1}.")
-    for name in ("batch_size", "epoch_size", "max_epochs"):
-        if getattr(probe, name) < 1:
-            raise NearfarError(f"{name} {getattr(probe, name)}: must be 1 or more.")
-    if probe.tenacity < 0:
-        raise NearfarError(f"tenacity {probe.tenacity}: must be 0 or more.")
     if not probe.rate > 0:
         raise NearfarError(f"learning_rate {probe.rate}: must be above 0.")
     if not probe.l2 or min(probe.l2) < 0 or len(set(probe.l2)) < len(probe.l2):

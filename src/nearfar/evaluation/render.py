@@ -7,9 +7,10 @@ markup, a link, a command or a formula.
 import csv
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from functools import cache
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
     from jinja2 import Template
     from markupsafe import Markup
-    from pandas import DataFrame
     from rich.table import Table as RichTable
 
 _LINE_BREAKS = re.compile("[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]+")
@@ -94,36 +94,6 @@ class Table:
     """Numbers of the rows that begin a group, which a line separates from the rows before."""
 
     @classmethod
-    def from_frame(
-        cls,
-        frame: "DataFrame",
-        *,
-        formats: Mapping[str, Callable[[Any], Cell | str]] | None = None,
-        missing: str = "",
-        **fields: Any,
-    ) -> "Table":
-        """The columns of a pandas frame.
-
-        Args:
-            frame: values; cells and texts are kept, other values are formatted.
-            formats: column -> text or cell of a value; ``str`` for columns that it lacks.
-            missing: the text of None and NaN.
-            fields: the other fields of the table, such as its title.
-        """
-        shown = []
-        for name, (_, column) in zip(frame.columns, frame.items(), strict=True):  # names may occur twice
-            formatted = (formats or {}).get(str(name), str)
-            absent = column.isna()
-            shown.append(
-                [
-                    value if isinstance(value, str | Cell) else missing if none else formatted(value)
-                    for value, none in zip(column, absent, strict=True)
-                ]
-            )
-        rows = [list(row) for row in zip(*shown, strict=True)]
-        return cls(columns=[str(name) for name in frame.columns], rows=rows, **fields)
-
-    @classmethod
     def of_groups(cls, groups: Sequence[Sequence[Row]], **fields: Any) -> "Table":
         """The rows of several groups, which lines separate; empty groups are left out."""
         filled = [group for group in groups if group]
@@ -135,11 +105,22 @@ class Table:
         """All rows, every cell as a :class:`Cell`."""
         return [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in self.rows]
 
+    @property
+    def groups(self) -> list[list[list[Cell]]]:
+        """The cells of each group of rows."""
+        return [self.cells[start:end] for start, end in pairwise([0, *self.breaks, len(self.rows)]) if end > start]
 
-_NEAR = "="
-_MEANINGS = {"best": ("*", "the best"), "near": (_NEAR, "not significantly different from the best")}
-_LONG_HEADING = 14
-"""Letters from which a heading in HTML may break into lines."""
+
+_SIGNS = {"": "", "best": "*", "near": "="}
+_MEANINGS = {"best": "the best", "near": "not significantly different from the best"}
+
+
+def _cell_text(cell: Cell, escape: Callable[[str], str], bold: str = "", end: str = "") -> str:
+    """Text, sign and detail of a cell, escaped; the text of the best is between ``bold`` and ``end``."""
+    text = escape(cell.text)
+    text = f"{bold}{text}{end}" if cell.mark == "best" and text else text
+    parts = [text, _SIGNS["near"] * (cell.mark == "near"), escape(cell.detail)]
+    return " ".join(part for part in parts if part)
 
 
 def to_markdown(table: Table, *, level: int = 0) -> str:
@@ -147,16 +128,9 @@ def to_markdown(table: Table, *, level: int = 0) -> str:
 
     Title and notes are paragraphs before and after it; with ``level``, the title is a heading of that level.
     """
-
-    def shown(cell: Cell) -> str:
-        text = markdown_text(cell.text)
-        text = f"**{text}**" if cell.mark == "best" and text else text
-        parts = [text, _NEAR * (cell.mark == "near"), markdown_text(cell.detail)]
-        return " ".join(part for part in parts if part)
-
     rule = ["---" if place < table.left else "---:" for place in range(len(table.columns))]
-    rows = [[markdown_text(name) for name in table.columns], rule, *(list(map(shown, row)) for row in table.cells)]
-    lines = [f"| {' | '.join(row)} |" for row in rows]
+    rows = [[_cell_text(cell, markdown_text, "**", "**") for cell in row] for row in table.cells]
+    lines = [f"| {' | '.join(row)} |" for row in ([markdown_text(name) for name in table.columns], rule, *rows)]
     title = f"{'#' * level} {markdown_text(table.title)}".strip()
     head = [title, ""] if table.title else []
     return "\n".join([*head, *lines, *(part for note in table.notes for part in ("", markdown_text(note)))])
@@ -170,55 +144,12 @@ def to_html(table: Table, *, name: str) -> "Markup":
     """
     from markupsafe import Markup
 
-    def shown(cell: Cell) -> Markup:
-        text = html_text(cell.text)
-        text = Markup("<strong>{}</strong>").format(text) if cell.mark == "best" else text
-        if cell.mark:
-            sign, meaning = _MEANINGS[cell.mark]
-            text += Markup(' <abbr title="{}">{}</abbr>').format(meaning, sign)
-        return text + (Markup(" <small>{}</small>").format(html_text(cell.detail)) if cell.detail else "")
-
-    def column(place: int, cell: Cell) -> Markup:
-        kind = Markup(' class="{}"').format(cell.mark) if cell.mark else ""
-        kind += "" if cell.shade is None else Markup(' style="--shade:{:.2f}"').format(min(max(cell.shade, 0.0), 1.0))
-        pattern = "<td{}>{}</td>" if place else '<th scope="row"{}>{}</th>'
-        return Markup(pattern).format(kind, shown(cell))
-
-    def heading(title: str) -> Markup:
-        kind = Markup(' class="long"') if len(title) > _LONG_HEADING else ""
-        return Markup('<th scope="col"{}>{}</th>').format(kind, html_text(title))
-
-    def body(rows: Sequence[Sequence[Cell]]) -> Markup:
-        lines = [Markup("<tr>{}</tr>").format(Markup("").join(column(*at) for at in enumerate(row))) for row in rows]
-        return Markup("<tbody>\n{}\n</tbody>").format(Markup("\n").join(lines))
-
-    cells, ends = table.cells, [*table.breaks, len(table.rows)]
-    groups = [cells[start:end] for start, end in zip([0, *table.breaks], ends, strict=True) if end > start]
-    notes = Markup("").join(Markup("<li>{}</li>").format(html_text(note)) for note in table.notes)
-    return Markup(
-        '<figure>\n<figcaption id="{name}">{title}</figcaption>\n'
-        '<div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">\n'
-        '<table aria-labelledby="{name}"{kind}>\n<thead><tr>{head}</tr></thead>\n{body}\n</table>\n</div>\n{notes}'
-        "</figure>"
-    ).format(
-        name=name,
-        title=html_text(table.title),
-        kind=Markup(' class="words"') if table.left >= len(table.columns) else "",
-        head=Markup("").join(map(heading, table.columns)),
-        body=Markup("\n").join(map(body, groups)),
-        notes=Markup('<ul class="notes">{}</ul>\n').format(notes) if notes else "",
-    )
+    page = template("nearfar.evaluation", "table.html")
+    return Markup(page.render(table=table, name=name, signs=_SIGNS, meanings=_MEANINGS))
 
 
 def to_latex(table: Table) -> str:
     """The table in LaTeX, with the title and the notes as its caption; needs the package booktabs."""
-
-    def shown(cell: Cell) -> str:
-        text = latex_text(cell.text)
-        text = rf"\textbf{{{text}}}" if cell.mark == "best" else text
-        parts = [text, _NEAR * (cell.mark == "near"), latex_text(cell.detail)]
-        return " ".join(part for part in parts if part)
-
     title = [f"{latex_text(table.title).rstrip('.')}."] if table.title else []
     caption = " ".join([*title, *map(latex_text, table.notes)])
     lines = [
@@ -233,7 +164,7 @@ def to_latex(table: Table) -> str:
     ]
     for number, row in enumerate(table.cells):
         lines += [r"\midrule"] if number in table.breaks else []
-        lines.append(" & ".join(map(shown, row)) + r" \\")
+        lines.append(" & ".join(_cell_text(cell, latex_text, r"\textbf{", "}") for cell in row) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
@@ -249,8 +180,7 @@ def to_rich(table: Table) -> "RichTable":
     from rich.text import Text
 
     def shown(cell: Cell) -> Text:  # Text: brackets are not markup; control characters could change the terminal
-        parts = [one_line(cell.text), _NEAR * (cell.mark == "near"), one_line(cell.detail)]
-        return Text(" ".join(part for part in parts if part), style="bold" if cell.mark == "best" else "")
+        return Text(_cell_text(cell, one_line), style="bold" if cell.mark == "best" else "")
 
     notes = Text("\n".join(map(one_line, table.notes)))
     rich = RichTable(title=Text(one_line(table.title)), caption=notes, caption_justify="left")
@@ -261,6 +191,7 @@ def to_rich(table: Table) -> "RichTable":
     return rich
 
 
+@cache
 def template(package: str, name: str) -> "Template":
     """A jinja2 template beside the modules of a package; all values are escaped, as by :func:`html_text`."""
     from jinja2 import Environment, PackageLoader, StrictUndefined

@@ -1,8 +1,21 @@
 """Retrieval: how high an encoder ranks the relevant documents of a query, by exact search with cosines.
 
-All documents of a task are ranked for every query. The measures are those of trec_eval
-(:mod:`nearfar.evaluation.retrieval_measures`), with its order of ties: of documents with the same cosine, the one whose
-identifier is last in the order of texts comes first. Cosines are computed in float32.
+All documents of a task are ranked for every query. The measures are those of trec_eval, with its order of ties: of
+documents with the same cosine, the one whose identifier is last in the order of texts comes first. Cosines are computed
+in float32.
+
+With g_i the grade of the document at rank i (0 if it is not relevant) and R the number of relevant documents:
+
+=============  ========================================================================================================
+``ndcg@10``    sum of g_i / log2(i + 1) over the first 10 ranks, divided by that of the best possible ranking (Järvelin
+               & Kekäläinen 2002, with the grade itself as gain): ``ndcg_cut_10`` of trec_eval
+``mrr@10``     1 / rank of the first relevant document, 0 if it is not among the first 10: ``recip_rank``
+``map@100``    mean over all R relevant documents of the precision at their rank, 0 beyond rank 100: ``map_cut_100``
+``recall@k``   share of the R relevant documents that are among the first k: ``recall_k``
+=============  ========================================================================================================
+
+sentence-transformers divides the average precision by min(R, 100), so ``map@100`` differs for queries with more than
+100 relevant documents.
 """
 
 import hashlib
@@ -17,16 +30,16 @@ from rich.progress import Progress
 
 from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats, check_resampling
-from nearfar.evaluation.results import Estimate, RetrievalScores
-from nearfar.evaluation.retrieval_measures import DEPTH, measure_rankings
-from nearfar.evaluation.statistics import bootstrap_means, percentile_interval
-from nearfar.evaluation.task_vectors import check_vectors
+from nearfar.evaluation.results import RetrievalScores
+from nearfar.evaluation.statistics import bootstrap_means, estimate
+from nearfar.evaluation.tasks import ROWS_PER_BLOCK, TextEmbeddings, embed, embed_tasks
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.types import Encode, NearfarError
 
+DEPTH = 100
+"""The number of ranks that the measures need."""
 TEXTS_PER_CALL = 65_536
 """Number of texts that are encoded in one call, so that memory beside the vectors does not grow with their number."""
-_ROWS_PER_BLOCK = 16_384
 
 
 class RetrievalEvaluation(NamedTuple):
@@ -39,16 +52,6 @@ class RetrievalEvaluation(NamedTuple):
     tasks: dict[str, RetrievalScores]
     unavailable: dict[str, str]
     """Task -> why it has no score."""
-
-
-class _Vectors(NamedTuple):
-    """Distinct texts as unit vectors; a zero vector stays zero."""
-
-    rows: Mapping[str, int]
-    """Text -> its row."""
-    vectors: NDArray[np.float32]
-    failure: str | None
-    """Why they cannot be compared."""
 
 
 def evaluate_retrieval(
@@ -99,7 +102,7 @@ def evaluate_retrieval(
         # In the order in which trec_eval sorts ties, so that the first of equals is its first.
         order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
         queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
-        if failure := queries.failure or documents.failure:
+        if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
             unavailable[name] = failure
             continue
         if queries.vectors.shape[1] != documents.vectors.shape[1]:
@@ -134,11 +137,8 @@ def _score_task(
 ) -> RetrievalScores:
     rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
     draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()])
-    measures: dict[str, Estimate] = {}
-    for number, measure in enumerate(MEASURES):
-        interval = percentile_interval(draws[number])
-        low, high = (None, None) if interval is None else (round(100 * bound, 4) for bound in interval)
-        measures[measure] = Estimate(round(100 * float(rounded[number].mean()), 4), low, high)
+    of_measures = zip(MEASURES, rounded, draws, strict=True)
+    measures = {str(measure): estimate(100 * float(values.mean()), drawn) for measure, values, drawn in of_measures}
     return RetrievalScores(
         queries=len(task.queries),
         documents=len(task.documents),
@@ -155,63 +155,40 @@ def _score_task(
 
 def _embed(
     encode_query: Encode, encode_document: Encode, task: RetrievalTask, order: Sequence[int], *, per_task: bool
-) -> tuple[_Vectors, _Vectors]:
-    """The vectors of the queries and of the documents; rows of documents are in ``order``."""
+) -> tuple[TextEmbeddings, TextEmbeddings]:
+    """The unit vectors of the queries and of the documents; rows of documents are in ``order``."""
     documents = dict.fromkeys(task.documents[position] for position in order)
     queries = dict.fromkeys(task.queries)
     if per_task:
-        together = list({**documents, **queries})
-        try:
-            found = _encode(encode_document, together, texts_per_call=len(together))
-        except NearfarError as error:
-            found = _Vectors({}, np.zeros((0, 0), dtype=np.float32), str(error).rstrip("."))
+        together = embed_tasks(encode_document, {"": [*documents, *queries]}, per_task=True)[""]
+        found = _unit(together._replace(vectors=together.vectors.astype(np.float32)))
         return found, found._replace(vectors=found.vectors[: len(documents)])
-    embedded = _encode(encode_document, list(documents))
+    embedded = _unit(embed(encode_document, list(documents), texts_per_call=TEXTS_PER_CALL))
     if encode_query is not encode_document:
-        return _encode(encode_query, list(queries)), embedded
-    rest = _encode(encode_query, [text for text in queries if text not in documents])
-    known = [embedded.rows[text] for text in queries if text in documents]
-    vectors = np.concatenate([embedded.vectors[known], rest.vectors]) if rest.rows else embedded.vectors[known]
-    names = [text for text in queries if text in documents] + list(rest.rows)
-    return _Vectors({text: row for row, text in enumerate(names)}, vectors, rest.failure), embedded
+        return _unit(embed(encode_query, list(queries), texts_per_call=TEXTS_PER_CALL)), embedded
+    others = [text for text in queries if text not in documents]
+    rest = _unit(embed(encode_query, others, texts_per_call=TEXTS_PER_CALL))
+    shared = [text for text in queries if text in documents]
+    known = embedded.vectors[[embedded.rows[text] for text in shared]]
+    rows = {text: row for row, text in enumerate([*shared, *others])}
+    return rest._replace(rows=rows, vectors=np.concatenate([known, rest.vectors]) if others else known), embedded
 
 
-def _encode(encode: Encode, texts: list[str], *, texts_per_call: int = TEXTS_PER_CALL) -> _Vectors:
-    """Encode distinct texts in blocks, into one matrix of unit vectors."""
-    rows = {text: row for row, text in enumerate(texts)}
-    vectors = np.zeros((0, 0), dtype=np.float32)
-    for start in range(0, len(texts), texts_per_call):
-        block = texts[start : start + texts_per_call]
-        found = np.asarray(encode(block))
-        check_vectors(found, len(block))
-        if start == 0:
-            vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32)
-        with np.errstate(over="ignore"):
-            vectors[start : start + len(block)] = found
-    failure = _normalise(vectors, texts)
-    return _Vectors(rows, vectors, failure)
-
-
-def _normalise(vectors: NDArray[np.float32], texts: Sequence[str]) -> str | None:
-    """Scale the rows to length 1, in place and in blocks; return why they have no cosines, if so."""
-    broken: list[int] = []
-    for start in range(0, len(vectors), _ROWS_PER_BLOCK):
-        block = vectors[start : start + _ROWS_PER_BLOCK]
-        broken += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
-        if broken:
-            continue
-        lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
-        block /= np.where(lengths > 0, lengths, 1)[:, None]
-    if not broken:
-        return None
-    return f"the vectors of {len(broken)} of its texts hold NaN or infinity; the first is that of {texts[broken[0]]!r}"
+def _unit(embedded: TextEmbeddings) -> TextEmbeddings:
+    """Scale the float32 vectors to length 1, in place and in blocks; a zero vector stays zero."""
+    for start in range(0, len(embedded.vectors), ROWS_PER_BLOCK):
+        block = embedded.vectors[start : start + ROWS_PER_BLOCK]
+        with np.errstate(invalid="ignore"):  # of vectors that are not finite
+            lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
+            block /= np.where(lengths > 0, lengths, 1)[:, None]
+    return embedded
 
 
 def _rank(
     task: RetrievalTask,
     order: Sequence[int],
-    queries: _Vectors,
-    documents: _Vectors,
+    queries: TextEmbeddings,
+    documents: TextEmbeddings,
     *,
     device: str,
     progress: bool,
@@ -242,7 +219,7 @@ def _rank(
 
 
 def _expander(
-    task: RetrievalTask, order: Sequence[int], documents: _Vectors, found: Neighbours
+    task: RetrievalTask, order: Sequence[int], documents: TextEmbeddings, found: Neighbours
 ) -> Callable[[int], Iterable[int]]:
     """A function from a row of ``found`` to the documents with the texts that were found, best first.
 
@@ -263,3 +240,42 @@ def _expander(
         return [order[place] for _, place in sorted(scored)]
 
     return expand
+
+
+def measure_rankings(
+    ranked: Sequence[Sequence[int]] | NDArray[np.int64], relevant: Sequence[Mapping[int, int]]
+) -> dict[str, NDArray[np.float64]]:
+    """The measures of each query [queries], by their names in :data:`~nearfar.data.retrieval.MEASURES`.
+
+    Args:
+        ranked: for each query the positions of distinct documents, best first; at least :data:`DEPTH` of them, or all
+            documents. Negative positions stand for no document.
+        relevant: for each query the position of each relevant document -> its grade. Grades below 1 mean not relevant;
+            a query without a relevant document has the value 0 in every measure.
+    """
+    values = np.zeros((len(MEASURES), len(relevant)))
+    for query, (documents, grades) in enumerate(zip(ranked, relevant, strict=True)):
+        gains = np.array([max(grades.get(int(document), 0), 0) for document in documents[:DEPTH]], dtype=np.float64)
+        best = sorted((grade for grade in grades.values() if grade > 0), reverse=True)
+        if best:
+            values[:, query] = _measure(gains, np.array(best, dtype=np.float64))
+    return dict(zip(MEASURES, values, strict=True))
+
+
+def _measure(gains: NDArray[np.float64], best: NDArray[np.float64]) -> list[float]:
+    """The measures of one query, in the order of ``MEASURES``.
+
+    ``gains`` are the grades of the ranked documents, ``best`` those of all relevant documents, highest first.
+    """
+    hits = np.flatnonzero(gains) + 1  # ranks of relevant documents
+    precision = np.arange(1, len(hits) + 1) / hits
+    return [
+        _dcg(gains[:10]) / _dcg(best[:10]),
+        1 / float(hits[0]) if len(hits) and hits[0] <= 10 else 0.0,
+        float(precision.sum()) / len(best),
+        *(int(np.sum(hits <= depth)) / len(best) for depth in (1, 10, 100)),
+    ]
+
+
+def _dcg(gains: NDArray[np.float64]) -> float:
+    return float(np.sum(gains / np.log2(np.arange(2, len(gains) + 2))))

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from nearfar.evaluation.results import TrainingRecord
 from nearfar.evaluation.results.evaluation import TransferScores
 from nearfar.evaluation.results.files import RESULT_TYPES
-from nearfar.evaluation.results.training import TrainingRecord
 from nearfar.validation import Tagged
 
 

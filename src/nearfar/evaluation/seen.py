@@ -19,7 +19,7 @@ from nearfar.evaluation.correlation import (
     weighted_spearman,
 )
 from nearfar.evaluation.results import Estimate, EvaluationResult, SeenShares, SimilarityScores, UnseenScores
-from nearfar.evaluation.statistics import percentile_interval
+from nearfar.evaluation.statistics import estimate
 from nearfar.evaluation.sts import Subsets
 
 MIN_UNSEEN_PAIRS = 50
@@ -88,10 +88,7 @@ def unseen_scores(
         seed=[seed, *task.encode()],
         per_subset=False,
     ).all[0]
-    interval = percentile_interval(drawn)
-    low, high = (None, None) if interval is None else (round(100 * float(bound), 4) for bound in interval)
-    estimate = Estimate(round(100 * float(point), 4), low, high)
-    return UnseenScores(pairs=count, spearman=estimate, seen_pairs=positions)
+    return UnseenScores(pairs=count, spearman=estimate(100 * float(point), drawn), seen_pairs=positions)
 
 
 def add_seen(

@@ -1,12 +1,13 @@
 """Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
+from nearfar.evaluation.results import Estimate, SeedTest
 
 CONFIDENCE = 0.95
 _BLOCK_NUMBERS = 2**22
@@ -19,6 +20,31 @@ def percentile_interval(draws: Floats) -> tuple[float, float] | None:
         return None
     low, high = np.quantile(defined, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
     return float(low), float(high)
+
+
+def estimate(score: float | None, draws: Floats, reason: str | None = None) -> Estimate:
+    """The estimate of a ``score`` that is x 100, with the interval of ``draws`` that are not.
+
+    It is undefined where the score is None or there is a ``reason``.
+    """
+    if score is None or reason is not None:
+        return Estimate(None, None, None, reason)
+    low, high = (
+        None if bound is None else round(100 * bound, 4) for bound in percentile_interval(draws) or (None, None)
+    )
+    return Estimate(round(score, 4), low, high)
+
+
+def mean_estimate(estimates: Mapping[str, Estimate], draws: Sequence[Floats]) -> Estimate:
+    """The mean over tasks; each of its draws is the mean of a draw of every task."""
+    reason = next((f"undefined on {task}: {one.reason}" for task, one in estimates.items() if one.reason), None)
+    points = [one.score for one in estimates.values() if one.score is not None]
+    return estimate(None if reason else float(np.mean(points)), np.mean(draws, axis=0), reason)
+
+
+def percent(score: float) -> float | None:
+    """A score x 100 for a result file; NaN is None."""
+    return None if np.isnan(score) else round(100 * float(score), 4)
 
 
 class Difference(NamedTuple):
@@ -122,6 +148,23 @@ def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -
     if not differ.size:
         return None
     return float(stats.wilcoxon(differ).pvalue), "Wilcoxon's signed-rank test over seeds"
+
+
+def over_seeds(a: Floats, b: Floats, *, paired: bool) -> SeedTest | None:
+    """Tests of the mean of ``a`` against that of ``b``, scores of runs; None where a side has a single run."""
+    tested, ranks = t_test_over_seeds(a, b, paired=paired), rank_test_over_seeds(a, b, paired=paired)
+    if tested is None:
+        return None
+    p, name = ranks or (None, None)
+    return SeedTest(
+        difference=percent(tested.difference),
+        low=percent(tested.low),
+        high=percent(tested.high),
+        p=round(tested.p, 6),
+        test=tested.test,
+        p_rank=None if p is None else round(p, 6),
+        rank_test=name,
+    )
 
 
 def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]) -> Floats:

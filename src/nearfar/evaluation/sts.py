@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.averages import SEMEVAL, SIMILARITY_AVERAGES
 from nearfar.evaluation.correlation import (
     AGGREGATES,
     Aggregate,
@@ -36,8 +35,8 @@ from nearfar.evaluation.results import (
     SubsetScores,
     digest,
 )
-from nearfar.evaluation.statistics import percentile_interval
-from nearfar.evaluation.task_vectors import embed_tasks
+from nearfar.evaluation.statistics import estimate, mean_estimate
+from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, embed_tasks
 from nearfar.types import Encode, NearfarError, ScoredPair
 
 METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
@@ -119,19 +118,6 @@ def evaluate_sts(
     )
 
 
-def _estimate(score: float, draws: Floats, reason: str | None) -> Estimate:
-    """The estimate of a correlation in [-1, 1]; undefined where there is a ``reason``."""
-    if reason is not None:
-        return Estimate(None, None, None, reason)
-    interval = percentile_interval(draws)
-    low, high = (None, None) if interval is None else (round(100 * float(bound), 4) for bound in interval)
-    return Estimate(round(100 * float(score), 4), low, high)
-
-
-def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
-    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
-
-
 def _score_task(
     task: str, subsets: Subsets, cosines: Floats, *, zero_vectors: int, resamples: int, seed: int
 ) -> tuple[SimilarityScores, Draws]:
@@ -154,11 +140,12 @@ def _score_task(
             weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
         )
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
+        whole = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
         estimates[metric] = _aggregates(
-            {kind: _estimate(point.aggregate(kind)[0, 0], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+            {kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
         )
         subset_estimates[metric] = [
-            _estimate(point.subsets[0, number, 0], drawn.subsets[0, number], why)
+            estimate(100 * float(point.subsets[0, number, 0]), drawn.subsets[0, number], why)
             for number, why in enumerate(subset_reasons.values())
         ]
     scored = {
@@ -182,6 +169,10 @@ def _score_task(
     return similarity, draws
 
 
+def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
+    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
+
+
 def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
     if len(subset_reasons) == 1:
@@ -196,14 +187,14 @@ def _average(
 ) -> SimilarityAverage:
     averages = {}
     for metric in METRICS:
-        by_aggregate = {}
-        for kind in AGGREGATES:
-            estimates = {task: scored[task].metric(metric).of(kind) for task in members}
-            reason = next((f"undefined on {task}: {e.reason}" for task, e in estimates.items() if e.reason), None)
-            points = [e.score for e in estimates.values() if e.score is not None]
-            score = math.nan if reason else float(np.mean(points)) / 100
-            drawn = np.mean([draws[task][metric][kind] for task in members], axis=0)
-            by_aggregate[kind] = _estimate(score, drawn, reason)
+        of_tasks = {task: scored[task].metric(metric) for task in members}
+        by_aggregate = {
+            kind: mean_estimate(
+                {task: estimates.of(kind) for task, estimates in of_tasks.items()},
+                [draws[task][metric][kind] for task in members],
+            )
+            for kind in AGGREGATES
+        }
         averages[metric] = _aggregates(by_aggregate)
     return SimilarityAverage(tasks=list(members), **averages)
 

@@ -1,6 +1,6 @@
 """Transfer tasks (SentEval): classifiers trained on an encoder's frozen embeddings.
 
-The protocols are described in :mod:`nearfar.evaluation.probes` and :mod:`nearfar.evaluation.relatedness`. As in
+The protocols are described in :mod:`nearfar.evaluation.probes`. As in
 SentEval, rows are sorted by their numbers of words and their label or score before they are divided into folds and
 minibatches, and pairs have the features [|u - v|; u * v].
 
@@ -11,7 +11,7 @@ its rows. Where a task has no result, its estimates are undefined with a reason 
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -21,18 +21,39 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.data.labelled import TransferTask
-from nearfar.evaluation.averages import TRANSFER_AVERAGES
 from nearfar.evaluation.classifiers import Floats, Indices
-from nearfar.evaluation.correlation import check_resampling
+from nearfar.evaluation.correlation import (
+    bootstrap_scores,
+    check_resampling,
+    undefined_reason,
+    weighted_pearson,
+    weighted_spearman,
+)
 from nearfar.evaluation.probe_settings import Probe, check_probe
-from nearfar.evaluation.probes import ProbeResult, check_labels, inner_kfold, kfold, split
-from nearfar.evaluation.relatedness import fit_relatedness, pair_features
-from nearfar.evaluation.results import ClassificationScores, TransferAverage, TransferScores
-from nearfar.evaluation.task_vectors import TextEmbeddings, embed_tasks
-from nearfar.evaluation.transfer_scores import average, classification, relatedness
+from nearfar.evaluation.probes import (
+    ProbeResult,
+    check_labels,
+    fit_relatedness,
+    inner_kfold,
+    kfold,
+    pair_features,
+    split,
+)
+from nearfar.evaluation.results import (
+    ClassificationScores,
+    Estimate,
+    PenaltyGrid,
+    RelatednessScores,
+    TransferAverage,
+    TransferScores,
+)
+from nearfar.evaluation.statistics import estimate, mean_estimate
+from nearfar.evaluation.tasks import TRANSFER_AVERAGES, TextEmbeddings, embed_tasks
 from nearfar.types import Encode, NearfarError
 
 DEFAULT_PROBE = Probe()
+METRICS = {"pearson": weighted_pearson, "spearman": weighted_spearman}
+PREDICTION_UNIT = 1e-6
 
 
 class TransferEvaluation(NamedTuple):
@@ -105,7 +126,10 @@ def evaluate_transfer(
             bar.advance(shown)
     accuracies = {name: entry.accuracy for name, entry in entries.items() if isinstance(entry, ClassificationScores)}
     averages = {
-        name: TransferAverage(tasks=list(members), accuracy=average(members, accuracies, draws))
+        name: TransferAverage(
+            tasks=list(members),
+            accuracy=mean_estimate({task: accuracies[task] for task in members}, [draws[task] for task in members]),
+        )
         for name, members in TRANSFER_AVERAGES.items()
         if set(members) <= set(entries)
     }
@@ -216,3 +240,107 @@ def _probe(one: _PreparedTask, features: NDArray[np.float32], classes: int, prob
         case _:
             probed = inner_kfold(features, one.targets, classes=classes, probe=probe)
     return probed._replace(predicted=one.in_file_order(probed.predicted))
+
+
+def classification(
+    gold: Indices,
+    probed: ProbeResult | None,
+    *,
+    names: Sequence[str],
+    pairs: bool,
+    probe: Probe,
+    reason: str | None,
+    resamples: int,
+    seed: Sequence[int],
+) -> tuple[ClassificationScores, Floats]:
+    """The entry of a task with labels, without its digest, and the bootstrap draws of its accuracy.
+
+    The number of correct rows in a bootstrap resample has a binomial distribution.
+
+    Args:
+        gold: labels of the tested rows.
+        probed: predictions for the same rows, in the same order; None where there is a ``reason``.
+        names: names of the labels.
+        pairs: whether rows have two texts; with two labels, F1 of the second label is computed too.
+        probe: settings of the probe.
+        reason: why there is no result.
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap.
+    """
+    rng = np.random.default_rng(seed)
+    if probed is None:
+        accuracy, drawn = estimate(None, np.full(resamples, np.nan), reason), np.full(resamples, np.nan)
+    else:
+        drawn = rng.binomial(len(gold), np.mean(gold == probed.predicted), resamples) / len(gold)
+        accuracy = estimate(probed.accuracy, drawn, None)
+    f1 = None
+    if pairs and len(names) == 2:
+        f1 = _f1(gold, None if probed is None else probed.predicted, reason, resamples, rng)
+    entry = ClassificationScores(
+        protocol=probe.protocol, rows=len(gold), classes=list(names), accuracy=accuracy, f1=f1, digest=""
+    )
+    if probed is None:
+        return entry, drawn
+    by_l2, penalties = probe.protocol == "senteval", list(probed.grid)
+    return replace(
+        entry,
+        dev_accuracy=probed.dev_accuracy,
+        grid=PenaltyGrid(
+            l2=penalties if by_l2 else None, c=None if by_l2 else penalties, dev_accuracy=probed.grid_accuracies
+        ),
+        chosen=list(probed.chosen),
+        fold_accuracies=list(probed.fold_accuracies),
+        gold=gold.tolist(),
+        predicted=probed.predicted.tolist(),
+    ), drawn
+
+
+def relatedness(
+    gold: Floats,
+    predicted: Floats | None,
+    dev_pearson: float | None,
+    *,
+    reason: str | None,
+    resamples: int,
+    seed: Sequence[int],
+) -> RelatednessScores:
+    """The entry of a task with scores, without its digest; ``predicted`` is None where there is a ``reason``.
+
+    Where all predictions are equal the correlations are undefined (SentEval returns 0).
+    """
+    if predicted is None:
+        missing = estimate(None, gold[:0], reason)
+        return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
+    estimates = {}
+    units = np.rint(predicted / PREDICTION_UNIT)
+    constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
+    undefined = constant or undefined_reason(gold, units)
+    for metric, weighted in METRICS.items():
+        drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
+        point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
+        estimates[metric] = estimate(point, drawn.all[0], undefined)
+    return RelatednessScores(
+        pairs=len(gold),
+        pearson=estimates["pearson"],
+        spearman=estimates["spearman"],
+        mse=round(float(np.mean((units * PREDICTION_UNIT - gold) ** 2)), 6),
+        dev_pearson=None if dev_pearson is None else round(100 * dev_pearson, 4),
+        gold=[int(score) if score.is_integer() else score for score in gold.tolist()],
+        predicted_e6=units.astype(int).tolist(),
+        digest="",
+    )
+
+
+def _f1(
+    gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
+) -> Estimate:
+    """F1 of the second class, 2 tp / (2 tp + fp + fn); the confusion counts of a resample are multinomial."""
+    if predicted is None:
+        return estimate(None, np.zeros(0), reason)
+    counts = np.bincount(2 * gold + predicted, minlength=4)  # true negatives, false positives, false negatives, tp
+    drawn = np.concatenate([counts[None], rng.multinomial(len(gold), counts / len(gold), resamples)])
+    false, hits = drawn[:, 1] + drawn[:, 2], 2.0 * drawn[:, 3]
+    values = np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
+    if np.isnan(values[0]):
+        return estimate(None, values[1:], "no row has the second label, and none is predicted to have it")
+    return estimate(float(round(100 * values[0], 2)), values[1:], None)

@@ -42,7 +42,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.seen import unseen_scores
-from nearfar.evaluation.stored import stored_bytes
+from nearfar.evaluation.tables.evaluation import stored_bytes
 from nearfar.studies.resampling import (
     TestData,
     classification_data,

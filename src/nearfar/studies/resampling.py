@@ -15,8 +15,7 @@ from nearfar.evaluation.correlation import (
     weighted_pearson,
     weighted_spearman,
 )
-from nearfar.evaluation.results import ClassificationScores, RelatednessScores, RetrievalScores
-from nearfar.evaluation.results.similarity import SubsetScores
+from nearfar.evaluation.results import ClassificationScores, RelatednessScores, RetrievalScores, SubsetScores
 from nearfar.evaluation.statistics import bootstrap_means
 
 _Group: TypeAlias = tuple[str, str, tuple[str, ...]]

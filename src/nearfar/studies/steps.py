@@ -35,7 +35,7 @@ from nearfar.types import NearfarError
 from nearfar.validation import convert
 
 if TYPE_CHECKING:
-    from nearfar.commands.evaluate.recent import RecentVectors
+    from nearfar.commands.evaluate.model import RecentVectors
 
 NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
 LAST_LINES = 5
@@ -85,7 +85,7 @@ def evaluate(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 @cache
 def _recent_vectors() -> "RecentVectors":
     """The vectors that evaluations in this process share."""
-    from nearfar.commands.evaluate.recent import RecentVectors
+    from nearfar.commands.evaluate.model import RecentVectors
 
     return RecentVectors()
 

@@ -9,10 +9,10 @@ from scipy.stats import spearmanr
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.evaluate import smaller
+from nearfar.commands.evaluate import model
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.stored import stored_bytes
+from nearfar.evaluation.tables.evaluation import stored_bytes
 from nearfar.quantization import dequantize, int8_ranges, quantize
 from tests.tiny import save_tiny, write_pairs, write_queries
 
@@ -88,7 +88,7 @@ def test_retrieval_ranks_stored_documents_by_the_queries_as_they_are(workspace: 
 @pytest.mark.long
 def test_the_ranges_of_int8_are_those_of_a_fixed_sample(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(smaller, "CALIBRATION_TEXTS", 5)
+        patch.setattr(model, "CALIBRATION_TEXTS", 5)
         one, other = (evaluated(tasks="pairs.tsv", quantize="int8") for _ in range(2))
     assert one.tasks == other.tasks
     assert evaluated(tasks="pairs.tsv", quantize="int8").tasks != one.tasks

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from nearfar import Encoder
 from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.evaluate.recent import RecentVectors
+from nearfar.commands.evaluate.model import RecentVectors
 from nearfar.evaluation.results import EvaluationResult
 from tests.tiny import save_tiny, write_colours, write_pairs, write_queries
 
@@ -52,7 +52,9 @@ def scores(result: EvaluationResult) -> list[float | None]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("prompts", [{}, {"query_prompt": "query: ", "document_prompt": "text: "}])
+@pytest.mark.parametrize(
+    "prompts", [pytest.param({}, marks=pytest.mark.nightly), {"query_prompt": "query: ", "document_prompt": "text: "}]
+)
 def test_scores_are_those_without_memory_and_texts_are_encoded_once(prompts: dict[str, str], calls: list[int]) -> None:
     recent = RecentVectors()
     for settings in SETTINGS:

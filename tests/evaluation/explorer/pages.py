@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from nearfar.evaluation.explorer.columns import describe_column
 from nearfar.evaluation.explorer.layout import align, normalise
 from nearfar.evaluation.explorer.neighbourhoods import Neighbourhoods, neighbourhoods, unit_vectors
-from nearfar.evaluation.explorer.page import explorer_data, explorer_html
+from nearfar.evaluation.explorer.page import describe_column, explorer_data, explorer_html
 
 WIDE, NARROW = (1280, 800), (390, 844)
 

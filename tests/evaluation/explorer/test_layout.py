@@ -61,7 +61,7 @@ def test_groups_stay_together_and_the_second_layout_keeps_their_places() -> None
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("count", [2, 3, 7, 8, 9])
+@pytest.mark.parametrize("count", [2, 8])
 def test_few_texts(count: int) -> None:
     vectors = np.random.default_rng(count).normal(size=(count, 5)).astype(np.float32)
     points = plane_layout(vectors)
@@ -109,7 +109,7 @@ def test_opentsne_is_used_for_many_texts_if_it_is_installed(monkeypatch: pytest.
     assert not seen
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_opentsne_itself(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("openTSNE", reason="openTSNE is not installed: pip install nearfar[explorer]")
     draw = groups(400)

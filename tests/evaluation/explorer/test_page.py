@@ -11,7 +11,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nearfar.evaluation.explorer.page import TEXT_LENGTH, VALUE_LENGTH, script_json
+from nearfar import NearfarError
+from nearfar.evaluation.explorer.page import (
+    TEXT_LENGTH,
+    VALUE_LENGTH,
+    check_color_column,
+    describe_column,
+    explorer_html,
+    script_json,
+)
 from tests.evaluation.explorer.pages import sorted_neighbours, write_page
 
 
@@ -98,6 +106,36 @@ def test_long_texts_and_values_are_shortened(tmp_path: Path) -> None:
 
 
 def test_the_title_is_escaped(tmp_path: Path) -> None:
-    from nearfar.evaluation.explorer.page import explorer_html
-
     assert "<title>&lt;/title&gt;{data}</title>" in explorer_html({}, "</title>{data}")
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "categories"),
+    [
+        (["b", "a", "", "a"], "categories", ["a", "b"]),
+        (["10", "9", "10", ""], "categories", ["9", "10"]),
+        (["1.5", "-2", "0"], "categories", ["-2", "0", "1.5"]),
+        ([str(n) for n in range(10)], "categories", [str(n) for n in range(10)]),
+        ([str(n / 2) for n in range(11)], "numbers", []),
+        ([*map(str, range(40)), ""], "numbers", []),
+        ([*map(str, range(40)), "many"], "values", []),
+        ([f"c{n:02d}" for n in range(30)], "categories", [f"c{n:02d}" for n in range(30)]),
+        ([f"c{n}" for n in range(31)], "values", []),
+        (["", ""], "values", []),
+        (["nan", "inf"], "categories", ["inf", "nan"]),
+    ],
+)
+def test_kind(values: list[str], kind: str, categories: list[str]) -> None:
+    column = describe_column("c", values)
+    assert (column.kind, column.categories, column.values) == (kind, categories, values)
+
+
+def test_a_column_without_colours_is_refused() -> None:
+    columns = [describe_column("id", [f"x{n}" for n in range(1200)]), describe_column("topic", ["a", "b"])]
+    check_color_column(columns, "topic", "t.tsv")
+    with pytest.raises(NearfarError, match=r"--color-by id: the column has 1,200 different values"):
+        check_color_column(columns, "id", "t.tsv")
+    with pytest.raises(NearfarError, match=r"--color-by tpic: t.tsv has no other column .* columns: id, topic"):
+        check_color_column(columns, "tpic", "t.tsv")
+    with pytest.raises(NearfarError, match="there are none"):
+        check_color_column([], "topic", "t.txt")

@@ -1,5 +1,6 @@
 """Small results of every kind, as file content, for the tests of reports; and a parser of pages."""
 
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import Any
 
@@ -86,6 +87,21 @@ def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval")
     learned |= {"mse": 0.1, "gold": [1.0, 2.0, 3.0], "predicted_e6": [1, 2, 3]}
     tasks = {name: task(name, score) for name, score in accuracies.items()} | {"learned": learned}
     return {"protocol": protocol, "nhid": 0, "folds": 10, "averages": {}, "tasks": tasks}
+
+
+def ranked(
+    values: dict[str, Sequence[float]], *, name: str = "m", seed: int | None = None, main: str = "ndcg@10"
+) -> EvaluationRun:
+    """An evaluation on retrieval tasks: the values of each query, for nDCG and half of them for MRR."""
+    tasks = {}
+    for task, of_queries in values.items():
+        per_query = {"ndcg@10": list(map(float, of_queries)), "mrr@10": [float(value) / 2 for value in of_queries]}
+        means = {measure: 100 * float(np.mean(found)) for measure, found in per_query.items()}
+        measures = {measure: {"score": mean, "low": mean - 1, "high": mean + 1} for measure, mean in means.items()}
+        entry = {"queries": len(of_queries), "documents": 70, "main": main, "measures": measures}
+        tasks[task] = entry | {"per_query": per_query, "digest": task}
+    content = {"schema": 1, "kind": "evaluation", "model": name, "config": {"training_seed": seed}, "tasks": {}}
+    return EvaluationRun(f"{name}.json", EvaluationResult.from_dict(content | {"retrieval": tasks}))
 
 
 def side(name: str, *results: dict[str, Any]) -> EvaluatedModel:

@@ -73,7 +73,7 @@ def test_a_report_of_hostile_results_runs_nothing(browser: Any, tmp_path: Path) 
     assert active_parts(to_markdown(page)) == []
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_the_same_texts_without_escaping_would_run(browser: Any, tmp_path: Path) -> None:
     """Otherwise the test above would prove nothing; and the policy of the page blocks even that."""
     html = to_html(compose(hostile_inputs(), title="report"))
@@ -87,7 +87,7 @@ def test_the_same_texts_without_escaping_would_run(browser: Any, tmp_path: Path)
     assert "dialog 1" in seen
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_markdown_of_hostile_results_runs_nothing_when_rendered(browser: Any, tmp_path: Path) -> None:
     html = rendered(to_markdown(compose(hostile_inputs(), title=HOSTILE[0])))
     assert RAN in html.replace("&quot;", '"').replace("&#39;", "'").replace("&#x27;", "'")

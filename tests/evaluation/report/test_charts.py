@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from nearfar.evaluation.report.charts import COLOURS, Chart, Line, data_address, describe, downsample, line_of, svg
+from nearfar.evaluation.report.blocks import COLOURS, Chart, Line, data_address, describe, downsample, line_of, svg
 
 UNSAFE = '</svg><script>alert("x")</script> $\\frac{1}{$ 文 \x07'
 

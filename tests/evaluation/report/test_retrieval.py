@@ -8,26 +8,18 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import Details
+from nearfar.evaluation.report.columns import SignificanceLookup
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
+from nearfar.evaluation.report.page import summary
 from nearfar.evaluation.report.scores import retrieval
-from nearfar.evaluation.report.significance import SignificanceLookup
-from nearfar.evaluation.report.summary import summary
 from nearfar.evaluation.results import EvaluationResult
+from tests.evaluation.report.cases import ranked
 
 QUERIES = np.random.default_rng(0).random(50).round(6)
 
 
 def side(name, values, *, main="ndcg@10"):
-    """A model with one value per query for each task; MRR is half of nDCG."""
-    tasks = {}
-    for task, of_queries in values.items():
-        per_query = {"ndcg@10": np.asarray(of_queries).tolist(), "mrr@10": (np.asarray(of_queries) / 2).tolist()}
-        means = {measure: 100 * float(np.mean(found)) for measure, found in per_query.items()}
-        measures = {measure: {"score": mean, "low": mean - 1, "high": mean + 1} for measure, mean in means.items()}
-        entry = {"queries": len(of_queries), "documents": 70, "main": main, "measures": measures}
-        tasks[task] = entry | {"per_query": per_query, "digest": task}
-    content = {"schema": 1, "kind": "evaluation", "model": name, "config": {}, "tasks": {}, "retrieval": tasks}
-    return EvaluatedModel(name, (EvaluationRun(f"{name}.json", EvaluationResult.from_dict(content)),))
+    return EvaluatedModel(name, (ranked(values, name=name, main=main),))
 
 
 GOOD = side("good", {"a": np.minimum(QUERIES + 0.2, 1), "b": QUERIES})
@@ -64,14 +56,6 @@ def test_the_headline_and_models_without_retrieval():
     assert lines[0].startswith("Retrieval, average of these 2 (means over queries × 100): the best of 2 is good with")
     assert "It is significantly better than bad" in lines[0]
     assert retrieval([other], SignificanceLookup([other])) == []
-
-
-def test_models_with_several_runs_have_mean_and_deviation():
-    runs = (GOOD.runs[0], BAD.runs[0])
-    table = retrieval([EvaluatedModel("both", runs)], SignificanceLookup([GOOD]))[0]
-    scores = [run.result.retrieval["a"].compared.score for run in runs]
-    assert table.rows[0][1].text == f"{np.mean(scores):.2f}"
-    assert table.rows[0][1].detail == f"± {np.std(scores, ddof=1):.2f}"
 
 
 def test_tasks_of_different_measures_have_no_average():

@@ -10,8 +10,8 @@ import sklearn.metrics
 from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import Details
+from nearfar.evaluation.report.columns import SignificanceLookup
 from nearfar.evaluation.report.scores import similarity, transfer
-from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.results import ComparisonResult
 from tests.evaluation.report.cases import comparison, evaluation, named_average, row_of, side
 from tests.evaluation.report.cases import transfer as probed

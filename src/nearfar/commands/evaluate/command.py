@@ -1,24 +1,28 @@
 """``nearfar evaluate``: a model and tasks -> scores with confidence intervals, and a result file."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
-from nearfar.commands.evaluate.held_out import find_held_out, score_votes, warn_if_chosen_by
-from nearfar.commands.evaluate.model import OpenedModel, open_model
-from nearfar.commands.evaluate.probes import configured_probe, recorded_probe
-from nearfar.commands.evaluate.recent import RecentVectors
-from nearfar.commands.evaluate.smaller import with_stored_vectors
-from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks, named_tasks
+from nearfar.commands.evaluate.model import OpenedModel, RecentVectors, open_model, with_stored_vectors
+from nearfar.commands.evaluate.tasks import (
+    LoadedTasks,
+    find_held_out,
+    load_tasks,
+    named_tasks,
+    score_votes,
+    warn_if_chosen_by,
+)
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.disk import model_of_run, path_errors
-from nearfar.evaluation.probe_settings import Probe
-from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
+from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
+from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
@@ -203,15 +207,12 @@ def _score(
 def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
     """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
     functions = opened.encode_query, opened.encode_document
-    if opened.per_task or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
+    texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
+    if opened.per_task or texts > MAX_CACHED_TEXTS:
         return functions
     if functions == (opened.encode, opened.encode):
         return encode, encode  # shares its cache with the other tasks
     return CachedEncode(opened.encode_query), CachedEncode(opened.encode_document)
-
-
-def _texts_of(tasks: LoadedTasks) -> list[list[str]]:
-    return [texts for task in tasks.retrieval.values() for texts in (task.queries, task.documents)]
 
 
 def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
@@ -227,3 +228,40 @@ def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
         if settings[key]:
             raise NearfarError(f"--{key.replace('_', '-')} is for retrieval tasks; name one with --retrieval.")
     return {}
+
+
+def configured_probe(config: EvaluateConfig) -> Probe:
+    """The probe that an evaluation uses for transfer tasks: its preset, and the single settings that override it.
+
+    Raises:
+        NearfarError: settings that exclude each other, such as an optimiser of the protocol ``exact``.
+    """
+    given = {name: getattr(config, f"probe_{name}") for name in CLASSIFIER_SETTINGS}
+    return preset_probe(
+        config.probe_preset,
+        config.protocol,
+        nhid=config.nhid,
+        folds=config.folds,
+        seed=config.probe_seed,
+        fold_seed=config.fold_seed,
+        **given,
+    )
+
+
+def recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
+    """The entry of a result file."""
+    used: dict[str, Any] = {}
+    if probe.protocol == "senteval":
+        used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+        used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
+    return ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed, **used)
+
+
+def probe_flags(transfer: TransferResults) -> Mapping[str, Any]:
+    """The settings of :class:`nearfar.EvaluateConfig` that probe as a result file was probed."""
+    flags: dict[str, Any] = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds}
+    used = transfer.probe
+    if used is None:
+        return flags
+    flags |= {"probe_seed": used.seed, "fold_seed": used.fold_seed}
+    return flags | {f"probe_{name}": getattr(used, name) for name in CLASSIFIER_SETTINGS}

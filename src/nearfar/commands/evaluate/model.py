@@ -1,19 +1,63 @@
-"""The model of an evaluation, opened as functions from texts to vectors."""
+"""The model of an evaluation, opened as functions from texts to vectors, also as ``nearfar encode`` stores them."""
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence, Set
+from functools import partial, wraps
+from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.baselines.named import FITTED, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
-from nearfar.commands.evaluate.recent import RecentVectors
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk import SeenHashes, read_seen
+from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
 from nearfar.types import Encode, NearfarError, Precision
+
+MAX_BYTES = 256 << 20
+"""Maximum size of all vectors that :class:`RecentVectors` keeps."""
+CALIBRATION_TEXTS = 10_000
+"""Maximum number of texts whose embeddings give the ranges of int8."""
+
+
+class RecentVectors:
+    """Keeps what encode functions returned, by model and texts, up to :data:`MAX_BYTES`; the oldest calls go first.
+
+    Only a call with the same texts in the same order is answered from memory, so its vectors are the same bits as those
+    of another computation. Callers must not change what they get.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._kept: dict[tuple[Hashable, bytes], NDArray[Any]] = {}
+
+    def wrap(self, encode: Encode, key: Hashable) -> Encode:
+        """The function ``encode`` with memory; ``key`` identifies the model and its settings."""
+
+        @wraps(encode)
+        def remembered(texts: Sequence[str]) -> NDArray[Any]:
+            call = key, _digest(texts)
+            vectors = self._kept.pop(call, None)
+            if vectors is None:
+                vectors = np.asarray(encode(texts))
+            if vectors.nbytes <= self._max_bytes:
+                self._kept[call] = vectors
+            while sum(one.nbytes for one in self._kept.values()) > self._max_bytes:
+                del self._kept[next(iter(self._kept))]
+            return vectors
+
+        return remembered
+
+
+def _digest(texts: Sequence[str]) -> bytes:
+    """Identifies a list of texts."""
+    found = blake2b(digest_size=16)
+    for text in texts:
+        content = text.encode("utf-8", "surrogatepass")
+        found.update(len(content).to_bytes(8, "little") + content)
+    return found.digest()
 
 
 class OpenedModel(NamedTuple):
@@ -141,3 +185,34 @@ def _seen_of_baseline(spec: str) -> SeenHashes | None:
 
     parts = parse_spec(spec)
     return read_seen(locate(parts.source)) if parts.name in ("wk", *FITTED) else None
+
+
+def with_stored_vectors(opened: OpenedModel, kind: Quantization, texts: Set[str]) -> OpenedModel:
+    """The model with embeddings as they are after storing; queries of retrieval keep theirs.
+
+    Args:
+        opened: the model.
+        kind: how the embeddings are stored.
+        texts: those of all tasks. A fixed random sample of them, encoded as documents, gives the ranges of int8.
+
+    Raises:
+        NearfarError: the embeddings of the sample are not finite.
+    """
+    ranges = None
+    if kind == "int8":
+        chosen = sorted(texts)
+        if len(chosen) > CALIBRATION_TEXTS:
+            places = np.random.default_rng(0).choice(len(chosen), CALIBRATION_TEXTS, replace=False)
+            chosen = [chosen[place] for place in np.sort(places)]
+        ranges = int8_ranges([np.asarray(opened.encode_document(chosen))])
+
+    def stored(encode: Encode) -> Encode:
+        def encode_and_store(some: Sequence[str]) -> NDArray[np.float32]:
+            vectors = np.asarray(encode(some))
+            return dequantize(quantize(vectors, kind, ranges), kind, ranges, dim=vectors.shape[1])
+
+        return encode_and_store
+
+    encode = stored(opened.encode)
+    same = opened.encode_document == opened.encode
+    return opened._replace(encode=encode, encode_document=encode if same else stored(opened.encode_document))

@@ -20,7 +20,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from nearfar.commands.export.rows import Rows
     from nearfar.commands.export.source import Source
-    from nearfar.evaluation.results.export import ExportResult
+    from nearfar.evaluation.results import ExportResult
 
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
 """Format -> the packages that write and run it."""
@@ -151,8 +151,7 @@ def _compare(
     from nearfar.commands.export.comparison import Compute, compare_outputs
     from nearfar.commands.export.graphs import FILES, ExportedModel
     from nearfar.encoder.bf16_support import cpu_has_bf16
-    from nearfar.evaluation.results import provenance
-    from nearfar.evaluation.results.export import ExportResult
+    from nearfar.evaluation.results import ExportResult, provenance
 
     opened = partial(ExportedModel, folder, config.format, threads=torch.get_num_threads())
     precision = "int8" if config.quantize == "int8" else "fp32"

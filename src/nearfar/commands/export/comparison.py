@@ -10,7 +10,7 @@ from nearfar.commands.export.rows import Rows
 from nearfar.commands.export.source import Outputs
 from nearfar.encoder.classifier import Item
 from nearfar.evaluation.render import Table
-from nearfar.evaluation.results.export import ExportResult, ExportSide
+from nearfar.evaluation.results import ExportResult, ExportSide
 from nearfar.types import NearfarError
 
 MIN_COSINE = 0.9999

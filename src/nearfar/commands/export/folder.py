@@ -17,7 +17,7 @@ from nearfar.disk import write_text
 from nearfar.encoder.pretrained import quiet
 from nearfar.encoder.prompts import PROMPTS_FILE
 from nearfar.evaluation.render import fill_template, to_markdown
-from nearfar.evaluation.results.export import ExportResult
+from nearfar.evaluation.results import ExportResult
 
 TRANSFORMER = "sentence_transformers.models.Transformer"
 RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}

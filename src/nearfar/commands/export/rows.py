@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.evaluate.held_out import run_of
+from nearfar.commands.evaluate.tasks import run_of
 from nearfar.commands.export.source import Outputs, Source
 from nearfar.config.export import ExportConfig
 from nearfar.config.finetune import FinetuneConfig

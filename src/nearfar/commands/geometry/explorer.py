@@ -16,7 +16,6 @@ from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextC
 from nearfar.commands.geometry.texts import PageTexts, load_page_texts
 from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
-from nearfar.evaluation.explorer.columns import Column, check_color_column, describe_column
 from nearfar.evaluation.explorer.layout import (
     EXAGGERATED,
     ITERATIONS,
@@ -33,7 +32,7 @@ from nearfar.evaluation.explorer.neighbourhoods import (
     neighbourhoods,
     unit_vectors,
 )
-from nearfar.evaluation.explorer.page import explorer_data, explorer_html
+from nearfar.evaluation.explorer.page import Column, check_color_column, describe_column, explorer_data, explorer_html
 from nearfar.evaluation.results import ExplorerPage
 from nearfar.types import NearfarError
 

@@ -1,7 +1,7 @@
 """``nearfar soup``: averages the weights of models into one model."""
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,7 @@ from nearfar.config.verbs import SoupConfig
 from nearfar.disk import SeenHashes, check_new_folder, new_folder, path_errors, read_json
 from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.results import Provenance, provenance
-from nearfar.evaluation.results.base import format_json
-from nearfar.evaluation.results.record import OMITTED, Record
+from nearfar.evaluation.results.record import OMITTED, Record, format_json
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ SOUP_FILE = "soup.json"
 """The record of an average in its model folder."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Ingredient(Record):
     """One of the models."""
 
@@ -46,7 +44,6 @@ class Ingredient(Record):
     """Its score on the dev set, x 100; only of greedy averages."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SoupResult(Record):
     """An average of models."""
 

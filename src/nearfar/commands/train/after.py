@@ -9,8 +9,8 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.tables.evaluation import format_score
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.evaluation.tables.seen import format_score
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
 from nearfar.runs.records import HELD_OUT
 from nearfar.types import NearfarError, metric_title

@@ -3,17 +3,18 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from nearfar.evaluation.explorer.columns import Column
+from nearfar.data.sources import parse_number, sort_labels
 from nearfar.evaluation.explorer.neighbourhoods import (
     Neighbourhoods,
     change,
@@ -22,16 +23,61 @@ from nearfar.evaluation.explorer.neighbourhoods import (
     order_by_change,
 )
 from nearfar.evaluation.render import template
+from nearfar.types import NearfarError
 
 MAX_TEXTS = 50_000
 """Maximum number of texts on a page."""
 TEXT_LENGTH, VALUE_LENGTH = 1000, 200
 """Maximum number of characters of a text, and of a value of another column; the page has the first ones."""
+MAX_CATEGORIES = 30
+"""Maximum number of different values that each get a colour."""
+MAX_NUMERIC_CATEGORIES = 10
+"""A column of numbers with more different values than this gets a colour scale."""
 _SCRIPTS = ("data.js", "colors.js", "map.js", "panel.js", "main.js")
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 _LAYOUT_NOTE = (
     "Positions are by t-SNE: near points are similar texts, but the distance between groups and their size mean little."
 )
+
+
+class Column(NamedTuple):
+    """One column beside the texts."""
+
+    name: str
+    kind: Literal["categories", "numbers", "values"]
+    """categories: a colour for each value; numbers: a colour scale; values: no colours."""
+    values: list[str]
+    """The value of each text; empty where it is missing."""
+    categories: list[str]
+    """The different values, in the order of their colours; empty for other kinds."""
+
+
+def describe_column(name: str, values: Sequence[str]) -> Column:
+    """Find the kind of a column from its values. Missing values are empty strings."""
+    different = {value for value in values if value}
+    numeric = bool(different) and not any(math.isnan(parse_number(value)) for value in different)
+    if numeric and len(different) > MAX_NUMERIC_CATEGORIES:
+        return Column(name, "numbers", list(values), [])
+    if 0 < len(different) <= MAX_CATEGORIES:
+        ordered = sorted(different, key=parse_number) if numeric else sort_labels(different)
+        return Column(name, "categories", list(values), ordered)
+    return Column(name, "values", list(values), [])
+
+
+def check_color_column(columns: Sequence[Column], name: str, source: object) -> None:
+    """Raise a NearfarError unless ``columns`` has a column ``name`` that gives colours. ``source`` names the file."""
+    column = next((one for one in columns if one.name == name), None)
+    if column is None:
+        others = ", ".join(one.name for one in columns) or "there are none"
+        raise NearfarError(
+            f"--color-by {name}: {source} has no other column of this name. Its other columns: {others}."
+        )
+    if column.kind == "values":
+        different = len({value for value in column.values if value})
+        raise NearfarError(
+            f"--color-by {name}: the column has {different:,} different values that are not all numbers. Colours need "
+            f"at most {MAX_CATEGORIES} different values, or numbers."
+        )
 
 
 def explorer_data(

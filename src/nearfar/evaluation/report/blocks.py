@@ -1,23 +1,65 @@
-"""The blocks of a report, and the page that they make in HTML and in Markdown.
+"""The blocks of a report, charts among them, and the page that they make in HTML and in Markdown.
 
-All text is plain; the renderers escape it. The HTML file is self-contained: it loads nothing and runs nothing.
+All text is plain; the renderers escape it. The HTML file is self-contained: it loads nothing and runs nothing. Charts
+are SVG images by matplotlib, shown on any background, also in dark mode. They are small, so that labels stay readable
+on a phone; wider pages show several side by side. Each image is an address of its own, so that nothing in it can reach
+the page.
 """
 
+import base64
+import math
+import warnings
 from collections.abc import Iterator, Sequence
+from io import StringIO
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
-from nearfar.evaluation.render import Cell, Table, code_block, markdown_text, template
+from nearfar.evaluation.render import Cell, Table, code_block, markdown_text, one_line, template
 from nearfar.evaluation.render import to_html as table_html
 from nearfar.evaluation.render import to_markdown as table_markdown
-from nearfar.evaluation.report.charts import Chart, data_address, describe, line_of
 
 DASH = "–"
 """The text of a cell without a value."""
 GENERATOR = '<meta name="generator" content="nearfar">'
 """Marks a page as a report, which a new report may replace."""
+COLOURS = ("#0b62a8", "#c2410c", "#117a4b", "#a21caf", "#8a6d00", "#0e7490", "#be123c", "#52525b")
+"""Line colours; each has a contrast of at least 4.5 with white."""
+STYLES = ("solid", "dashed", "dotted")
+MAX_DOTTED_POINTS = 40
+"""Lines with no more points than this show them."""
+MAX_DESCRIBED_LINES = 16
+"""Number of lines that the text alternative for screen readers describes."""
+
+
+class Line(NamedTuple):
+    """A line of a chart; points that are not finite are not drawn."""
+
+    name: str
+    x: Sequence[float]
+    y: Sequence[float]
+    number: int
+    """Gives the colour and the style; lines of one group share it."""
+    best: float | None = None
+    """The x of the point to mark."""
+
+
+class Chart(NamedTuple):
+    """Lines over one pair of axes; the title names the y values."""
+
+    title: str
+    x_label: str
+    lines: Sequence[Line]
+    logarithmic: Literal["neither", "y", "both"] = "neither"
+    """Which axes are logarithmic."""
+
+
+class LineStyle(NamedTuple):
+    """How a line looks."""
+
+    colour: str
+    style: str
 
 
 class Figure(NamedTuple):
@@ -117,3 +159,85 @@ def _markdown(block: Block, level: int) -> Iterator[str]:
     if isinstance(block, Section | Details):
         for inner in block.blocks:
             yield from _markdown(inner, level + isinstance(block, Section))
+
+
+def line_of(number: int) -> LineStyle:
+    """The colour and the style of a line by its number."""
+    return LineStyle(COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)])
+
+
+def svg(chart: Chart) -> str:
+    """One chart, always in the same bytes; without a finite point it says so."""
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    lines = _drawable_lines(chart)
+    fixed: Any = {"svg.hashsalt": "nearfar", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
+    written = StringIO()
+    with rc_context(fixed), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks; the browser has them
+        figure = Figure(figsize=(4.5, 3), layout="constrained")
+        axes = figure.subplots()
+        axes.set_title(one_line(chart.title), parse_math=False, fontsize=9, fontweight="bold", loc="left")
+        axes.set_xlabel(one_line(chart.x_label), parse_math=False)
+        if not lines:
+            axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
+        axes.set(
+            xscale="log" if chart.logarithmic == "both" else "linear",
+            yscale="linear" if chart.logarithmic == "neither" else "log",
+        )
+        for line in lines:
+            look = line_of(line.number)
+            marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
+            axes.plot(line.x, line.y, color=look.colour, linestyle=look.style, linewidth=1.4, marker=marker)
+            ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
+            if ring:
+                axes.plot(*zip(*ring, strict=True), color=look.colour, marker="o", markersize=8, fillstyle="none")
+        axes.grid(alpha=0.3)
+        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+        figure.savefig(written, format="svg", transparent=True, metadata=nothing)
+    return written.getvalue()
+
+
+def data_address(chart: Chart) -> str:
+    """The chart as an address for an ``img`` element."""
+    return "data:image/svg+xml;base64," + base64.b64encode(svg(chart).encode(errors="replace")).decode("ascii")
+
+
+def describe(chart: Chart) -> str:
+    """The text alternative of a chart."""
+    lines = _drawable_lines(chart)[:MAX_DESCRIBED_LINES]
+    return "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines)])
+
+
+def downsample(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
+    """At most ``points`` points, each the mean of a chunk of successive ones, and the size of the chunks."""
+    size = max(1, math.ceil(len(x) / points))
+    cuts = range(0, len(x), size)
+    means = ([sum(values[cut : cut + size]) / len(values[cut : cut + size]) for cut in cuts] for values in (x, y))
+    return next(means), next(means), size
+
+
+def _drawable_lines(chart: Chart) -> list[Line]:
+    """The lines without points that are not finite, or not positive on a logarithmic axis; none without a point."""
+    x_log, y_log = chart.logarithmic == "both", chart.logarithmic != "neither"
+    kept = []
+    for line in chart.lines:
+        points = [
+            (x, y)
+            for x, y in zip(line.x, line.y, strict=True)
+            if math.isfinite(x) and math.isfinite(y) and (x > 0 or not x_log) and (y > 0 or not y_log)
+        ]
+        kept.append(line._replace(x=[x for x, _ in points], y=[y for _, y in points]))
+    return [line for line in kept if line.x]
+
+
+def _describe_line(line: Line) -> str:
+    first, last = (f"{_short(line.y[end])} at {_short(line.x[end])}" for end in (0, -1))
+    return f"{line.name}: from {first} to {last}, lowest {_short(min(line.y))}, highest {_short(max(line.y))}"
+
+
+def _short(value: float) -> str:
+    if abs(value) >= 10_000:
+        return f"{value / 1000:.4g}k"
+    return f"{0.0 if abs(value) < 1e-12 else value:.4g}"

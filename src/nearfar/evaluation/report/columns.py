@@ -1,37 +1,89 @@
-"""The columns of score tables, one per task or average, and the score of each side in them."""
+"""The columns of score tables, one per task or average: the score of each side in them, and tests between the sides."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from statistics import mean, stdev
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.results import Estimate, EvaluationResult
+from nearfar.evaluation.results import (
+    AggregateEstimates,
+    ComparedSide,
+    ComparisonResult,
+    Estimate,
+    EvaluationResult,
+    PairedTest,
+    PairTests,
+    PairwiseResult,
+    RetrievalScores,
+    SimilarityAverage,
+    SimilarityScores,
+    TransferAverage,
+    TransferScores,
+)
 
+AnyComparison: TypeAlias = ComparisonResult | PairwiseResult
+Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
+Scored: TypeAlias = SimilarityScores | TransferScores | RetrievalScores
+Average: TypeAlias = SimilarityAverage | TransferAverage
 METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 _OVERLAPS = {"sickr-full": "sickr"}
 """Task -> a task that is part of it; the two are not averaged together."""
-Entry = TypeVar("Entry")
+_AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
+_ROUNDING_TOLERANCE = 0.006
+"""Scores x 100 that differ by less are equal up to rounding."""
 NO_REASON = "no reason is given"
+Entry = TypeVar("Entry")
 
 
 class Column(NamedTuple):
-    """One score of evaluations."""
+    """One score of evaluations: that of a task, or the average over several."""
 
+    kind: Kind
     title: str
-    group: Literal["tasks", "overall", "overall_transfer", "overall_retrieval"]
-    """The part of a comparison that holds its test."""
-    name: str
-    members: tuple[str, ...]
-    """The tasks of an average."""
-    aggregate: Aggregate | None
-    estimate: Callable[[EvaluationResult], Estimate | None]
-    data: Callable[[EvaluationResult], object]
-    """A fingerprint of the scored data; scores on different data are not ranked."""
-    tested: bool = True
-    """Whether comparisons test this score."""
-    measure: str | None = None
-    """Of retrieval: the measure."""
+    tasks: tuple[str, ...]
+    """The task, or those of an average."""
+    metric: str
+    """``spearman``, ``accuracy`` and so on; of retrieval the measure."""
+    aggregate: Aggregate | None = None
+    average: str | None = None
+    """The name of an average in the results; empty for one that is computed from their tasks, None for a task."""
+
+    @property
+    def tested(self) -> bool:
+        """Whether comparisons test this score."""
+        return self.kind == "retrieval" or self.metric in ("spearman", "accuracy")
+
+    def estimate(self, result: EvaluationResult) -> Estimate | None:
+        """The score of an evaluation; None where it has none."""
+        if self.average == "":
+            return _mean({task: self.of_task(task).estimate(result) for task in self.tasks})
+        entries: Mapping[str, Scored | Average]
+        entries = _averages(result, self.kind) if self.average else _scores(result, self.kind)
+        scored = entries.get(self.average or self.tasks[0])
+        found = None if scored is None else scored.metric(self.metric)
+        return found.of(self.aggregate or "all") if isinstance(found, AggregateEstimates) else found
+
+    def data(self, result: EvaluationResult) -> object:
+        """A fingerprint of the scored data; scores on different data are not ranked."""
+        average = _averages(result, self.kind).get(self.average) if self.average else None
+        scores = _scores(result, self.kind)
+        return [(task, _digest(scores.get(task))) for task in (average.tasks if average else self.tasks)]
+
+    def of_task(self, task: str) -> "Column":
+        """The column of one of the tasks, by the same metric."""
+        return self._replace(title=task, tasks=(task,), average=None)
+
+    def find_test(self, tests: PairTests) -> PairedTest | None:
+        """The test of this score among the tests of two sides."""
+        measure = self.metric if self.kind == "retrieval" else None
+        if any(task not in tests.tasks or tests.tasks[task].measure != measure for task in self.tasks):
+            return None
+        if self.average is None:
+            return tests.tasks[self.tasks[0]]
+        average = tests.average(_AVERAGES[self.kind])
+        return average if average and set(average.tasks) == set(self.tasks) else None
 
 
 class Score(NamedTuple):
@@ -66,132 +118,165 @@ def score_of(side: EvaluatedModel, column: Column) -> Score | None:
 
 def similarity_columns(sides: Sequence[EvaluatedModel], metric: str, aggregate: Aggregate) -> list[Column]:
     """All similarity tasks, then all averages over them, in the order of the sides."""
-    results = [run.result for side in sides for run in side.runs]
+    results = _results(sides)
     tasks = dict.fromkeys(task for result in results for task in result.tasks)
-    tested = metric == "spearman"
-
-    def of_task(task: str) -> Column:
-        def estimate(result: EvaluationResult) -> Estimate | None:
-            return result.tasks[task].metric(metric).of(aggregate) if task in result.tasks else None
-
-        return Column(task, "tasks", task, (), aggregate, estimate, lambda result: _subsets(result, task), tested)
-
-    def of_average(name: str, members: tuple[str, ...]) -> Column:
-        def estimate(result: EvaluationResult) -> Estimate | None:
-            return result.averages[name].metric(metric).of(aggregate) if name in result.averages else None
-
-        def data(result: EvaluationResult) -> object:
-            return [(task, _subsets(result, task)) for task in result.averages[name].tasks]
-
-        title = f"average of {name}"
-        return Column(title, "overall", name, members, aggregate, estimate, data, tested)
-
-    columns = {task: of_task(task) for task in tasks}
-    averages = [of_average(name, tuple(one.tasks)) for name, one in first_entries(r.averages for r in results).items()]
-    return [*columns.values(), *averages, *common_average(sides, columns, averages, "overall")]
+    columns = [Column("similarity", task, (task,), metric, aggregate) for task in tasks]
+    return [*columns, *_average_columns(results, columns)]
 
 
 def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
     """Of transfer tasks: accuracy, and F1 and Matthews where there are any; the correlations of learned relatedness."""
-    results = [run.result.transfer for side in sides for run in side.runs if run.result.transfer]
-
-    def of_task(task: str, metric: str) -> Column:
-        def estimate(result: EvaluationResult) -> Estimate | None:
-            scored = result.transfer.tasks.get(task) if result.transfer else None
-            return scored.metric(metric) if scored else None
-
-        title = task if metric == "accuracy" else f"{task}, {METRICS[metric]}"
-        tested = metric in ("accuracy", "spearman")
-        return Column(title, "tasks", task, (), None, estimate, lambda result: _digests(result, [task]), tested)
-
-    def of_average(name: str, members: tuple[str, ...]) -> Column:
-        def estimate(result: EvaluationResult) -> Estimate | None:
-            average = result.transfer.averages.get(name) if result.transfer else None
-            return average.accuracy if average else None
-
-        def data(result: EvaluationResult) -> object:
-            return _digests(result, result.transfer.averages[name].tasks if result.transfer else [])
-
-        return Column(f"average of {name}", "overall_transfer", name, members, None, estimate, data)
-
-    accuracies: dict[str, Column] = {}
-    columns: list[Column] = []
-    for task, scored in first_entries(result.tasks for result in results).items():
-        classifies = scored.kind == "classification"
-        for metric in ("accuracy", "f1", "matthews") if classifies else ("pearson", "spearman"):
-            if any(task in result.tasks and result.tasks[task].metric(metric) for result in results):
-                columns.append(of_task(task, metric))
-                accuracies |= {task: columns[-1]} if metric == "accuracy" else {}
-    averages = [
-        of_average(name, tuple(one.tasks)) for name, one in first_entries(result.averages for result in results).items()
-    ]
-    return [*columns, *averages, *common_average(sides, accuracies, averages, "overall_transfer")]
+    results = _results(sides)
+    columns = []
+    for task, first in first_entries(_scores(result, "transfer") for result in results).items():
+        for metric in ("accuracy", "f1", "matthews") if first.kind == "classification" else ("pearson", "spearman"):
+            title = task if metric == "accuracy" else f"{task}, {METRICS[metric]}"
+            column = Column("transfer", title, (task,), metric)
+            columns += [column] if any(column.estimate(result) for result in results) else []
+    return [*columns, *_average_columns(results, [one for one in columns if one.metric == "accuracy"])]
 
 
 def retrieval_columns(sides: Sequence[EvaluatedModel], measure: str | None) -> list[Column]:
     """All retrieval tasks with ``measure``, by default with their main ones, and the average if it is the same."""
-    tasks = first_entries(run.result.retrieval for side in sides for run in side.runs)
-
-    def of_task(task: str, chosen: str) -> Column:
-        def estimate(result: EvaluationResult) -> Estimate | None:
-            return result.retrieval[task].metric(chosen) if task in result.retrieval else None
-
-        def data(result: EvaluationResult) -> object:
-            return result.retrieval[task].digest if task in result.retrieval else None
-
-        title = task if measure else f"{task}, {chosen}"
-        return Column(title, "tasks", task, (), None, estimate, data, measure=chosen)
-
-    columns = {task: of_task(task, measure or scored.main) for task, scored in tasks.items()}
-    if len({column.measure for column in columns.values()}) > 1:
-        return list(columns.values())
-    return [*columns.values(), *common_average(sides, columns, [], "overall_retrieval")]
+    results = _results(sides)
+    columns = []
+    for task, scored in first_entries(result.retrieval for result in results).items():
+        title = task if measure else f"{task}, {scored.main}"
+        columns.append(Column("retrieval", title, (task,), measure or scored.main))
+    one_measure = len({column.metric for column in columns}) == 1
+    return [*columns, *(_average_columns(results, columns) if one_measure else [])]
 
 
-def common_average(
-    sides: Sequence[EvaluatedModel],
-    columns: Mapping[str, Column],
-    averages: Sequence[Column],
-    group: Literal["overall", "overall_transfer", "overall_retrieval"],
-) -> list[Column]:
-    """Where no side has a named average: the mean over the tasks that all sides have, as in comparisons."""
-    results = [run.result for side in sides for run in side.runs]
-    if any(column.estimate(result) is not None for column in averages for result in results):
+def _average_columns(results: Sequence[EvaluationResult], columns: Sequence[Column]) -> list[Column]:
+    """The named averages of the results; where none has a score, the mean over the tasks that all of them have.
+
+    That mean is the one of comparisons. ``columns`` are those of the tasks, all by the same metric.
+    """
+    if not columns:
         return []
-    shared = [task for task, column in columns.items() if all(column.estimate(r) is not None for r in results)]
+    named = [
+        columns[0]._replace(title=f"average of {name}", tasks=tuple(one.tasks), average=name)
+        for name, one in first_entries(_averages(result, columns[0].kind) for result in results).items()
+    ]
+    if any(column.estimate(result) is not None for column in named for result in results):
+        return named
+    shared = [one.tasks[0] for one in columns if all(one.estimate(result) is not None for result in results)]
     members = tuple(task for task in shared if _OVERLAPS.get(task) not in shared)
     if len(members) < 2:
-        return []
-
-    def estimate(result: EvaluationResult) -> Estimate:
-        found = {task: one for task in members if (one := columns[task].estimate(result)) is not None}
-        for task, one in found.items():
-            if one.score is None:
-                return Estimate(None, None, None, f"undefined on {task}: {one.reason or NO_REASON}")
-        return Estimate(mean(one.score for one in found.values() if one.score is not None), None, None)
-
-    def data(result: EvaluationResult) -> object:
-        return [columns[task].data(result) for task in members]
-
+        return named
     title = f"average of these {len(members)}" if len(members) == len(columns) else f"average of {', '.join(members)}"
-    first = columns[members[0]]
-    tested = all(columns[task].tested for task in members)
-    return [Column(title, group, title, members, first.aggregate, estimate, data, tested, first.measure)]
+    return [*named, columns[0]._replace(title=title, tasks=members, average="")]
 
 
-def _subsets(result: EvaluationResult, task: str) -> object:
-    scored = result.tasks.get(task)
-    return {} if scored is None else {name: subset.digest for name, subset in scored.subsets.items()}
+def _mean(estimates: Mapping[str, Estimate | None]) -> Estimate:
+    known = {task: estimate for task, estimate in estimates.items() if estimate is not None}
+    for task, estimate in known.items():
+        if estimate.score is None:
+            return Estimate(None, None, None, f"undefined on {task}: {estimate.reason or NO_REASON}")
+    return Estimate(mean(estimate.score for estimate in known.values() if estimate.score is not None), None, None)
 
 
-def _digests(result: EvaluationResult, tasks: Iterable[str]) -> object:
-    scored = result.transfer.tasks if result.transfer else {}
-    return [(task, scored[task].digest if task in scored else None) for task in tasks]
+def _results(sides: Sequence[EvaluatedModel]) -> list[EvaluationResult]:
+    return [run.result for side in sides for run in side.runs]
+
+
+def _scores(result: EvaluationResult, kind: Kind) -> Mapping[str, Scored]:
+    """The tasks of one kind."""
+    if kind == "transfer":
+        return result.transfer.tasks if result.transfer else {}
+    return result.tasks if kind == "similarity" else result.retrieval
+
+
+def _averages(result: EvaluationResult, kind: Kind) -> Mapping[str, Average]:
+    """The named averages over tasks of one kind."""
+    if kind == "transfer":
+        return result.transfer.averages if result.transfer else {}
+    return result.averages if kind == "similarity" else {}
+
+
+def _digest(scored: Scored | None) -> object:
+    if isinstance(scored, SimilarityScores):
+        return {name: subset.digest for name, subset in scored.subsets.items()}
+    return None if scored is None else scored.digest
 
 
 def first_entries(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
     """The entries of all mappings; where several have a key, that of the first one."""
     merged: dict[str, Entry] = {}
     for mapping in mappings:
-        merged |= {key: value for key, value in mapping.items() if key not in merged}
+        for key, value in mapping.items():
+            merged.setdefault(key, value)
     return merged
+
+
+class _ComparedPair(NamedTuple):
+    """Two sides of a comparison, each as the positions of the matching sides of the report, and their tests."""
+
+    first: frozenset[int]
+    second: frozenset[int]
+    tests: PairTests
+    aggregate: str
+
+
+class SignificanceLookup:
+    """Looks up the test between two sides, in comparison files and in a comparison that was computed.
+
+    ``computed`` is a comparison of exactly these ``sides``. Sides of comparisons in ``from_files`` are matched by the
+    names and training seeds of their runs and by their scores, so a comparison of an older evaluation is not used.
+    """
+
+    def __init__(
+        self,
+        sides: Sequence[EvaluatedModel],
+        *,
+        computed: AnyComparison | None = None,
+        from_files: Sequence[AnyComparison] = (),
+    ) -> None:
+        self.sides = sides
+        positions = [frozenset([number]) for number in range(len(sides))]
+        self.pairs = [] if computed is None else _pairs(computed, positions)
+        for comparison in from_files:
+            self.pairs += _pairs(comparison, [self._matching_models(side) for side in comparison.sides])
+
+    def test(self, column: Column, first: int, second: int, scores: Sequence[Score | None]) -> PairedTest | None:
+        """The test of ``first`` against ``second`` in the column, with differences first minus second."""
+        if not column.tested:
+            return None
+        for pair in self.pairs:
+            if column.aggregate is not None and pair.aggregate != column.aggregate:
+                continue
+            for a, b, swapped in ((first, second, False), (second, first, True)):
+                row = column.find_test(pair.tests) if a in pair.first and b in pair.second else None
+                if row is not None and _equal_scores(row.first, scores[a]) and _equal_scores(row.second, scores[b]):
+                    return _swap_sides(row) if swapped else row
+        return None
+
+    def _matching_models(self, described: ComparedSide) -> frozenset[int]:
+        wanted = _signature(described.models, described.training_seeds or [None] * len(described.models))
+        return frozenset(
+            number
+            for number, side in enumerate(self.sides)
+            if _signature([run.result.model for run in side.runs], side.seeds) == wanted
+        )
+
+
+def _pairs(comparison: AnyComparison, matching: Sequence[frozenset[int]]) -> list[_ComparedPair]:
+    return [
+        _ComparedPair(matching[tests.pair[0]], matching[tests.pair[1]], tests, comparison.config.aggregate)
+        for tests in comparison.comparisons
+    ]
+
+
+def _equal_scores(value: float | None, score: Score | None) -> bool:
+    if score is None or score.value is None or value is None:
+        return False
+    return abs(value - score.value) < _ROUNDING_TOLERANCE
+
+
+def _swap_sides(row: PairedTest) -> PairedTest:
+    difference, low, high = (None if value is None else -value for value in (row.difference, row.high, row.low))
+    return replace(row, first=row.second, second=row.first, difference=difference, low=low, high=high)
+
+
+def _signature(models: Sequence[str], seeds: Sequence[int | None]) -> list[tuple[str, str]]:
+    return sorted((model, str(seed)) for model, seed in zip(models, seeds, strict=False))

@@ -12,15 +12,15 @@ from nearfar.evaluation.report.columns import (
     METRICS,
     Column,
     Score,
+    SignificanceLookup,
     retrieval_columns,
     score_of,
     similarity_columns,
     transfer_columns,
 )
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.results import PairedTest, TransferResults
-from nearfar.evaluation.tables.seen import LEGEND, format_seen, mean_score, seen_notes, seen_of
+from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
 
 _AGGREGATES = {
     "all": "over all pairs of a task together (all)",
@@ -235,7 +235,8 @@ def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], Pair
 
 def _notes(sides: Sequence[EvaluatedModel], indices: Sequence[int], grid: Sequence[RankedColumn]) -> list[str]:
     notes = [f"{one.column.title}: {one.problem}." for one in grid if one.problem]
-    for members, title in {one.column.members: one.column.title for one in grid if one.column.members}.items():
+    averages = [one.column for one in grid if one.column.average is not None]
+    for members, title in {column.tasks: column.title for column in averages}.items():
         notes.append(f"{title}: mean over {', '.join(members)}.")
     for one in grid:
         for number in indices:

@@ -5,20 +5,18 @@ Differences are first minus second. Where a score
 is undefined, the difference and everything derived from it are null, and ``reason`` says why.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import combinations
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, Record
-from nearfar.evaluation.results.seen import SeenShares
+from nearfar.evaluation.results.evaluation import SeenShares
+from nearfar.evaluation.results.record import OMITTED, Record, Result
 from nearfar.validation import InvalidValueError
 
 _AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
 
 
-@dataclass(frozen=True, kw_only=True)
 class ComparedSide(Record):
     """One side of a comparison: a model, or one method trained with several seeds."""
 
@@ -32,7 +30,6 @@ class ComparedSide(Record):
     """What the side has seen of each compared task in training, for several runs the mean; tasks where it is known."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class SeedTest(Record):
     """Tests over training seeds, not corrected for multiple tests."""
 
@@ -46,7 +43,6 @@ class SeedTest(Record):
     rank_test: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairedTest(Record):
     """The test of a difference between two scores."""
 
@@ -75,7 +71,6 @@ class PairedTest(Record):
                     raise InvalidValueError("is null, and 'difference' is not", key)
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Task(Record):
     kind: Literal["similarity", "relatedness", "classification", "retrieval"] = "similarity"
     pairs: int | None = field(default=None, metadata=OMITTED)
@@ -84,23 +79,19 @@ class _Task(Record):
     """The measure of a retrieval task, such as ``ndcg@10``."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class _TaskNames(Record):
     tasks: list[str]
     """The tasks that are averaged."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class TaskTest(PairedTest, _Task):  # in this order the keys of _Task come first in the file
     """The test on one task."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class AverageTest(PairedTest, _TaskNames):
     """The test on the average over tasks of one kind; ``p_holm`` only where there are more than two sides."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ComparisonSettings(Record):
     """How sides were compared."""
 
@@ -120,13 +111,11 @@ class ComparisonSettings(Record):
             raise InvalidValueError("is below 0", "resamples")
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Pair(Record):
     pair: list[int]
     """The positions of the two sides in ``sides``."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Tests(Record):
     tasks: dict[str, TaskTest]
     overall: AverageTest | None
@@ -140,16 +129,18 @@ class _Tests(Record):
 
     def average(self, group: str) -> AverageTest | None:
         """The average ``overall``, ``overall_transfer`` or ``overall_retrieval``, or one of ``named_averages``."""
-        averages = {"overall_transfer": self.overall_transfer, "overall_retrieval": self.overall_retrieval}
-        return {"overall": self.overall, **averages, **self.named_averages}.get(group)
+        return getattr(self, group) if group in _AVERAGES else self.named_averages.get(group)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairTests(_Tests, _Pair):
     """All tests between two of several sides."""
 
 
-@dataclass(frozen=True, kw_only=True)
+def _tests(result: "PairTests | ComparisonResult") -> dict[str, Any]:
+    """The fields that hold the tests of one pair of sides."""
+    return {name: getattr(result, name) for name in ("tasks", *_AVERAGES, "named_averages")}
+
+
 class ComparisonResult(Result):
     """What ``nearfar compare FIRST SECOND`` writes."""
 
@@ -187,19 +178,9 @@ class ComparisonResult(Result):
     @property
     def comparisons(self) -> list[PairTests]:
         """The tests of the one pair of sides."""
-        return [
-            PairTests(
-                pair=[0, 1],
-                tasks=self.tasks,
-                overall=self.overall,
-                overall_transfer=self.overall_transfer,
-                overall_retrieval=self.overall_retrieval,
-                named_averages=self.named_averages,
-            )
-        ]
+        return [PairTests(pair=[0, 1], **_tests(self))]
 
 
-@dataclass(frozen=True, kw_only=True)
 class PairwiseResult(Result):
     """What ``nearfar compare`` writes for three sides or more: the tests of each pair of sides.
 
@@ -231,11 +212,7 @@ class PairwiseResult(Result):
             config=self.config,
             provenance=self.provenance,
             not_compared=[],
-            tasks=tests.tasks,
-            overall=tests.overall,
-            overall_transfer=tests.overall_transfer,
-            overall_retrieval=tests.overall_retrieval,
-            named_averages=tests.named_averages,
+            **_tests(tests),
         )
 
     def __post_init__(self) -> None:

@@ -5,7 +5,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ GENERATED_PATHS = tuple(f":(top,exclude){folder}" for folder in _GENERATED_FOLDE
 """Git pathspecs of results and of pages generated from them: changes there do not mark a commit as dirty."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Provenance(Record):
     """When, how, with what code and on what machine a result was computed."""
 

@@ -5,19 +5,199 @@ computed from the stored values. A file alone reproduces its scores, and two fil
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from nearfar.evaluation.results.base import Estimate, Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, Number, Record
-from nearfar.evaluation.results.retrieval import RetrievalScores
-from nearfar.evaluation.results.seen import SeenShares
-from nearfar.evaluation.results.similarity import SimilarityAverage, SimilarityScores
+from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Record, Result
 from nearfar.validation import InvalidValueError, Tagged
 
 
-@dataclass(frozen=True, kw_only=True)
+class SeenShares(Record):
+    """Shares, in [0, 1], of a task's pairs and texts that the model was trained on, or that chose its training step.
+
+    Pairs and texts are compared by hashes of their letters and digits (:mod:`nearfar.data.fingerprints`). Only
+    training with nearfar is known: the model that training started from may have seen more.
+    """
+
+    pairs: float | None = field(default=None, metadata=OMITTED)
+    """Share of the pairs; null where rows have one text."""
+    texts: float
+    """Share of the distinct texts."""
+    chosen_pairs: float | None = field(default=None, metadata=OMITTED)
+    """Share of the pairs that were not trained on, but chose the step; part of ``pairs``."""
+    chosen_texts: float
+    """The same of the texts; part of ``texts``."""
+    dev: bool | None = field(default=None, metadata=OMITTED)
+    """True if the whole task is in the dev set that chose the step."""
+
+    @property
+    def main(self) -> float:
+        """The share of the pairs, or of the texts where rows have one text."""
+        return self.texts if self.pairs is None else self.pairs
+
+    def __post_init__(self) -> None:
+        """Numbers that are no shares."""
+        for key in ("pairs", "texts", "chosen_pairs", "chosen_texts"):
+            value = getattr(self, key)
+            if value is not None and not 0 <= value <= 1:
+                raise InvalidValueError(f"is {value}, not from 0 to 1", key)
+
+
+class UnseenScores(Record):
+    """Scores on the pairs of a similarity task that the model was neither trained on nor chosen by."""
+
+    pairs: int
+    """Number of unseen pairs."""
+    spearman: Estimate
+    """Over the unseen pairs of all subsets together, x 100."""
+    seen_pairs: list[int]
+    """Positions, from 0, of the pairs that the model has seen, counted over all subsets in order."""
+
+    def __post_init__(self) -> None:
+        """Positions that are not in ascending order."""
+        positions = self.seen_pairs
+        if positions and (positions[0] < 0 or any(one >= other for one, other in pairwise(positions))):
+            raise InvalidValueError("are not ascending positions", "seen_pairs")
+
+
+class AggregateEstimates(Record):
+    """A correlation x 100 of a task with subsets, aggregated in three ways."""
+
+    all: Estimate
+    """Over the pairs of all subsets together."""
+    mean: Estimate
+    """The mean of the subsets' correlations."""
+    wmean: Estimate
+    """Their mean weighted by number of pairs."""
+
+    def of(self, aggregate: str) -> Estimate:
+        """The estimate of an aggregate: ``all``, ``mean`` or ``wmean``."""
+        return dict(self.items())[aggregate]
+
+    def items(self) -> list[tuple[str, Estimate]]:
+        """The three aggregates by name."""
+        return [("all", self.all), ("mean", self.mean), ("wmean", self.wmean)]
+
+
+class SubsetScores(Record):
+    """One subset of a similarity task."""
+
+    pairs: int
+    digest: str
+    """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
+    spearman: Estimate
+    pearson: Estimate
+    gold: list[Number]
+    cosines_e6: list[Number]
+    """Cosines in millionths, whole numbers."""
+
+    def metric(self, name: str) -> Estimate:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
+    def __post_init__(self) -> None:
+        """Arrays whose length is not the number of pairs."""
+        for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
+            if len(numbers) != self.pairs:
+                raise InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
+
+
+class SimilarityScores(Record):
+    """Scores on one similarity task."""
+
+    kind: ClassVar[Literal["similarity"]] = "similarity"
+
+    pairs: int
+    zero_vectors: int = 0
+    """Pairs with a zero vector, whose cosine is set to 0."""
+    spearman: AggregateEstimates
+    pearson: AggregateEstimates
+    subsets: dict[str, SubsetScores]
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the task the model has seen in training, where that is known."""
+    unseen: UnseenScores | None = field(default=None, metadata=OMITTED)
+    """Scores without the pairs that the model has seen, where it has seen some."""
+
+    @property
+    def size(self) -> int:
+        """Number of pairs."""
+        return self.pairs
+
+    def metric(self, name: str) -> AggregateEstimates:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
+    def __post_init__(self) -> None:
+        """A task without subsets, or a seen pair that it does not have."""
+        seen = self.unseen.seen_pairs if self.unseen else []
+        if seen and seen[-1] >= self.pairs:
+            raise InvalidValueError(f"names pair {seen[-1]}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
+        if not self.subsets:
+            raise InvalidValueError("is empty", "subsets")
+
+
+class SimilarityAverage(Record):
+    """The mean over several similarity tasks."""
+
+    tasks: list[str]
+    spearman: AggregateEstimates
+    pearson: AggregateEstimates
+
+    def metric(self, name: str) -> AggregateEstimates:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
+
+class RetrievalScores(Record):
+    """Scores on one retrieval task."""
+
+    kind: Literal["retrieval"] = "retrieval"
+    queries: int
+    """Number of queries."""
+    documents: int
+    """Number of documents that were ranked for each query."""
+    main: str
+    """The measure that tables and comparisons show first."""
+    measures: dict[str, Estimate]
+    """Means over queries x 100: ``ndcg@10``, ``mrr@10``, ``map@100``, ``recall@1``, ``recall@10``, ``recall@100``."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What was left out or is worth knowing, in words, such as ``queries without relevant documents`` -> number."""
+    per_query: dict[str, list[Number]]
+    """Measure -> its value for each query in order, 0 to 1, rounded to six decimals."""
+    digest: str
+    """Fingerprint of queries, documents and relevance; equal digests make two files comparable query by query."""
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the queries and their relevant documents the model has seen in training, where that is known."""
+
+    @property
+    def compared(self) -> Estimate:
+        """The estimate that comparisons test by default."""
+        return self.measures[self.main]
+
+    @property
+    def size(self) -> int:
+        """Number of queries."""
+        return self.queries
+
+    def metric(self, name: str) -> Estimate | None:
+        """The estimate of a measure; None for other metrics."""
+        return self.measures.get(name)
+
+    def __post_init__(self) -> None:
+        """No queries, a main measure without a score, or not one value for each query."""
+        if self.queries < 1:
+            raise InvalidValueError("is below 1", "queries")
+        if self.main not in self.measures:
+            raise InvalidValueError(f"has no {self.main!r}, the main measure", "measures")
+        for measure in self.measures:
+            values = self.per_query.get(measure)
+            if values is None or len(values) != self.queries:
+                found = 0 if values is None else len(values)
+                raise InvalidValueError(f"has {found} numbers, and 'queries' is {self.queries}", "per_query", measure)
+
+
 class PenaltyGrid(Record):
     """The l2 penalties that a probe was tuned over; empty where there was nothing to tune."""
 
@@ -29,7 +209,6 @@ class PenaltyGrid(Record):
     """Accuracy x 100 by penalty, for each fold of a pool, else one list."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class ClassificationScores(Record):
     """Predictions of a probe or a fine-tuned classifier on one task with labels."""
 
@@ -86,7 +265,6 @@ class ClassificationScores(Record):
         _check_score(accuracy=self.accuracy)
 
 
-@dataclass(frozen=True, kw_only=True)
 class RelatednessScores(Record):
     """Predictions of a learned regression on one task with scores."""
 
@@ -142,15 +320,17 @@ else:
         kinds: ClassVar[Mapping[str, type]] = {"classification": ClassificationScores, "relatedness": RelatednessScores}
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransferAverage(Record):
     """The mean accuracy over several transfer tasks."""
 
     tasks: list[str]
     accuracy: Estimate
 
+    def metric(self, name: str) -> Estimate | None:
+        """``accuracy``; None for other metrics."""
+        return self.accuracy if name == "accuracy" else None
 
-@dataclass(frozen=True, kw_only=True)
+
 class ProbeSettings(Record):
     """How probes were trained; where a file has no such entry, with the settings of SentEval's published results."""
 
@@ -189,7 +369,6 @@ class ProbeSettings(Record):
         return words
 
 
-@dataclass(frozen=True, kw_only=True)
 class TransferResults(Record):
     """Transfer tasks, or the task that a classifier was fine-tuned on."""
 
@@ -212,7 +391,6 @@ class TransferResults(Record):
         return ", ".join([self.protocol, f"{self.nhid} hidden units", f"{self.folds} folds", *unusual])
 
 
-@dataclass(frozen=True, kw_only=True)
 class FinetuningSummary(Record):
     """How a fine-tuned classifier was trained, and its validation score."""
 
@@ -227,7 +405,6 @@ class FinetuningSummary(Record):
     updates_per_second: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class EvaluationResult(Result):
     """What ``nearfar evaluate`` and ``nearfar finetune`` write."""
 

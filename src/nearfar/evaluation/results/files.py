@@ -13,25 +13,16 @@ from nearfar.disk import (
     refuse_existing,
     refuse_overwriting_inputs,
 )
-from nearfar.evaluation.results.base import Result, check_version
 from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
 from nearfar.evaluation.results.evaluation import EvaluationResult
-from nearfar.evaluation.results.export import ExportResult
-from nearfar.evaluation.results.geometry import GeometryResult
-from nearfar.evaluation.results.record import short_repr
+from nearfar.evaluation.results.models import ExportResult, GeometryResult
+from nearfar.evaluation.results.record import Result, check_version, short_repr
 from nearfar.evaluation.results.study_table import StudyTable
 from nearfar.types import NearfarError, ScoredPair
 
 RESULT_TYPES: dict[str, type[Result]] = {
     kind: result
-    for result in (
-        EvaluationResult,
-        ComparisonResult,
-        PairwiseResult,
-        GeometryResult,
-        StudyTable,
-        ExportResult,
-    )
+    for result in (EvaluationResult, ComparisonResult, PairwiseResult, GeometryResult, StudyTable, ExportResult)
     for kind in result.kinds()
 }
 """``kind`` of a file -> its model."""

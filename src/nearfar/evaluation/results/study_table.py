@@ -4,17 +4,15 @@ A *cell* is one run of the study: a row at one label of each axis (its *coordina
 replicates (such as a seed). A *group* holds all replicates of a row at the same coordinates. Scores are x 100.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, Literal
 
-from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.geometry import Projection
-from nearfar.evaluation.results.record import OMITTED, Number, Record
+from nearfar.evaluation.results.models import Projection
+from nearfar.evaluation.results.record import OMITTED, Number, Record, Result
 from nearfar.validation import InvalidValueError
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyCell(Record):
     """One finished run."""
 
@@ -39,7 +37,6 @@ class StudyCell(Record):
     """Column -> why its value is undefined."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class MissingCell(Record):
     """A run of the study without a result."""
 
@@ -50,7 +47,6 @@ class MissingCell(Record):
     """Why, such as ``not run``."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class GroupScore(Record):
     """One column of one group: the mean over its runs, beside the paper's number."""
 
@@ -75,7 +71,6 @@ class GroupScore(Record):
     """Why the mean is undefined."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyCurve(Record):
     """A measure over training: means over replicates at the steps that all of them have."""
 
@@ -84,7 +79,6 @@ class StudyCurve(Record):
     sd: list[float | None] = field(default_factory=list)
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyGroup(Record):
     """One line of the table, or one of its cells where an axis gives columns."""
 
@@ -111,7 +105,6 @@ class StudyGroup(Record):
             raise InvalidValueError("does not hold pairs of index and value", "spectrum")
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyTest(Record):
     """The test of one p value, raw and corrected."""
 
@@ -125,7 +118,6 @@ class StudyTest(Record):
     high: float | None = field(default=None, metadata=OMITTED)
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyComparison(Record):
     """One column of two groups: first minus second."""
 
@@ -147,7 +139,6 @@ class StudyComparison(Record):
     """Why there is no difference, or no test over pairs."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyProvenance(Record):
     """Where the runs of a study come from: all distinct values, and the number of results that have each."""
 
@@ -160,7 +151,6 @@ class StudyProvenance(Record):
     """Distinct machines, as in the provenance of a result; ``results`` is the number of results."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class StudyTable(Result):
     """What ``nearfar study`` writes as study.json."""
 

@@ -1,6 +1,6 @@
 """Comparisons as tables: a row for each task and average, and for several sides a column for each."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import (
@@ -14,7 +14,7 @@ from nearfar.evaluation.results import (
     SeedTest,
     TaskTest,
 )
-from nearfar.evaluation.tables.seen import comparison_notes, format_score
+from nearfar.evaluation.tables.evaluation import comparison_notes, format_score
 
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
 _UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
@@ -30,15 +30,20 @@ def comparison_tables(result: ComparisonResult | PairwiseResult) -> list[Table]:
 
 def comparison_table(comparison: ComparisonResult) -> Table:
     """A comparison of two sides: a row for each task and average."""
-    seeds, names = any(row.seeds for row in comparison.tasks.values()), _task_names(comparison.tasks)
-    tasks = [_comparison_row(names[task], row, seeds=seeds) for task, row in comparison.tasks.items()]
-    averages = [_comparison_row(name, row, seeds=seeds) for name, row in _averages(comparison).items()]
-    over_seeds = ["p over seeds", "by ranks"] if seeds else []
-    header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
+    names = _task_names(comparison.tasks)
+    tasks = {names[task]: row for task, row in comparison.tasks.items()}
     sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
     title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
-    notes = _comparison_notes(comparison, seeds=seeds)
-    return Table.of_groups([tasks, averages], columns=header, title=title, notes=notes)
+    return table_of_tests("task", tasks, _averages(comparison), title=title, notes=_comparison_notes(comparison))
+
+
+def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes: Sequence[str]) -> Table:
+    """A row for each test, by its name; ``of`` is the heading of the names, and lines separate the groups."""
+    seeds = any(row.seeds for group in groups for row in group.values())
+    over_seeds = ["p over seeds", "by ranks"] if seeds else []
+    header = [of, "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
+    rows = [[_row_of_test(name, row, seeds=seeds) for name, row in group.items()] for group in groups]
+    return Table.of_groups(rows, columns=header, title=title, notes=notes)
 
 
 def pairwise_table(result: PairwiseResult) -> Table:
@@ -116,7 +121,7 @@ def _average_names(tests: PairTests) -> dict[str, str]:
     return {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
 
 
-def verdict(row: PairedTest) -> str:
+def _verdict(row: PairedTest) -> str:
     """Which side is better, in words."""
     if row.difference is None:
         return "undefined"
@@ -125,10 +130,10 @@ def verdict(row: PairedTest) -> str:
     return "first better" if row.difference > 0 else "second better"
 
 
-def _comparison_row(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
+def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     scores = [format_score(row.first), format_score(row.second)]
     if row.difference is None:
-        return [name, *scores, "", "", "", *["", ""] * seeds, verdict(row)]
+        return [name, *scores, "", "", "", *["", ""] * seeds, _verdict(row)]
     return [
         name,
         *scores,
@@ -136,7 +141,7 @@ def _comparison_row(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
         f"{row.p:.4f}",
         "" if row.p_holm is None else f"{row.p_holm:.4f}",
         *(_over_seeds(row.seeds) if seeds else []),
-        verdict(row),
+        _verdict(row),
     ]
 
 
@@ -145,7 +150,7 @@ def _over_seeds(tested: SeedTest | None) -> list[str]:
     return ["" if p is None else f"{p:.4f}" for p in values]
 
 
-def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]:
+def _comparison_notes(comparison: ComparisonResult) -> list[str]:
     config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison)
     row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
     query_tests = sorted({row.test for row in tasks.values() if row.kind == "retrieval" and row.test})
@@ -158,8 +163,8 @@ def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]
         *([f"p of retrieval tasks: {' or '.join(query_tests)}."] * bool(query_tests)),
         *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
     ]
-    if seeds:
-        tests = sorted({test for row in tasks.values() if row.seeds for test in _seed_tests(row)})
+    tests = sorted({test for row in tasks.values() for test in _seed_tests(row)})
+    if tests:
         notes.append(
             f"p over seeds: {' or '.join(tests)}; these tests generalise to other training runs, and are not corrected."
         )

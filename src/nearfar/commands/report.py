@@ -1,16 +1,37 @@
-"""Reads and checks the sources of a report: runs, evaluations, comparisons and geometries."""
+"""``nearfar report``: runs and results are read and compared, and written as one page in HTML and Markdown."""
 
 import json
 import os
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.data.paths import is_folder
-from nearfar.disk import model_of_run, read_json, read_text
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import ReportConfig
+from nearfar.data.paths import as_path, is_folder
+from nearfar.disk import (
+    check_output_path,
+    model_of_run,
+    path_errors,
+    read_json,
+    read_text,
+    refuse_existing,
+    refuse_overwriting_inputs,
+    write_text,
+)
+from nearfar.evaluation.comparison import compare_sides
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.report import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report import (
+    GENERATOR,
+    EvaluatedModel,
+    ReportInputs,
+    TrainingRun,
+    compose,
+    to_html,
+    to_markdown,
+)
 from nearfar.evaluation.report.inputs import (
     RunNames,
     assign_seed_groups,
@@ -18,6 +39,7 @@ from nearfar.evaluation.report.inputs import (
     disambiguate_names,
     group_by_setting,
     name_without_seed,
+    name_without_source,
     short_names,
 )
 from nearfar.evaluation.results import (
@@ -29,12 +51,102 @@ from nearfar.evaluation.results import (
     TrainingRecord,
     TrainingStep,
     is_dev_evaluation,
+    make_folder,
     parse_result,
 )
 from nearfar.types import NearfarError
 
+MAX_COMPARED = 6
+"""With --compare auto, the largest number of sides that are compared; each pair of sides takes some seconds."""
 _RUN = ("config.toml", "metrics.jsonl", "run.json")
 _MODEL = ("modules.json", "config.json")
+
+
+@accepts_settings(ReportConfig)
+@path_errors()
+def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, progress: bool = True) -> Path:
+    """Write one self-contained HTML file about runs and results, and a Markdown file beside it.
+
+    Settings can be given by name: ``report(["runs/a", "b.json"], output="report.html")``; see
+    :class:`nearfar.ReportConfig`. The same files give the same page, byte for byte.
+
+    Args:
+        what: run folders, result files, folders of result files (the seeds of one method), comparison files, geometry
+            files or their folders. Result files that are named one by one are the seeds of one method
+            if they are in one folder and their names differ only in the training seed at the end.
+        config: the settings.
+        progress: show progress bars.
+
+    Returns:
+        The path of the HTML file.
+
+    Raises:
+        NearfarError: a source is damaged or cannot be shown; sides that cannot be compared, with ``compare`` ``yes``;
+            an output that cannot be written.
+    """
+    file = _check_output(config.output, overwrite=config.overwrite)
+    paths = [as_path(one) for one in ([what] if isinstance(what, str | Path) else what)]
+    if not paths:
+        raise NearfarError("nothing to report on: name runs, result files, comparisons or geometries.")
+    opened = Sources()
+    for path in dict.fromkeys(paths):
+        opened.add(path)
+    for written in (file, file.with_suffix(".md")):
+        refuse_overwriting_inputs(written, opened.read)
+    found = opened.collect()
+    automatic = 2 <= len(found.sides) <= MAX_COMPARED and not found.comparisons
+    computed = None
+    if config.compare == "yes" or (config.compare == "auto" and automatic):
+        try:
+            if len(found.sides) < 2:
+                raise NearfarError(
+                    f"--compare yes: a comparison needs two evaluated sides, and there are {len(found.sides)}."
+                )
+            computed = compare_sides(
+                [side.runs for side in found.sides],
+                aggregate=config.aggregate,
+                resamples=config.resamples,
+                seed=config.seed,
+                progress=progress,
+            )
+        except NearfarError as error:
+            if config.compare == "yes":
+                raise
+            found = replace(found, missing=[*found.missing, f"No comparison was computed: {error}"])
+    page = compose(found, title=config.title or _title(found), aggregate=config.aggregate, computed=computed)
+    write_text(file, to_html(page))
+    write_text(file.with_suffix(".md"), to_markdown(page))
+    return file
+
+
+def _title(found: ReportInputs) -> str:
+    geometries = (name for _, result in found.geometries for name in result.models)
+    names = list(
+        dict.fromkeys([*map(name_without_source, found.sides), *(run.group_name for run in found.runs), *geometries])
+    )
+    more = f" and {len(names) - 3} more" if len(names) > 4 else ""
+    return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
+
+
+def _check_output(output: str | Path, *, overwrite: bool) -> Path:
+    file = Path(output)
+    if file.suffix != ".html":
+        raise NearfarError(f"--output {file}: a report ends in .html (its Markdown is written beside it).")
+    make_folder(file)
+    for written in (file, file.with_suffix(".md")):
+        check_output_path(written)
+    if not _is_report(file):
+        refuse_existing([file], overwrite=overwrite, what="exists and is not a report of nearfar")
+        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="exists without a report beside it")
+    return file
+
+
+def _is_report(file: Path) -> bool:
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return GENERATOR in stream.read(2**12)
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 class Sources:

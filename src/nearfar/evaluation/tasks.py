@@ -1,4 +1,7 @@
-"""Vectors of the texts of evaluation tasks: encoded in one call or per task, checked, and looked up by text."""
+"""What the evaluations of all tasks share: the averages that papers report, and the vectors of the texts.
+
+An average is given where a result has all of its tasks. Texts are encoded in one call or per task.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -7,6 +10,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.types import Encode, NearfarError
+
+SEMEVAL = ("sts12", "sts13", "sts14", "sts15", "sts16")
+SIMILARITY_AVERAGES: Mapping[str, tuple[str, ...]] = {
+    "seven tasks, SICK-R test": (*SEMEVAL, "stsb", "sickr"),
+    "seven tasks, SICK-R full": (*SEMEVAL, "stsb", "sickr-full"),
+    "STS12 to STS16": SEMEVAL,
+}
+"""SimCSE's, with SICK-R's 4,927 test pairs; MTEB's, with all 9,927; and that of Liao 2021 (table 2), whose aggregate is
+``wmean``."""
+
+_BEFORE_SST, _AFTER_SST = ("mr", "cr", "subj", "mpqa"), ("trec", "mrpc")
+TRANSFER_AVERAGES: Mapping[str, tuple[str, ...]] = {
+    "SimCSE's seven": (*_BEFORE_SST, "sst2-phrases", *_AFTER_SST),
+    "seven tasks, SST-2 sentences": (*_BEFORE_SST, "sst2", *_AFTER_SST),
+    "Liao's eight": (*_BEFORE_SST, "sst2-phrases", "sst5", *_AFTER_SST),
+    "eight tasks, SST-2 sentences": (*_BEFORE_SST, "sst2", "sst5", *_AFTER_SST),
+}
+"""Averages of accuracies. SimCSE (table E.1), SBERT and Kim et al. 2021 (table 4) report the first, Liao 2021 (table 3)
+the third. They train SST-2 on SentEval's 67,349 phrases, ``sst2-phrases``; with the 6,920 sentences an average has
+another name."""
 
 
 class TextEmbeddings(NamedTuple):
@@ -28,6 +51,8 @@ class TextEmbeddings(NamedTuple):
         return f"the vectors of {len(found)} of its texts hold NaN or infinity; the first is that of {found[0]!r}"
 
 
+ROWS_PER_BLOCK = 16_384
+"""Number of vectors that are checked or scaled at once."""
 NO_EMBEDDINGS = TextEmbeddings({}, np.zeros((0, 0), dtype=np.float32), frozenset())
 
 
@@ -52,20 +77,33 @@ def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task:
     return embedded
 
 
-def embed(encode: Encode, texts: list[str]) -> TextEmbeddings:
+def embed(encode: Encode, texts: list[str], *, texts_per_call: int | None = None) -> TextEmbeddings:
     """The vectors that ``encode`` returns for distinct ``texts``; it is not called without texts.
+
+    With ``texts_per_call`` they are encoded in blocks, into one new matrix in float32.
 
     Raises:
         NearfarError: it does not return one vector of numbers per text.
     """
     if not texts:
         return NO_EMBEDDINGS
-    vectors = np.asarray(encode(texts))
-    check_vectors(vectors, len(texts))
-    with np.errstate(over="ignore"):
-        finite = np.isfinite(vectors.astype(np.float32, copy=False)).all(axis=1)
-    nonfinite = frozenset(texts[row] for row in np.flatnonzero(~finite).tolist())
-    return TextEmbeddings({text: row for row, text in enumerate(texts)}, vectors, nonfinite)
+    size = texts_per_call or len(texts)
+    vectors = NO_EMBEDDINGS.vectors
+    for start in range(0, len(texts), size):
+        block = texts[start : start + size]
+        found = np.asarray(encode(block))
+        check_vectors(found, len(block))
+        if start == 0:
+            vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32) if texts_per_call else found
+        if texts_per_call:
+            with np.errstate(over="ignore"):
+                vectors[start : start + size] = found
+    nonfinite: set[str] = set()
+    for start in range(0, len(texts), ROWS_PER_BLOCK):
+        with np.errstate(over="ignore"):
+            rows = vectors[start : start + ROWS_PER_BLOCK].astype(np.float32, copy=False)
+        nonfinite |= {texts[start + row] for row in np.flatnonzero(~np.isfinite(rows).all(axis=1)).tolist()}
+    return TextEmbeddings({text: row for row, text in enumerate(texts)}, vectors, frozenset(nonfinite))
 
 
 def check_vectors(vectors: NDArray[Any], texts: int) -> None:

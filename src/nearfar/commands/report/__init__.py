@@ -1,1 +1,0 @@
-"""``nearfar report``: one page on runs and results."""
