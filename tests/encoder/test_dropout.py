@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import Dropout, drop, set_dropout, use_fast_dropout
-from nearfar.encoder.dropout_mask import DropoutMask
+from nearfar.encoder.dropout import Dropout, DropoutMask, drop, set_dropout, use_fast_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.types import NearfarError
 from tests.encoder.kernel_helpers import needs_kernels

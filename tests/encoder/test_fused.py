@@ -7,10 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import apply_dropout_mask
-from nearfar.encoder.dropout_mask import DropoutMask
+from nearfar.encoder.dropout import DropoutMask, Output, add_norm, apply_dropout_mask
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.fused import Output, add_norm
 from tests.encoder.kernel_helpers import implementations, needs_kernels
 from tests.tiny import save_tiny
 

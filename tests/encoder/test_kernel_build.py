@@ -157,6 +157,7 @@ def test_the_source_is_valid_for_avx_512() -> None:
 BUILD = "from nearfar.encoder.kernels import build; build.load(); print('built')"
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_two_processes_that_build_at_the_same_time(
     compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path

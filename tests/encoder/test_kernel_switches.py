@@ -79,6 +79,7 @@ def test_they_do_not_change_results(tiny: Path, called: Counter[str], monkeypatc
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-4 * float(other.abs().max()) + 1e-7)
 
 
+@pytest.mark.nightly
 def test_the_benchmark_switches_them(
     tiny: Path,
     called: Counter[str],

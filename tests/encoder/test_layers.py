@@ -12,16 +12,15 @@ from nearfar.encoder import layers as layers_module
 from nearfar.encoder import token_batches
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.ragged import hidden_states
-from tests.tiny import ARCHITECTURES, save_tiny, sentences
+from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(9, longest=5), "a dog", "", "a dog", *sentences(3, seed=1, longest=40)]
 ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
+@pytest.mark.parametrize("architecture", ["bert", pytest.param("modernbert", marks=pytest.mark.nightly)])
 def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_path: Path) -> None:
-    assert architecture in ARCHITECTURES
     folder = save_tiny(tmp_path / "tiny", architecture)
     encoder = Encoder.from_pretrained(folder, pooling="first_last")
     found = layer_embeddings(encoder, TEXTS, poolings=ALL_FOUR)

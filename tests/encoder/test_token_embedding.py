@@ -8,8 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.token_embedding import Embedding, add_gradients_in_place
-from nearfar.encoder.training_encoder import TrainingEncoder
+from nearfar.encoder.training_encoder import Embedding, TrainingEncoder, add_gradients_in_place
 from tests.tiny import save_tiny
 
 

@@ -6,7 +6,7 @@ import pytest
 import transformers
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from nearfar.encoder.vocabulary import vocabulary_texts, whole_words
+from nearfar.encoder.tokens import vocabulary_texts, whole_words
 from nearfar.types import NearfarError
 from tests.tiny import ARCHITECTURES, WORDS, save_tiny
 
@@ -54,6 +54,6 @@ def test_texts_have_four_to_twelve_words_of_the_vocabulary(architecture: str, tm
 
 
 def test_a_small_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearfar.encoder.vocabulary.MIN_WORDS", len(WORDS))
+    monkeypatch.setattr("nearfar.encoder.tokens.MIN_WORDS", len(WORDS))
     with pytest.raises(NearfarError, match="its vocabulary has 35 whole words, too few"):
         vocabulary_texts(str(save_tiny(tmp_path / "tiny")))

@@ -10,7 +10,8 @@ from torch import nn
 
 from nearfar import Encoder
 from nearfar.data.batching import NliBatches, TextBatches
-from nearfar.encoder.guide import Guide, freeze_embeddings
+from nearfar.encoder.backbone import freeze_embeddings
+from nearfar.encoder.guide import Guide
 from nearfar.methods.base import Method
 from nearfar.methods.gunel import SupconTextConfig, supcon_text
 from nearfar.methods.kim import SgConfig, self_guided, trained_weights
@@ -180,8 +181,9 @@ def move(backbone: nn.Module) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
-@pytest.mark.parametrize("variant", ["sg", "opt1", "opt2", "opt3"])
+@pytest.mark.parametrize(
+    ("variant", "rows"), [("sg", SENTENCES), ("opt3", SENTENCES), *((v, PAIRS) for v in ("opt1", "opt2", "opt3"))]
+)
 def test_self_guided(
     model: SentenceTransformer, encoder: Encoder, variant: Any, rows: Sequence[tuple[str, ...]]
 ) -> None:

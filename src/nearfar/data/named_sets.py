@@ -337,7 +337,7 @@ CATALOG: dict[str, NamedSet] = {
     "microworld-paraphrases": _packaged({"all": "paraphrases.tsv"}, ("anchor", "positive"), pairs=True),
 }
 VOCABULARY = "vocabulary"
-"""The name of texts of random words of a model's vocabulary (:mod:`nearfar.encoder.vocabulary`)."""
+"""The name of texts of random words of a model's vocabulary (:mod:`nearfar.encoder.tokens`)."""
 OWN = "own"
 """The name of the texts of a run's own rows, as sentences beside these rows."""
 MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}

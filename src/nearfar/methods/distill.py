@@ -194,9 +194,9 @@ def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> Bui
     """Open the teacher, check it against the student, and build the method."""
     import torch
 
-    from nearfar.encoder.finite import NotFiniteError
     from nearfar.encoder.heads import LinearHead, add_projection, main_directions, start_at_rotation
     from nearfar.encoder.teacher import TeacherVectors
+    from nearfar.encoder.token_batches import NotFiniteError
 
     assert config.teacher is not None
     student = context.encoder.encoder
