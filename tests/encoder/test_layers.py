@@ -72,14 +72,6 @@ def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monk
         np.testing.assert_array_equal(vectors[TEXTS.index("a dog")], vectors[11])
 
 
-def test_distinct_texts_keep_their_order(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    texts = ["a dog runs by the river", "a dog", "cat sleeps"]
-    forward, backward = (layer_embeddings(encoder, order, poolings=("cls",)) for order in (texts, texts[::-1]))
-    np.testing.assert_allclose(forward[1, "cls"], backward[1, "cls"][::-1], atol=1e-6)
-    assert np.abs(forward[1, "cls"] - backward[1, "cls"]).max() > 0.05
-
-
 def test_no_texts(folder: Path) -> None:
     found = layer_embeddings(Encoder.from_pretrained(folder), [])
     assert len(found) == 9

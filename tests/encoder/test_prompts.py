@@ -1,7 +1,6 @@
 """Prompts: equal to sentence-transformers in every call; they survive saving; names, texts and bad values."""
 
 import json
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -233,10 +232,3 @@ def test_processes_leave_out_the_prompt(tmp_path: Path) -> None:
     ((block, vectors),) = encode_in_processes(tokenize_blocks(encoder, [(0, texts)]), work, ["cpu"])
     expected = encoder.encode_query(texts, precision="fp32")
     assert np.abs(block.expand_distinct(vectors) - expected).max() <= 1e-5
-
-
-def test_damaged_settings_name_the_file(folder: Path) -> None:
-    shutil.copy(folder / SETTINGS, folder / "copy.json")
-    (folder / SETTINGS).write_text("{")
-    with pytest.raises(NearfarError, match=f"{SETTINGS}: is damaged"):
-        Encoder.from_pretrained(folder)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -11,9 +11,6 @@ from nearfar.encoder.pretrained import PreTrainedModel
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, transformer_layers
 from nearfar.encoder.token_batches import evaluating
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
 
 
 def parse_layers(given: str, *, layers: int) -> list[int]:
@@ -132,12 +129,12 @@ def learning_rate_factors(backbone: PreTrainedModel, decay: float) -> dict[nn.Pa
     return factors
 
 
-def add_lora(encoder: "Encoder", *, rank: int, alpha: float, dropout: float = 0.0) -> Callable[[], None]:
+def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: float = 0.0) -> Callable[[], None]:
     """Add adapters to all linear layers inside the transformer layers, and freeze the rest of the backbone.
 
     W x becomes W x + (alpha / rank) B A dropout(x), A [rank, in], B [out, rank] (Hu et al. 2022, section 4.1). B is
-    initialised to 0, so that embeddings do not change at first; A is drawn by torch's global generator. Modules after
-    the pooling (Dense) stay trainable. peft changes the backbone in place.
+    initialised to 0, so that embeddings do not change at first; A is drawn by torch's global generator. Modules
+    after the pooling (Dense) stay trainable. peft changes the backbone in place.
 
     Returns:
         A function that merges the adapters into the weights. It restores the plain backbone, which can be saved as
@@ -156,7 +153,6 @@ def add_lora(encoder: "Encoder", *, rank: int, alpha: float, dropout: float = 0.
     except ImportError as error:
         raise NearfarError("LoRA needs the package peft: pip install nearfar[lora].") from error
 
-    backbone = encoder.backbone
     if not backbone.config.num_hidden_layers:
         raise NearfarError("--lora-rank: a static encoder has no linear layers to adapt; train all of its vectors.")
     if hasattr(backbone, "peft_config"):
@@ -172,7 +168,7 @@ def add_lora(encoder: "Encoder", *, rank: int, alpha: float, dropout: float = 0.
         bias="none",
     )
     adapted = LoraModel(backbone, config, "default")
-    encoder.train(encoder.training)  # new adapters are in training mode; set the encoder's mode
+    backbone.train(backbone.training)  # new adapters are in training mode
 
     def merge() -> None:
         adapted.merge_and_unload()

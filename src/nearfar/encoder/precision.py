@@ -85,9 +85,7 @@ def native_bf16(device: "str | torch.device | None" = None) -> bool:
     """
     import torch
 
-    if device is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    place = torch.device(device)
+    place = _place(device)
     if place.type == "cuda":
         return torch.cuda.is_available() and torch.cuda.get_device_capability(place) >= AMPERE
     return place.type == "cpu" and cpu_has_bf16()
@@ -174,7 +172,7 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
     if requested == "auto":
         return "bf16" if is_native(device) else "fp32"
     if requested == "bf16" and not is_native(device):
-        _warn_not_native(_device_type(device))
+        _warn_not_native(_place(device).type)
     return requested
 
 
@@ -216,12 +214,11 @@ def _from_environment() -> Precision:
     raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
 
 
-def _device_type(device: "str | torch.device | None") -> str:
+def _place(device: "str | torch.device | None") -> "torch.device":
+    """The device, which this machine may not have; None for the default device."""
     import torch
 
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device).type
+    return choose_device() if device is None else torch.device(device)
 
 
 @cache

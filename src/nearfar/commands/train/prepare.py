@@ -95,7 +95,7 @@ def prepare(
     if config.lora_rank is not None:
         from nearfar.encoder.backbone import add_lora
 
-        merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
+        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
