@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import nn
 
@@ -211,18 +210,6 @@ def test_the_merged_weight_by_hand(encoder: Encoder) -> None:
     assert up.abs().max() > 0
     merge()
     torch.testing.assert_close(encoder.backbone.encoder.layer[0].attention.self.query.weight, before + 2 * up @ down)
-
-
-@pytest.mark.long
-def test_adapters_survive_a_checkpoint(encoder: Encoder, tmp_path: Path) -> None:
-    add_lora(encoder.backbone, rank=2, alpha=4)
-    train(encoder)
-    save_file({name: t.contiguous() for name, t in encoder.state_dict().items()}, tmp_path / "weights.safetensors")
-    again = Encoder.from_pretrained(tmp_path / "tiny")
-    add_lora(again.backbone, rank=2, alpha=4)
-    assert np.abs(again.encode(LONG_TEXTS) - encoder.encode(LONG_TEXTS)).max() > 0.01
-    again.load_state_dict(load_file(tmp_path / "weights.safetensors"))
-    np.testing.assert_array_equal(again.encode(LONG_TEXTS), encoder.encode(LONG_TEXTS))
 
 
 @pytest.mark.long

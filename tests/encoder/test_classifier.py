@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import token_batches
-from nearfar.encoder.classifier import Classifier, TokenizedItems
+from nearfar.encoder.classifier import Classifier
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES, PADDED, sentences
 
@@ -100,13 +100,6 @@ def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndar
     with torch.no_grad():
         logits = [model(**tokenizer(*item, truncation=True, return_tensors="pt")).logits for item in several]
     return torch.cat(logits).numpy()
-
-
-def test_token_types_matter(classifier: Classifier) -> None:
-    tokens = classifier.tokenize([("a dog runs", "the cat"), ("the cat",)])
-    typed, untyped = classifier.cls(tokens), classifier.cls(TokenizedItems(tokens.ids, None, tokens.is_truncated))
-    assert (typed[0] - untyped[0]).abs().max() > 0.1
-    torch.testing.assert_close(typed[1], untyped[1])
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
@@ -334,19 +327,6 @@ def test_the_saved_config_names_the_labels_for_transformers(folder: Path, tmp_pa
     assert "nearfar" not in (tmp_path / "saved" / "config.json").read_text()
     assert transformers.AutoTokenizer.from_pretrained(tmp_path / "saved").model_max_length == 17
     assert [file.name for file in (tmp_path / "saved").glob("*.safetensors")] == ["model.safetensors"]
-
-
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "mpnet", "modernbert"])
-def test_dropout_is_set_everywhere(architecture: str, tmp_path: Path) -> None:
-    folder = save_tiny_for_pairs(tmp_path, architecture)
-    classifier = opened(folder, label_names=LABELS, dropout=0.25)
-    modules = [module.p for module in classifier.modules() if isinstance(module, torch.nn.Dropout)]
-    assert set(modules) == {0.25}
-    others = [
-        module.p for module in opened(folder, label_names=LABELS).modules() if isinstance(module, torch.nn.Dropout)
-    ]
-    assert 0.25 not in others
-    assert len(modules) >= len(others) > 3  # ModernBERT omits those with p = 0
 
 
 @pytest.mark.long

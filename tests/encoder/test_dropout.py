@@ -15,7 +15,6 @@ from nearfar.encoder.dropout import (
     apply_dropout_mask,
     drop,
     set_dropout,
-    use_fast_dropout,
 )
 from nearfar.encoder.encoder import Encoder
 from nearfar.types import NearfarError
@@ -136,15 +135,6 @@ def test_all_dropout_modules_of_an_encoder_are_replaced(tmp_path: pytest.TempPat
     assert not any(module.training for module in encoder.modules() if isinstance(module, Dropout))
 
 
-def test_a_replaced_module_keeps_its_rate_and_mode() -> None:
-    module = nn.Sequential(nn.Dropout(0.25), nn.Sequential(nn.Dropout(0.5))).train()
-    module[1].eval()
-    use_fast_dropout(module)
-    assert isinstance(module[0], Dropout)
-    assert (module[0].p, module[0].training) == (0.25, True)
-    assert (module[1][0].p, module[1][0].training) == (0.5, False)
-
-
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "electra", "modernbert"])
 def test_set_dropout_reaches_every_dropout(architecture: str, tmp_path: Path) -> None:
     """Without dropout two passes in training mode are equal, and with dropout they differ."""
@@ -235,15 +225,6 @@ def test_in_bfloat16_only_inputs_and_outputs_are_rounded(implementation: str) ->
     for index, (ours, exact) in enumerate(zip(found, formula(tensors, norm, 0.1), strict=True)):
         assert ours.dtype == (torch.bfloat16 if index < 3 else torch.float32)
         assert float((ours - exact).norm() / exact.norm()) < (3e-3 if index < 3 else 1e-5)
-
-
-@needs_kernels
-def test_kernel_and_plain_torch_drop_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    tensors, norm = given(384)
-    found = values_and_gradients(tensors, norm, 0.1)
-    monkeypatch.setattr(dropout, "kernels", lambda: None)
-    for ours, plain in zip(found, values_and_gradients(tensors, norm, 0.1), strict=True):
-        torch.testing.assert_close(ours, plain)
 
 
 def test_a_float32_residual_is_cast_to_the_dtype_of_the_input() -> None:

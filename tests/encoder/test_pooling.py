@@ -43,17 +43,6 @@ def test_pooling_on_padded_blocks_equals_pooling_by_length(tokens: str) -> None:
     assert pool_padded(half, batch, tokens).dtype == torch.bfloat16
 
 
-@pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
-def test_pooling_after_a_prompt_by_hand(tokens: str) -> None:
-    """The first two tokens of each text are the prompt's, [CLS] among them."""
-    batch = RaggedBatch.pack([[1, 2, 3, 4], [5, 6, 7]], prompt_length=2)
-    states = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
-    rows = [states[2:3].tolist(), states[5:7].tolist()]
-    by_hand = BY_HAND["mean" if tokens == "mean_without_cls" else tokens]
-    found = pool([states], batch, parse_pooling(tokens, layers=2))
-    torch.testing.assert_close(found, torch.tensor([by_hand(row) for row in rows]))
-
-
 def test_names() -> None:
     assert parse_pooling("layer:3:max", layers=6) == Pooling("layer:3:max", (3,), "max")
     assert parse_pooling("layer:0:cls", layers=6) == Pooling("layer:0:cls", (0,), "cls")

@@ -270,7 +270,7 @@ def _tokenizer_panics(content: Mapping[str, Any]) -> Iterator[str]:
                 Precompiled(base64.b64decode(value, validate=True))
             except Exception as error:  # the library raises Exception itself
                 yield f"its precompiled_charsmap is damaged ({error})."
-    processors = [content.get("post_processor")]
+    processors: list[Any] = [content.get("post_processor")]
     for processor in processors:  # the list grows
         processors += _items(processor, "processors")
         known = processor.get("special_tokens") if isinstance(processor, dict) else None

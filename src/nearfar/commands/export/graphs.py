@@ -273,8 +273,8 @@ def _activation_ranges(model: Any, feeds: Sequence[Feeds]) -> list[tuple[float, 
         results = request.infer(dict(feed))
         activations = [results[outputs + number] for number in range(len(distinct))]
         extremes.append([(values.min(), values.max()) for values in activations])
-    low, high = np.mean(extremes, axis=0, dtype=np.float64).T
-    ranges = dict(zip(distinct, zip(np.minimum(low, 0), np.maximum(high, 0), strict=True), strict=True))
+    means = np.array(extremes, dtype=np.float64).mean(axis=0).tolist()
+    ranges = {name: (min(low, 0.0), max(high, 0.0)) for name, (low, high) in zip(distinct, means, strict=True)}
     return [ranges[name] for name in names]
 
 
