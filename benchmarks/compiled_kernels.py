@@ -22,9 +22,9 @@ from common import MODEL
 from training_run import Run
 
 from nearfar.config import SbertConfig
-from nearfar.encoder.bf16_support import native_bf16
 from nearfar.encoder.kernels import VARIABLE, kernels, kernels_status
 from nearfar.encoder.kernels.build import FLAGS
+from nearfar.encoder.precision import native_bf16
 from nearfar.runtime import machine, threads
 
 PAGE = common.Page("compiled_kernels", "kernels", "Time saved by the compiled kernels")

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from nearfar import Encoder, export
 from nearfar.commands.export.graphs import ExportedModel, Format
-from nearfar.encoder.bf16_support import cpu_has_bf16
+from nearfar.encoder.precision import cpu_has_bf16
 
 PAGE = common.Page("export", "export-speed", "Speed of exported models")
 REFERENCE, PEER = "nearfar fp32", "sentence-transformers OpenVINO"

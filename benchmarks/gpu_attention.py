@@ -13,7 +13,7 @@ from training_systems import synchronize
 
 from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import HALF, AttentionBackend, has_varlen, passes_self_check
-from nearfar.encoder.length_groups import LengthGroup, group_by_length
+from nearfar.encoder.padded_attention import LengthGroup, group_by_length
 
 DROPOUTS = (0.0, 0.1)
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}

@@ -13,7 +13,6 @@ import pandas
 import pytest
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer
-from sklearn.exceptions import SkipTestWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -148,15 +147,6 @@ def test_a_model_that_changed_is_opened_again(folder: Path, opened: list[Path]) 
     assert not np.allclose(before, after)
 
 
-def test_a_run_folder(folder: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    folder.rename(run / "model")
-    (run / "run.json").write_text("{}", encoding="utf-8")
-    found = NearfarTransformer(run).transform(TEXTS)
-    np.testing.assert_array_equal(found, NearfarTransformer(run / "model").transform(TEXTS))
-
-
 def test_parameters_and_clones(folder: Path) -> None:
     transformer = NearfarTransformer(folder, dimensions=8)
     assert clone(transformer).get_params() == transformer.get_params()
@@ -268,11 +258,6 @@ def test_scikit_learns_checks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert set(by_status["xfail"]) == set(NOT_PASSED)
     assert set(by_status) <= {"passed", "xfail", "skipped"}
     assert set(by_status.get("skipped", ())) <= {"check_array_api_input"}
-
-
-def test_check_estimator_itself_skips_estimators_of_texts() -> None:
-    with pytest.warns(SkipTestWarning, match="requires input"):
-        estimator_checks.check_estimator(NearfarTransformer())
 
 
 @pytest.mark.long

@@ -109,74 +109,17 @@ _MODULES = {
 }
 """Name -> its module in nearfar; all other names are in nearfar.config."""
 
-__all__ = [
-    "AugmentConfig",
-    "BackTranslateConfig",
-    "BtConfig",
-    "BtSgOptConfig",
-    "Classifier",
-    "CompareConfig",
-    "ComparisonResult",
-    "DedupConfig",
-    "DemoConfig",
-    "DistillConfig",
-    "EncodeConfig",
-    "Encoder",
-    "EnvConfig",
-    "EvaluateConfig",
-    "EvaluationResult",
-    "ExportConfig",
-    "FinetuneConfig",
-    "GeometryConfig",
-    "GetDataConfig",
-    "InfoNceConfig",
-    "MineConfig",
-    "NearfarError",
-    "NliOrderConfig",
-    "PairwiseResult",
-    "PredictConfig",
-    "PushConfig",
-    "RegressionConfig",
-    "ReportConfig",
-    "ReproduceConfig",
-    "SbertConfig",
-    "SclConfig",
-    "SearchConfig",
-    "SgConfig",
-    "SgOpt1Config",
-    "SgOpt2Config",
-    "SgOptConfig",
-    "SimcseSupConfig",
-    "SimcseUnsupConfig",
-    "SoupConfig",
-    "StaticConfig",
-    "StudyConfig",
-    "SupconTextConfig",
-    "TrainConfig",
-    "back_translate",
-    "compare",
-    "dedup",
-    "demo",
-    "encode",
-    "env",
-    "evaluate",
-    "export",
-    "finetune",
-    "geometry",
-    "get_data",
-    "load_result",
-    "mine",
-    "predict",
-    "push",
-    "register_method",
-    "report",
-    "reproduce",
-    "search",
-    "soup",
-    "static",
-    "study",
-    "train",
-]
+__all__ = ["Classifier", "ComparisonResult", "Encoder", "EvaluationResult", "NearfarError", "PairwiseResult"]
+__all__ += ["back_translate", "compare", "dedup", "demo", "encode", "env", "evaluate", "export", "finetune", "geometry"]
+__all__ += ["get_data", "load_result", "mine", "predict", "push", "register_method", "report", "reproduce", "search"]
+__all__ += ["soup", "static", "study", "train"]
+__all__ += ["BackTranslateConfig", "CompareConfig", "DedupConfig", "DemoConfig", "EncodeConfig", "EnvConfig"]
+__all__ += ["EvaluateConfig", "ExportConfig", "FinetuneConfig", "GeometryConfig", "GetDataConfig", "MineConfig"]
+__all__ += ["PredictConfig", "PushConfig", "ReportConfig", "ReproduceConfig", "SearchConfig", "SoupConfig"]
+__all__ += ["StaticConfig", "StudyConfig", "TrainConfig"]
+__all__ += ["AugmentConfig", "BtConfig", "BtSgOptConfig", "DistillConfig", "InfoNceConfig", "NliOrderConfig"]
+__all__ += ["RegressionConfig", "SbertConfig", "SclConfig", "SgConfig", "SgOpt1Config", "SgOpt2Config", "SgOptConfig"]
+__all__ += ["SimcseSupConfig", "SimcseUnsupConfig", "SupconTextConfig"]
 
 
 def __getattr__(name: str) -> object:

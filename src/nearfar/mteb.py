@@ -67,7 +67,7 @@ class MtebModel:
     ) -> None:
         from nearfar.encoder.encoder import Encoder
         from nearfar.encoder.precision import check_precision
-        from nearfar.encoder.widths import truncated_width
+        from nearfar.encoder.prompts import truncated_width
         from nearfar.runs.fingerprints import fingerprint_model
 
         check_precision(precision)

@@ -51,7 +51,7 @@ class Embed:
         device: str | None = None,
     ) -> None:
         from nearfar.encoder.encoder import Encoder
-        from nearfar.encoder.widths import truncated_width
+        from nearfar.encoder.prompts import truncated_width
 
         self.column, self.output = column, output
         self.encoder: Encoder = Encoder.from_pretrained(

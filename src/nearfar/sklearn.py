@@ -134,7 +134,7 @@ class NearfarTransformer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def _width(self) -> int:
         """The number of dimensions; opens the model and checks the parameters."""
-        from nearfar.encoder.widths import truncated_width
+        from nearfar.encoder.prompts import truncated_width
 
         if not isinstance(self.batch_size, int) or self.batch_size < 1:
             raise NearfarError(f"batch_size must be an integer of at least 1, not {self.batch_size!r}")

@@ -12,7 +12,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.baselines import sbert_wk
 from nearfar.baselines.sbert_wk import SbertWk, distance_of_last, layer_cosines, sentence_vectors, unify_layers
 from nearfar.encoder import token_batches
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from tests.baselines import reference_sbert_wk
 from tests.tiny import save_tiny, sentences

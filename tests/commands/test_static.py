@@ -93,6 +93,7 @@ def test_what_the_model_has_seen_counts(model: Path, tmp_path: Path) -> None:
     assert seen.trained_texts.tolist() == [3, 5]
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_a_static_student_with_fewer_dimensions_learns_its_teacher(tmp_path: Path) -> None:
     folder = write_data(tmp_path)

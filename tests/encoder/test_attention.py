@@ -8,9 +8,9 @@ from torch import Tensor
 
 from nearfar.encoder import attention
 from nearfar.encoder.attention import attend
-from nearfar.encoder.dropout_mask import DropoutMask
+from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import HEAD_DIMS
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import LengthGroup
 from tests.encoder.kernel_helpers import implementations, needs_kernels
 
 HEADS = 4

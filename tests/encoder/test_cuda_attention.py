@@ -19,8 +19,7 @@ from nearfar.encoder.cuda_attention import (
     passes_self_check,
     varlen,
 )
-from nearfar.encoder.length_groups import LengthGroup, group_by_length
-from nearfar.encoder.padded_attention import padded_blocks
+from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded_blocks
 from nearfar.types import NearfarError
 
 CPU = torch.device("cpu")

@@ -1,7 +1,6 @@
 """Opening model folders: damaged folders, unsupported modules, missing weights, and the offline wheel."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,42 +11,15 @@ from nearfar.encoder import weights
 from tests.tiny import save_tiny
 
 
-def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
-    def copy() -> Path:
-        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
-        return shutil.copytree(folder, tmp_path / "copy")
-
-    damaged = copy()
-    (damaged / "model.safetensors").unlink()
-    with pytest.raises(NearfarError, match=r"holds no model.safetensors"):
-        Encoder.from_pretrained(damaged)
-
-    (damaged / "pytorch_model.bin").write_bytes(b"pickle")
-    with pytest.raises(NearfarError, match="pickled, which nearfar does not open"):
-        Encoder.from_pretrained(damaged)
-
-    damaged = copy()
-    content = (damaged / "model.safetensors").read_bytes()
-    (damaged / "model.safetensors").write_bytes(content[: len(content) // 2])
-    with pytest.raises(NearfarError, match="truncated or damaged"):
-        Encoder.from_pretrained(damaged)
-
-    damaged = copy()
-    tensors = load_file(damaged / "model.safetensors")
+def test_weights_that_are_missing_or_pickled_are_named(folder: Path) -> None:
+    tensors = load_file(folder / "model.safetensors")
     del tensors["encoder.layer.1.output.dense.weight"]
-    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     with pytest.raises(NearfarError, match=r"1 weights are missing or misshapen.*encoder.layer.1.output.dense.weight"):
-        Encoder.from_pretrained(damaged)
-
-    damaged = copy()
-    (damaged / "config.json").unlink()
-    with pytest.raises(NearfarError, match=r"holds no config.json"):
-        Encoder.from_pretrained(damaged)
-
-    damaged = copy()
-    (damaged / "config.json").write_text("{")
-    with pytest.raises(NearfarError, match=r"config\.json: is damaged: it is not valid JSON"):
-        Encoder.from_pretrained(damaged)
+        Encoder.from_pretrained(folder)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(NearfarError, match=r"holds no model\.safetensors .*pickled, which nearfar does not open"):
+        Encoder.from_pretrained(folder)
 
 
 def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> None:
@@ -59,24 +31,11 @@ def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> No
     assert not any(name.startswith("pooler") for name in load_file(tmp_path / "saved" / "model.safetensors"))
 
 
-def test_unknown_modules_are_refused(folder: Path, tmp_path: Path) -> None:
-    Encoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
-    listing = tmp_path / "saved" / "modules.json"
-    original = listing.read_text()
-    listing.write_text(
-        json.dumps(
-            [
-                *json.loads(original),
-                {"idx": 2, "name": "2", "path": "2_CNN", "type": "sentence_transformers.models.CNN"},
-            ]
-        )
-    )
-    with pytest.raises(NearfarError, match="'CNN', which nearfar does not support"):
-        Encoder.from_pretrained(tmp_path / "saved")
-    for name in ("sentence_transformers.models.Asym", "sentence_transformers.base.modules.router.Router"):
-        listing.write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": name}]))
-        with pytest.raises(NearfarError, match="encodes queries and documents by different modules"):
-            Encoder.from_pretrained(tmp_path / "saved")
+@pytest.mark.parametrize("name", ["sentence_transformers.models.Asym", "sentence_transformers.base.modules.Router"])
+def test_encoders_of_two_kinds_of_texts_are_refused(folder: Path, name: str) -> None:
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": name}]))
+    with pytest.raises(NearfarError, match="encodes queries and documents by different modules"):
+        Encoder.from_pretrained(folder)
 
 
 def test_missing_weights_name_each_location_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -157,6 +157,7 @@ def test_the_source_is_valid_for_avx_512() -> None:
 BUILD = "from nearfar.encoder.kernels import build; build.load(); print('built')"
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_two_processes_that_build_at_the_same_time(
     compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
@@ -171,42 +172,29 @@ def test_two_processes_that_build_at_the_same_time(
     assert len(calls()) == 2
 
 
-def _replace(file: Path, content: bytes) -> None:
+def _overwrite(file: Path, content: bytes) -> None:
     file.unlink()  # this process has mapped it: what is written into it would be executed as the process ends
     file.write_bytes(content)
 
 
-def _cut(tmp_path: Path) -> None:
-    (file,) = cached(tmp_path, ".so")
-    _replace(file, file.read_bytes()[: file.stat().st_size // 2])
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "cut": lambda library: _overwrite(library, library.read_bytes()[:1000]),
+    "zeros": lambda library: _overwrite(library, b"\x00" * library.stat().st_size),
+    "missing": lambda library: library.unlink(),
+}
+RECORDS = ("", "[]", '{"library": "x.so"}', '{"err": "?"}')
 
 
-def _overwrite(tmp_path: Path) -> None:
-    (file,) = cached(tmp_path, ".so")
-    _replace(file, b"\x00" * file.stat().st_size)
-
-
-def _remove(tmp_path: Path) -> None:
-    cached(tmp_path, ".so")[0].unlink()
-
-
-def _record(text: str) -> Callable[[Path], None]:
-    def write(tmp_path: Path) -> None:
-        cached(tmp_path, ".json")[0].write_text(text)
-
-    return write
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [_cut, _overwrite, _remove, _record(""), _record("[]"), _record('{"library": "x.so"}'), _record('{"err": "?"}')],
-)
+@pytest.mark.parametrize("damage", [*DAMAGES, *RECORDS])
 def test_a_damaged_cache_is_rebuilt(
-    damage: Callable[[Path], None], compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
+    damage: str, compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
 ) -> None:
     calls = compiler(f'{OUT}cp {library} "$2"')
     built()
-    damage(tmp_path)
+    if damage in DAMAGES:
+        DAMAGES[damage](cached(tmp_path, ".so")[0])
+    else:
+        cached(tmp_path, ".json")[0].write_text(damage)
     next_process()
     built()
     assert len(calls()) == 2
@@ -264,33 +252,22 @@ def test_without_a_usable_cache_a_private_temporary_folder_is_used(
     assert len(calls()) == 1
 
 
-def _open_to_all(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.chmod(0o777)
-
-
-def _open_to_the_group(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.chmod(0o770)
-
-
-def _link(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _link(folder: Path) -> None:
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to(folder.with_name("elsewhere"))
 
 
-def _replaceable(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder.parent.chmod(0o777)
+MAKE_UNTRUSTED: dict[str, Callable[[Path], None]] = {
+    "open to all": lambda folder: folder.chmod(0o777),
+    "open to the group": lambda folder: folder.chmod(0o770),
+    "a link": _link,
+    "replaceable": lambda folder: folder.parent.chmod(0o777),
+}
 
 
-def _of_another_user(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "is_private", lambda path: path != folder and is_private(path))
-
-
-MAKE_UNTRUSTED = [_open_to_all, _open_to_the_group, _link, _replaceable, _of_another_user]
-
-
-@pytest.mark.parametrize("make_untrusted", MAKE_UNTRUSTED)
+@pytest.mark.parametrize("kind", [*MAKE_UNTRUSTED, "of another user"])
 def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
-    make_untrusted: Callable[[Path, pytest.MonkeyPatch], None],
+    kind: str,
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     tmp_path: Path,
@@ -300,7 +277,10 @@ def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
     calls = compiler(f'{OUT}cp {library} "$2"')
     built()
     folder = tmp_path / "cache" / "nearfar"
-    make_untrusted(folder, monkeypatch)
+    if kind == "of another user":
+        monkeypatch.setattr(build, "is_private", lambda path: path != folder and is_private(path))
+    else:
+        MAKE_UNTRUSTED[kind](folder)
     next_process()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -1,16 +1,11 @@
 """Pooling of every layer: names, vectors by hand, and the same vectors in sentence-transformers."""
 
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
 
-from nearfar import Encoder, NearfarError
+from nearfar import NearfarError
 from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool, pool_padded
 from nearfar.encoder.ragged import RaggedBatch
-from tests.tiny import save_tiny, sentences
 
 BY_HAND = {
     "cls": lambda rows: rows[0],
@@ -46,17 +41,6 @@ def test_pooling_on_padded_blocks_equals_pooling_by_length(tokens: str) -> None:
     torch.testing.assert_close(ours, right)
     half = states.detach().bfloat16()
     assert pool_padded(half, batch, tokens).dtype == torch.bfloat16
-
-
-@pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
-def test_pooling_after_a_prompt_by_hand(tokens: str) -> None:
-    """The first two tokens of each text are the prompt's, [CLS] among them."""
-    batch = RaggedBatch.pack([[1, 2, 3, 4], [5, 6, 7]], prompt_length=2)
-    states = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
-    rows = [states[2:3].tolist(), states[5:7].tolist()]
-    by_hand = BY_HAND["mean" if tokens == "mean_without_cls" else tokens]
-    found = pool([states], batch, parse_pooling(tokens, layers=2))
-    torch.testing.assert_close(found, torch.tensor([by_hand(row) for row in rows]))
 
 
 def test_names() -> None:
@@ -100,17 +84,3 @@ def test_unknown_layers(name: str) -> None:
 def test_unknown_names(name: str) -> None:
     with pytest.raises(NearfarError, match=f"unknown pooling '{name}'; choose one of .*layer:K:max"):
         parse_pooling(name, layers=6)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("pooling", ["layer:0:max", "layer:1:cls", "layer:1:max", "layer:1:mean_without_cls"])
-def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(pooling: str, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling=pooling)
-    texts = [*sentences(7, longest=20), "", "dog"]
-    ours = encoder.encode(texts)
-    encoder.save_pretrained(tmp_path / "saved")
-    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
-    assert np.abs(theirs).max() > 0.1
-    assert np.abs(ours - theirs).max() <= 1e-6
-    others = Encoder.from_pretrained(tmp_path / "tiny", pooling=pooling.split(":")[2]).encode(texts)
-    assert np.abs(others - theirs).max() > 0.05  # the layer has an effect

@@ -15,11 +15,6 @@ from tests.precision_mocks import WARNING, machine
 from tests.tiny import save_tiny, sentences
 
 
-@pytest.fixture
-def encoder(tmp_path: Path) -> Encoder:
-    return Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-
-
 @pytest.mark.parametrize(
     ("requested", "native", "environment", "used"),
     [
@@ -126,8 +121,3 @@ def test_encode_and_predict_use_the_requested_precision(tmp_path: Path, monkeypa
         np.testing.assert_allclose(without_native, exact, atol=1e-5)
     with pytest.warns(UserWarning, match=WARNING):
         encoder.encode(texts, precision="bf16")
-
-
-def test_an_unknown_precision_of_a_call_is_refused(encoder: Encoder) -> None:
-    with pytest.raises(NearfarError, match="--precision 'fp16': must be auto, fp32 or bf16"):
-        encoder.encode(["a dog"], precision="fp16")  # type: ignore[arg-type]

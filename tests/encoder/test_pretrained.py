@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,15 @@ LOADERS = {"SentenceTransformer", "CrossEncoder", "Transformer", "pipeline", "im
 LOADING = {"from_pretrained", "from_file", "get_class_from_dynamic_module"}
 
 
+@cache
+def nodes_of(file: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+
+
 def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
     """Descriptions of the calls in a file that can load a model, a tokenizer or a module from a library."""
     found = []
-    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+    for node in nodes_of(file):
         if not isinstance(node, ast.Call):
             continue
         called = ast.unparse(node.func)
@@ -50,7 +56,7 @@ def test_loaders_are_called_in_one_file_only() -> None:
         (file.relative_to(SOURCE), alias.name)
         for file in SOURCE.rglob("*.py")
         if file != LOADER_FILE and file.parent.name != "sentence_transformers"  # it names the type of a model
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        for node in nodes_of(file)
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LIBRARIES
         for alias in node.names
         if alias.name.startswith("Auto") or alias.name in LOADERS

@@ -1,8 +1,6 @@
 """Prompts: equal to sentence-transformers in every call; they survive saving; names, texts and bad values."""
 
-import itertools
 import json
-import shutil
 import warnings
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
-from nearfar.encoder.stream import encode_blocks, tokenize_blocks
-from nearfar.encoder.workers import WorkerConfig, encode_in_processes
+from nearfar.encoder.stream import WorkerConfig, encode_blocks, encode_in_processes, tokenize_blocks
 from tests.tiny import save_tiny, sentences
 
 SETTINGS = "config_sentence_transformers.json"
@@ -58,15 +55,16 @@ def assert_equal_to_sentence_transformers(folder: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("architecture", "pooling", "include", "normalize"),
+    ("architecture", "pooling", "include", "normalize", "default"),
     [
-        *itertools.product(("bert", "roberta"), ("mean", "cls", "max"), (True, False), (False,)),
-        ("modernbert", "mean", False, True),
-        ("mpnet", "mean", False, True),
-        ("bert", "mean", True, True),
+        ("bert", "mean", True, False, None),
+        ("bert", "mean", False, False, "other"),
+        ("bert", "cls", False, False, "other"),
+        ("roberta", "max", False, False, None),
+        ("modernbert", "cls", True, True, "other"),
+        ("mpnet", "mean", False, True, "other"),
     ],
 )
-@pytest.mark.parametrize("default", [None, "other"])
 def test_equal_to_sentence_transformers(
     architecture: str, pooling: str, include: bool, normalize: bool, default: str | None, tmp_path: Path
 ) -> None:
@@ -77,9 +75,7 @@ def test_equal_to_sentence_transformers(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "prompts", [{}, {"query": QUERY}, {"passage": PASSAGE, "query": QUERY}, {"corpus": "x "}, {"document": ""}]
-)
+@pytest.mark.parametrize("prompts", [{}, {"passage": PASSAGE, "query": QUERY}, {"corpus": "x "}])
 def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_path: Path) -> None:
     prompts = {**prompts, "other": "not "}
     assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
@@ -225,6 +221,7 @@ def test_streams_and_layers_use_the_default_prompt(include: bool, tmp_path: Path
         assert np.abs(encoder.embed(texts).numpy() - expected).max() <= 1e-5
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_processes_leave_out_the_prompt(tmp_path: Path) -> None:
     folder = save(tmp_path / "model", include=False, default_prompt_name="query")
@@ -235,10 +232,3 @@ def test_processes_leave_out_the_prompt(tmp_path: Path) -> None:
     ((block, vectors),) = encode_in_processes(tokenize_blocks(encoder, [(0, texts)]), work, ["cpu"])
     expected = encoder.encode_query(texts, precision="fp32")
     assert np.abs(block.expand_distinct(vectors) - expected).max() <= 1e-5
-
-
-def test_damaged_settings_name_the_file(folder: Path) -> None:
-    shutil.copy(folder / SETTINGS, folder / "copy.json")
-    (folder / SETTINGS).write_text("{")
-    with pytest.raises(NearfarError, match=f"{SETTINGS}: is damaged"):
-        Encoder.from_pretrained(folder)

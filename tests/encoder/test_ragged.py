@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, Route, choose_route, hidden_states, uses_token_types
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 

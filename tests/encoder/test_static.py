@@ -14,8 +14,8 @@ from sentence_transformers.sentence_transformer import modules as st
 from tokenizers import Tokenizer
 
 from nearfar import Encoder, NearfarError
+from nearfar.encoder.backbone import add_lora
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.lora import add_lora
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.static import UNLIMITED, merge_square_layers
 from tests.tiny import WORDS, save_tiny, sentences
@@ -143,7 +143,7 @@ def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="--keep-layers 1: a static encoder has no layers"):
         Encoder.from_pretrained(folder, keep_layers="1")
     with pytest.raises(NearfarError, match="--lora-rank: a static encoder has no linear layers"):
-        add_lora(Encoder.from_pretrained(folder), rank=2, alpha=1.0)
+        add_lora(Encoder.from_pretrained(folder).backbone, rank=2, alpha=1.0)
     with pytest.raises(NearfarError, match="is a static encoder, which has no transformer"):
         Classifier.from_pretrained(folder, regression=True)
 

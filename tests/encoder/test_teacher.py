@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from nearfar import Encoder, NearfarError
 from nearfar.encoder.heads import add_projection
 from nearfar.encoder.teacher import TeacherVectors
-from tests.tiny import save_tiny, sentences
+from tests.tiny import sentences
 
 TEXTS = list(dict.fromkeys(sentences(30)))
 
@@ -88,8 +88,3 @@ def test_an_added_projection_is_saved(folder: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(wide @ wide.T, before @ before.T, rtol=1e-3, atol=1e-3)
     encoder.save_pretrained(tmp_path / "wide")
     assert np.array_equal(Encoder.from_pretrained(tmp_path / "wide").encode(TEXTS), wide)
-
-
-def test_a_folder_is_known_as_the_source(tmp_path: Path) -> None:
-    folder = save_tiny(tmp_path / "tiny")
-    assert Encoder.from_pretrained(folder).source == folder

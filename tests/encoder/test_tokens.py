@@ -1,4 +1,4 @@
-"""The token store returns the tokenizer's ids, in memory and in a shared temporary file, which is always removed."""
+"""The token store gives the tokenizer's ids, in memory and in a shared temporary file; texts of random words."""
 
 import gc
 import io
@@ -14,15 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
 from rich.console import Console
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import tokens as tokens_module
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.ragged import RaggedBatch
-from nearfar.encoder.tokens import TokenRows, TokenStore
+from nearfar.encoder.tokens import TokenRows, TokenStore, vocabulary_texts, whole_words
 from nearfar.encoder.training_encoder import TrainingEncoder
-from tests.tiny import save_tiny, sentences
+from tests.tiny import ARCHITECTURES, WORDS, save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(40, longest=20)))
 IN_FILE = pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
@@ -289,3 +291,52 @@ def test_a_progress_bar_is_shown_for_many_texts(
     store.read(TEXTS)
     assert ("tokenising" in written.getvalue()) == shown
     assert len(store) == len(TEXTS)
+
+
+VOCABULARIES = {
+    "wordpiece": ["[UNK]", "cat", "##ing", "été", "x", "9a", "cat's", "dog"],
+    "byte-level": ["[UNK]", "\u0120cat", "ing", "\u0120\u00c3\u00a9t\u00c3\u00a9", "\u0120x", "\u01209a", "\u0120dog"],
+    "chinese": ["[UNK]", "猫", "狗", "##猫", "cat", "x", "。", "鱼"],
+    "sentencepiece": ["[UNK]", "\u2581cat", "ing", "\u2581été", "\u2581x", "\u25819a", "\u2581dog", "\u2581"],
+}
+
+
+def tokenizer_of(kind: str) -> transformers.PreTrainedTokenizerFast:
+    vocabulary = {token: number for number, token in enumerate(VOCABULARIES[kind])}
+    if kind in ("wordpiece", "chinese"):
+        made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+        made.decoder = decoders.WordPiece()
+    elif kind == "byte-level":
+        made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+        made.decoder = decoders.ByteLevel()
+    else:
+        made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+        made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=made, unk_token="[UNK]")
+
+
+@pytest.mark.parametrize("kind", ["wordpiece", "byte-level", "sentencepiece"])
+def test_whole_words(kind: str) -> None:
+    """Not parts of words, single letters, numbers, punctuation and special tokens."""
+    assert whole_words(tokenizer_of(kind)) == ["cat", "été", "dog"]
+
+
+def test_characters_are_words_of_a_script_without_spaces() -> None:
+    assert whole_words(tokenizer_of("chinese")) == ["猫", "狗", "鱼", "cat"]
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_texts_have_four_to_twelve_words_of_the_vocabulary(architecture: str, tmp_path: Path) -> None:
+    texts = vocabulary_texts(str(save_tiny(tmp_path / "tiny", architecture)))
+    lengths = {len(text.split()) for text in texts}
+    assert lengths == set(range(4, 13))
+    assert {word for text in texts for word in text.split()} == {word for word in WORDS if len(word) > 1}
+    assert len(texts) == 10_000
+    assert len(set(texts)) > 9_900
+    assert texts == vocabulary_texts(str(tmp_path / "tiny"))
+
+
+def test_a_small_vocabulary_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.encoder.tokens.MIN_WORDS", len(WORDS))
+    with pytest.raises(NearfarError, match="its vocabulary has 35 whole words, too few"):
+        vocabulary_texts(str(save_tiny(tmp_path / "tiny")))

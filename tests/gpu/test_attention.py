@@ -10,7 +10,7 @@ from torch import Tensor
 from nearfar.encoder import attention
 from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, passes_self_check
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import LengthGroup
 from tests.gpu.devices import on_each_device
 
 HALF, WHOLE = torch.bfloat16, torch.float32

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.device import check_device, choose_device
+from nearfar.encoder.precision import check_device, choose_device
 from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.tables import paired
 

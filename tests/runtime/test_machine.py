@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.encoder import bf16_support
+from nearfar.encoder import precision
 from nearfar.evaluation.results import provenance
 from nearfar.runtime import machine
 
@@ -56,7 +56,7 @@ def test_instruction_sets(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert " ".join(machine.instruction_sets()) == sets
-    assert bf16_support.native_bf16("cpu") is bf16
+    assert precision.native_bf16("cpu") is bf16
     assert provenance().hardware["instruction_sets"] == sets
 
 
@@ -82,9 +82,9 @@ def test_without_cpuinfo_torch_is_asked(
     monkeypatch.setattr(machine, "SYSTEM", system)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    assert bf16_support.native_bf16("cpu") is bf16
+    assert precision.native_bf16("cpu") is bf16
     monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert bf16_support.native_bf16("cpu") is False
+    assert precision.native_bf16("cpu") is False
 
 
 @pytest.mark.parametrize(("capability", "bf16"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
@@ -94,17 +94,17 @@ def test_cuda_is_native_by_compute_capability(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert (
-        bf16_support.native_bf16()
-        is bf16_support.native_bf16("cuda:0")
-        is bf16_support.native_bf16(torch.device("cuda"))
+        precision.native_bf16()
+        is precision.native_bf16("cuda:0")
+        is precision.native_bf16(torch.device("cuda"))
         is bf16
     )
 
 
 def test_other_devices_are_not_native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not bf16_support.native_bf16("cuda")
-    assert not bf16_support.native_bf16("mps")
+    assert not precision.native_bf16("cuda")
+    assert not precision.native_bf16("mps")
 
 
 def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,7 @@ def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> No
         return {torch.bfloat16: 6.0, torch.float32: 2.0}[left.dtype]
 
     with monkeypatch.context() as patch:
-        patch.setattr(bf16_support, "_fastest", mock_time)
-        assert bf16_support.bf16_slowdown() == 3.0
-    monkeypatch.setattr(bf16_support, "TIME_BUDGET", 0.0)
-    assert 0 < bf16_support.bf16_slowdown() < float("inf")
+        patch.setattr(precision, "_fastest", mock_time)
+        assert precision.bf16_slowdown() == 3.0
+    monkeypatch.setattr(precision, "TIME_BUDGET", 0.0)
+    assert 0 < precision.bf16_slowdown() < float("inf")

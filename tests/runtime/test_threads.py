@@ -103,7 +103,7 @@ def test_processes_started_inside_inherit_them(monkeypatch: pytest.MonkeyPatch) 
 def test_worker_processes_inherit_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from multiprocessing.context import SpawnProcess
 
-    from nearfar.encoder import workers
+    from nearfar.encoder import stream
 
     class Started(Exception):  # noqa: N818
         pass
@@ -114,6 +114,6 @@ def test_worker_processes_inherit_them(tmp_path: Path, monkeypatch: pytest.Monke
     for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SpawnProcess, "start", start)
-    config = workers.WorkerConfig(tmp_path, "mean", 8, normalize=False, bf16=False)
+    config = stream.WorkerConfig(tmp_path, "mean", 8, normalize=False, bf16=False)
     with pytest.raises(Started, match=f"^{threads.SPIN_COUNT}$"):
-        next(workers.encode_in_processes(iter(()), config, ["cpu"]))
+        next(stream.encode_in_processes(iter(()), config, ["cpu"]))

@@ -1,7 +1,6 @@
 """Texts are compared by their token ids, however a batch is laid out; wrong columns and labels have a clear error."""
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,15 +199,3 @@ def test_premise_batches_of_unusable_data_sets() -> None:
     with pytest.raises(NearfarError, match="no NLI rows"):
         PremiseBatches(rows_of([]), 2)
     assert list(PremiseBatches(rows_of(["a", "a"]), 64)) == [[0, 1]]
-
-
-def test_importing_nearfar_imports_none_of_this(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, nearfar, nearfar.mteb; "
-        "print([name for name in ('torch', 'sklearn', 'sentence_transformers', 'mteb') if name in sys.modules])"
-    )
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert found.strip() == "[]"

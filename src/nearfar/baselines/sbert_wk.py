@@ -27,7 +27,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from nearfar.encoder.token_batches import token_budget_batches, warn_truncated
 from nearfar.types import NearfarError

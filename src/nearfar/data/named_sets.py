@@ -160,7 +160,7 @@ FINETUNING_TASKS = _TABLES.finetuning
 UNLABELLED = ("", "-", "-1")
 """How NLI sets mark a row whose annotators disagreed: SNLI's files by ``-``, its hub copy by -1, others by nothing."""
 VOCABULARY = "vocabulary"
-"""The name of texts of random words of a model's vocabulary (:mod:`nearfar.encoder.vocabulary`)."""
+"""The name of texts of random words of a model's vocabulary (:mod:`nearfar.encoder.tokens`)."""
 OWN = "own"
 """The name of the texts of a run's own rows, as sentences beside these rows."""
 

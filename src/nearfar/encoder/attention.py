@@ -21,10 +21,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.cuda_attention import AttentionBackend, choose_backend, jagged_layout, varlen
-from nearfar.encoder.dropout_mask import DropoutMask
+from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionLayout, Kernels, kernels
-from nearfar.encoder.length_groups import LengthGroup
-from nearfar.encoder.padded_attention import padded, padded_blocks
+from nearfar.encoder.padded_attention import LengthGroup, padded, padded_blocks
 
 
 def attend(

@@ -27,7 +27,7 @@ import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
 
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.types import NearfarError
 
 AttentionBackend: TypeAlias = Literal["groups", "varlen", "padded"]

@@ -1,21 +1,60 @@
-"""Dropout with the statistics of torch's and a fraction of its time on a CPU.
+"""Dropout with the statistics of torch's and a fraction of its time on a CPU, alone and with the LayerNorm after it.
 
     y = m x / P(m = 1),
 
-so that E[y] = x up to the rounding of the probability to a multiple of 1 / 65,536. The mask m is a
-:class:`nearfar.encoder.dropout_mask.DropoutMask`.
+so that E[y] = x up to the rounding of the probability to a multiple of 1 / 65,536. torch draws the mask m element by
+element from one sequential generator. Here torch's generator draws one seed. Word n, 64 random bits, is a function of
+the seed and n alone (SplitMix64; Steele et al. 2014, "Fast Splittable Pseudorandom Number Generators"), so that threads
+work in parallel, and the backward pass computes the mask again and nothing is stored. Each word serves four elements
+with 16 bits each. An element is kept where its bits are at least the threshold:
+
+    m = [bits >= round(65536 p)],   P(m = 1) = 1 - round(65536 p) / 65536.
+
+The mask depends on torch's generator alone, not on the number of threads or on whether compiled kernels are used.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernels import DTYPES, kernels
 from nearfar.types import NearfarError
+
+
+class DropoutMask(NamedTuple):
+    """A mask, as three numbers: an element is kept where its 16 bits, as a signed integer, are >= ``threshold``.
+
+    Kept elements are multiplied by ``scale`` = 1 / P(kept).
+    """
+
+    seed: int
+    threshold: int
+    scale: float
+
+    @classmethod
+    def draw(cls, p: float) -> "DropoutMask":
+        """A new mask that drops each element with probability ``p`` < 1.
+
+        The seed comes from torch's CPU generator. ``p`` = 0 keeps everything and draws nothing.
+        """
+        dropped = min(round(p * 65536), 65535)
+        seed = int(torch.empty((), dtype=torch.long).random_(-(2**63), None)) if p else 0
+        return cls(seed, dropped - 32768, 65536 / (65536 - dropped))
+
+    def keep_mask(self, words: Int64[Tensor, "*rows words"]) -> Bool[Tensor, "*rows elements"]:
+        """Whether each of the four elements of each word is kept; ``words`` are word numbers."""
+        mixed = (words + 1).mul_(_signed(0x9E3779B97F4A7C15)).add_(self.seed)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            mixed = mixed.bitwise_xor_((mixed >> shift).bitwise_and_(2 ** (64 - shift) - 1)).mul_(_signed(factor))
+        return mixed.view(torch.int16) >= self.threshold
+
+
+def _signed(word: int) -> int:
+    """The signed 64-bit integer with the same bits."""
+    return word - 2**64 if word >= 2**63 else word
 
 
 def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
@@ -87,3 +126,39 @@ def _apply_mask(x: Tensor, mask: DropoutMask) -> Tensor:
         return compiled.drop(x.contiguous(), mask)
     kept = mask.keep_mask(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)
     return torch.where(kept, x, x.new_zeros(())) * mask.scale
+
+
+FAMILIES = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
+"""Prefixes of transformers' classes ...SelfOutput and ...Output that compute what :class:`Output` computes."""
+
+
+def use_fused(module: nn.Module) -> None:
+    """Turn each sublayer's output module inside ``module`` into an :class:`Output`, in place."""
+    names = {family + name for family in FAMILIES for name in ("SelfOutput", "Output")}
+    for part in module.modules():
+        if type(part).__name__ in names and type(part).__module__.startswith("transformers.models."):
+            part.__class__ = Output
+
+
+class Output(nn.Module):
+    """LayerNorm(dropout(dense(x)) + residual); replaces a module that has these three submodules."""
+
+    dense: nn.Linear
+    dropout: nn.Dropout
+    LayerNorm: nn.LayerNorm
+
+    def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
+        """The sublayer's output; ``hidden_states`` is x and ``input_tensor`` the residual (transformers' names)."""
+        x = self.dense(hidden_states)
+        return add_norm(x, input_tensor, self.LayerNorm, p=self.dropout.p if self.dropout.training else 0.0)
+
+
+def add_norm(
+    x: Float[Tensor, "*shape dim"], residual: Float[Tensor, "*shape dim"], norm: nn.LayerNorm, *, p: float = 0.0
+) -> Float[Tensor, "*shape dim"]:
+    """``norm(dropout(x) + residual)``; on a CPU in the dtype of ``x``."""
+    if x.device.type != "cpu" or x.dtype not in DTYPES or norm.weight.dtype != torch.float32:
+        return norm(functional.dropout(x, p) + residual)
+    mask, residual = DropoutMask.draw(p), residual.to(x.dtype)
+    total = apply_dropout_mask(mask, x.float()) + residual.float()
+    return functional.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)

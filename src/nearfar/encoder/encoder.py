@@ -11,20 +11,25 @@ from torch.nn import functional
 
 from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder, token_batches
-from nearfar.encoder.device import choose_device, choose_dtype
-from nearfar.encoder.dropout import use_fast_dropout
-from nearfar.encoder.finite import NotFiniteError, first_non_finite
+from nearfar.encoder.backbone import keep_layers as keep_some_layers
+from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.fixed_shape import FixedShapeBatch
-from nearfar.encoder.fused import use_fused
-from nearfar.encoder.keep_layers import keep_layers as keep_some_layers
-from nearfar.encoder.pooling import parse_pooling, pool
-from nearfar.encoder.precision import resolve
+from nearfar.encoder.pooling import Pooling, parse_pooling, pool
+from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
-from nearfar.encoder.prompts import InferenceSettings, Prompts
+from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
-from nearfar.encoder.token_batches import Tokenized, check_texts, token_budget_batches, warn_truncated
+from nearfar.encoder.token_batches import (
+    NotFiniteError,
+    Tokenized,
+    check_texts,
+    evaluating,
+    first_non_finite,
+    progress_bar,
+    token_budget_batches,
+    warn_truncated,
+)
 from nearfar.encoder.weights import locate
-from nearfar.encoder.widths import truncated_width
 from nearfar.types import Precision
 
 
@@ -169,7 +174,13 @@ class Encoder(Prompts, nn.Module):
     def embed_batch(self, batch: RaggedBatch | FixedShapeBatch) -> Float[Tensor, "batch dim"]:
         """:meth:`forward` of a packed batch. One of fixed shape has an embedding for each text it has room for."""
         hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
-        embedding = batch.restore_order(pool(hidden, batch, self._pooling))
+        return self.embed_states(hidden, batch, self._pooling)
+
+    def embed_states(
+        self, hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch | FixedShapeBatch, pooling: Pooling
+    ) -> Float[Tensor, "batch dim"]:
+        """Embeddings from hidden states as :func:`nearfar.encoder.pooling.pool` takes them, in the caller's order."""
+        embedding = batch.restore_order(pool(hidden, batch, pooling))
         for module in self.tail:
             embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
         return embedding
@@ -192,8 +203,11 @@ class Encoder(Prompts, nn.Module):
         Where it is dropped after training, :class:`nearfar.encoder.heads.TanhHead` is used instead. Weights have
         torch's default initialisation, drawn from its global generator.
         """
-        dense = encoder_folder.tanh_dense(self.dim)
-        self.tail.append(dense.to(self.device, self.backbone.dtype).train(self.training))
+        self.append_module(encoder_folder.new_dense(self.dim, self.dim, nn.Tanh()))
+
+    def append_module(self, module: nn.Module) -> None:
+        """Append a module after the pooling, on the device of the weights, in their dtype and mode."""
+        self.tail.append(module.to(self.device, self.backbone.dtype).train(self.training))
 
     @torch.inference_mode()
     def encode(
@@ -235,7 +249,7 @@ class Encoder(Prompts, nn.Module):
         ordered, prompt = list(distinct), self.resolve_prompt(prompt, prompt_name)
         vectors = np.empty((len(ordered), truncated_width(dimensions, self.dim, self.matryoshka)), dtype=np.float32)
         truncated = 0
-        with token_batches.encoding_bar(len(ordered), shown=progress) as advance:
+        with progress_bar("encoding", len(ordered), shown=progress) as advance:
             for start in range(0, len(ordered), token_batches.TEXTS_PER_BLOCK):
                 block = slice(start, start + token_batches.TEXTS_PER_BLOCK)
                 tokenized = self.tokenize(ordered[block], prompt=prompt)
@@ -278,9 +292,7 @@ class Encoder(Prompts, nn.Module):
         """
         width = truncated_width(dimensions, self.dim, self.matryoshka)
         vectors = np.empty((len(token_ids), width), dtype=np.float32)
-        was_training = self.training
-        self.eval()
-        try:
+        with evaluating(self):
             for batch in token_budget_batches(token_ids, device=self.device, progress=False):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
@@ -293,8 +305,6 @@ class Encoder(Prompts, nn.Module):
                 vectors[batch] = embedding.cpu().numpy()
                 if on_batch:
                     on_batch(len(batch))
-        finally:
-            self.train(was_training)
         return vectors
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -33,19 +33,25 @@ from nearfar.encoder.module_list import (
 )
 from nearfar.encoder.pooling import Pooling
 from nearfar.encoder.pretrained import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
     check_complete,
+    check_vocabulary,
     load_config,
     load_model,
     load_tokenizer,
+    load_transformer,
     quiet,
     save_model,
-    save_modules,
 )
-from nearfar.encoder.prompts import PROMPTS_FILE, InferenceSettings, read_inference_settings
+from nearfar.encoder.prompts import (
+    PROMPTS_FILE,
+    InferenceSettings,
+    describe_widths,
+    read_inference_settings,
+    write_widths,
+)
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
-from nearfar.encoder.tokenizer_checks import check_vocabulary
-from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
-from nearfar.encoder.widths import describe_widths, write_widths
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
 
@@ -156,55 +162,14 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     with paused():
         from sentence_transformers.sentence_transformer import modules as st
 
-    if is_static(parts.backbone):
-        first = static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)
-        dim = save_model(folder, [first, *parts.tail, *([st.Normalize()] if parts.normalize else [])], parts.inference)
-        _finish(folder, dim, parts, pooling)
-        return
     if hasattr(parts.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
-
-    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
-    modules: list[nn.Module] = []
-    if pooling.layers:
-        weights = torch.zeros(layers + 1)
-        weights[list(pooling.layers)] = 1.0
-        modules.append(
-            st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
-        )
-    if pooling.tokens == "mean_without_cls":
-        vocabulary = sorted(parts.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        modules.append(st.WordWeights([word for word, _ in vocabulary], {parts.tokenizer.cls_token: 0.0}))
-    mode = "mean" if pooling.tokens == "mean_without_cls" else pooling.tokens
-    modules.append(st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt))
-    modules.extend(parts.tail)
-    if parts.normalize:
-        modules.append(st.Normalize())
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
-        with quiet():
-            parts.backbone.save_pretrained(plain)
-            _reset_truncation(parts.tokenizer, parts.max_length)
-            parts.tokenizer.save_pretrained(plain)
-        dim = save_modules(
-            folder,
-            plain,
-            modules,
-            parts.inference,
-            max_length=parts.max_length,
-            hidden_states=bool(pooling.layers),
-            pooler=getattr(parts.backbone, "pooler", None) is not None,
-        )
-    _finish(folder, dim, parts, pooling)
-
-
-def _reset_truncation(tokenizer: Any, max_length: int) -> None:
-    """If the tokenizer has truncated texts, make ``max_length`` the saved length, not that of its last call."""
-    if (settings := tokenizer.backend_tokenizer.truncation) is not None:
-        tokenizer.backend_tokenizer.enable_truncation(**{**settings, "max_length": max_length})
-
-
-def _finish(folder: Path, dim: int, parts: EncoderComponents, pooling: Pooling) -> None:
-    """Set the permissions of the weights, and write the model card."""
+        if is_static(parts.backbone):
+            first = [static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)]
+        else:
+            first = [_transformer(plain, parts, pooling), *_pooling_modules(parts, pooling)]
+        dim = save_model(folder, [*first, *parts.tail, *([st.Normalize()] if parts.normalize else [])], parts.inference)
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     widths = parts.inference.matryoshka
@@ -217,6 +182,42 @@ def _finish(folder: Path, dim: int, parts: EncoderComponents, pooling: Pooling) 
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.Module:
+    """The backbone as a module of sentence-transformers, which reads it from the new transformers folder ``plain``."""
+    truncation = cast(Any, parts.tokenizer).backend_tokenizer.truncation
+    if truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
+        settings = {**truncation, "max_length": parts.max_length}
+        cast(Any, parts.tokenizer).backend_tokenizer.enable_truncation(**settings)
+    with quiet():
+        parts.backbone.save_pretrained(plain)
+        parts.tokenizer.save_pretrained(plain)
+    return load_transformer(
+        plain,
+        max_length=parts.max_length,
+        hidden_states=bool(pooling.layers),
+        pooler=getattr(parts.backbone, "pooler", None) is not None,
+    )
+
+
+def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
+    with paused():
+        from sentence_transformers.sentence_transformer import modules as st
+
+    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
+    modules: list[nn.Module] = []
+    if pooling.layers:
+        weights = torch.zeros(layers + 1)
+        weights[list(pooling.layers)] = 1.0
+        modules.append(
+            st.WeightedLayerPooling(dim, num_hidden_layers=layers, layer_start=0, layer_weights=nn.Parameter(weights))
+        )
+    mode: str = pooling.tokens
+    if mode == "mean_without_cls":
+        mode, vocabulary = "mean", sorted(parts.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+        modules.append(st.WordWeights([word for word, _ in vocabulary], {parts.tokenizer.cls_token: 0.0}))
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
 
 
 def transformer_folder(folder: Path) -> Path:
@@ -240,20 +241,12 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     return backbone
 
 
-def tanh_dense(dim: int) -> nn.Module:
-    """A new module for the ``tail``: Linear(dim, dim), then tanh."""
+def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
+    """A new module for the ``tail``: Linear(dim, width), then the activation."""
     with paused():
         from sentence_transformers.sentence_transformer import modules
 
-    return modules.Dense(dim, dim, activation_function=nn.Tanh())
-
-
-def linear_dense(dim: int, width: int) -> Any:
-    """A new module for the ``tail``: Linear(dim, width)."""
-    with paused():
-        from sentence_transformers.sentence_transformer import modules
-
-    return modules.Dense(dim, width, activation_function=nn.Identity())
+    return modules.Dense(dim, width, activation_function=activation)
 
 
 def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -1,13 +1,14 @@
-"""Checks that the files of a transformers folder are complete and consistent, before and after a library reads them."""
+"""Checks that the files of a model folder are complete, consistent and harmless, before a library reads them."""
 
+import base64
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from nearfar.disk.reading import check_characters
 from nearfar.types import NearfarError
@@ -30,12 +31,14 @@ BUILT_IN = ("eager", "sdpa")
 HEAD_WIDTHS = {"head_dim", "attention_head_size", "d_kv"}
 POSITIONS = 10**7
 """Upper bound on the number of positions, more than any model has."""
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "vocab-src.json", "*.model", "*.spm", "tekken.json")
+TOKENIZER_SETTINGS = ("special_tokens_map.json", "added_tokens.json")
 LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
 
 
 def printable(text: str) -> str:
     """At most 300 characters of a text from a file or a library, without control characters."""
-    return "".join(one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in text[:300])
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text[:300])
 
 
 def quoted(value: object) -> str:
@@ -57,9 +60,9 @@ def read_json(file: Path) -> Any:
         if file.exists() and not file.is_file():  # opening a pipe would wait for its writer
             raise NearfarError(f"{file}: is not a regular file.")
         text = file.read_text(encoding="utf-8")
-        found = json.loads(text)
-        check_characters(found, text)
-        return found
+        content = json.loads(text)
+        check_characters(content, text)
+        return content
     except FileNotFoundError as error:
         raise NearfarError(f"{file}: is missing; copy the whole model folder again.") from error
     except OSError as error:
@@ -74,10 +77,12 @@ def read_object(file: Path) -> dict[str, Any]:
     Raises:
         NearfarError: as :func:`read_json`, or the JSON is not an object.
     """
-    found = read_json(file)
-    if not isinstance(found, dict):
-        raise NearfarError(f"{file}: must hold a JSON object with settings, not {_kind(found)}.")
-    return found
+    content = read_json(file)
+    if not isinstance(content, dict):
+        names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+        kind = names.get(type(content), "a number")
+        raise NearfarError(f"{file}: must hold a JSON object with settings, not {kind}.")
+    return content
 
 
 def check_links(folder: Path, root: Path) -> None:
@@ -115,40 +120,58 @@ def check_config(folder: Path) -> dict[str, Any]:
     if not file.exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     settings = read_object(file)
+    for problem in chain(_config_problems(settings), _size_problems(settings)):
+        raise NearfarError(f"{file}: {problem}")
+    return settings
+
+
+def _config_problems(settings: Mapping[str, Any]) -> Iterator[str]:
+    import torch
+
     if not isinstance(settings.get("model_type"), str):
-        raise NearfarError(f"{file}: names no model_type, so it is not the config of a transformers model.")
+        yield "names no model_type, so it is not the config of a transformers model."
     if settings.get("quantization_config") is not None:
-        raise NearfarError(
-            f"{file}: the weights are quantized (quantization_config), which nearfar does not support; use the model "
-            "in full precision."
+        yield (
+            "the weights are quantized (quantization_config), which nearfar does not support; use the model in full "
+            "precision."
         )
     for name in ("dtype", "torch_dtype"):
         value = settings.get(name)
         known = isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
         if value is not None and not known:
-            raise NearfarError(f"{file}: {name} is {quoted(value)}, and must name a dtype of torch, such as float32.")
+            yield f"{name} is {quoted(value)}, and must name a dtype of torch, such as float32."
     for name, value in nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
-            raise NearfarError(
-                f"{file}: {name} is {quoted(value)}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no "
-                "code from the hub; remove this entry."
+            yield (
+                f"{name} is {quoted(value)}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no code from "
+                "the hub; remove this entry."
             )
     if settings.get("transformers_weights") is not None:
-        raise NearfarError(
-            f"{file}: transformers_weights names other weights than model.safetensors, which nearfar does not support; "
-            "remove this entry."
+        yield (
+            "transformers_weights names other weights than model.safetensors, which nearfar does not support; remove "
+            "this entry."
         )
-    _check_sizes(file, settings)
+    labels, kinds = settings.get("id2label"), settings.get("architectures")
+    if labels is not None and not (isinstance(labels, dict) and all(number.isdecimal() for number in labels)):
+        yield LABELS
+    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        yield f"architectures is {quoted(kinds)}, and must be a list of class names."
+
+
+def _size_problems(settings: Mapping[str, Any]) -> Iterator[str]:
+    for name in (*SIZES, *LAYERS, *COUNTS):
+        value, least = settings.get(name), 0 if name == "type_vocab_size" else 1
+        if value is not None and (type(value) is not int or value < least):
+            yield f"{name} is {quoted(value)}, and must be an integer of at least {least}."
+    positions = settings.get("max_position_embeddings")
+    if positions is not None and (type(positions) is not int or not 1 <= positions <= POSITIONS):
+        yield f"max_position_embeddings is {quoted(positions)}, and must be an integer from 1 to {POSITIONS}."
+    width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
+    if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:
+        yield f"hidden_size {width} is not a multiple of num_attention_heads {heads}."
     count = settings.get("num_labels")
     if type(count) is int and count > MAX_LABELS:  # transformers would make a name for each
-        raise NearfarError(f"{file}: num_labels is {count}, but must be at most {MAX_LABELS}.")
-    labels = settings.get("id2label")
-    if labels is not None and not (isinstance(labels, dict) and all(number.isdecimal() for number in labels)):
-        raise NearfarError(f"{file}: {LABELS}")
-    kinds = settings.get("architectures")
-    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
-        raise NearfarError(f"{file}: architectures is {quoted(kinds)}, and must be a list of class names.")
-    return settings
+        yield f"num_labels is {count}, but must be at most {MAX_LABELS}."
 
 
 def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -158,55 +181,108 @@ def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Ma
     """
     shapes = {name: shape for name, shape in shapes.items() if 0 not in shape}
     largest = max((size for shape in shapes.values() for size in shape), default=0)
-    for name in SIZES:
-        if settings.get(name) is not None and settings[name] > largest:
-            raise NearfarError(
-                f"{folder / 'config.json'}: {name} is {settings[name]}, but all dimensions of the weights are smaller."
-            )
-    for name in LAYERS:
-        if settings.get(name) is not None and settings[name] > len(shapes):
-            raise NearfarError(
-                f"{folder / 'config.json'}: {name} is {settings[name]}, but the weights are only {len(shapes)} tensors."
-            )
-    for name, value in nested_entries(settings):
-        if MODULES.search(name) and type(value) is int and value > MAX_MODULES:
-            raise NearfarError(f"{folder / 'config.json'}: {name} is {value}, but must be at most {MAX_MODULES}.")
-    name = "max_position_embeddings"
-    has_table = any(key.endswith("position_embeddings.weight") for key in shapes)
-    if has_table and settings.get(name) is not None and settings[name] > largest:
-        raise NearfarError(
-            f"{folder / 'config.json'}: {name} is {settings[name]}, but all dimensions of the weights are smaller."
-        )
-
-
-def _check_sizes(file: Path, settings: Mapping[str, Any]) -> None:
-    for name in (*SIZES, *LAYERS, *COUNTS):
-        value = settings.get(name)
-        least = 0 if name == "type_vocab_size" else 1
-        if value is not None and (type(value) is not int or value < least):
-            raise NearfarError(f"{file}: {name} is {quoted(value)}, and must be an integer of at least {least}.")
-    positions = settings.get("max_position_embeddings")
-    if positions is not None and (type(positions) is not int or not 1 <= positions <= POSITIONS):
-        raise NearfarError(
-            f"{file}: max_position_embeddings is {quoted(positions)}, and must be an integer from 1 to {POSITIONS}."
-        )
-    width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
-    if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:
-        raise NearfarError(f"{file}: hidden_size {width} is not a multiple of num_attention_heads {heads}.")
+    table = ["max_position_embeddings"] if any(name.endswith("position_embeddings.weight") for name in shapes) else []
+    limits = [(name, largest, "all dimensions of the weights are smaller") for name in (*SIZES, *table)]
+    limits += [(name, len(shapes), f"the weights are only {len(shapes)} tensors") for name in LAYERS]
+    exceeded = [(name, settings[name], why) for name, limit, why in limits if (settings.get(name) or 0) > limit]
+    exceeded += [
+        (name, value, f"must be at most {MAX_MODULES}")
+        for name, value in nested_entries(settings)
+        if MODULES.search(name) and type(value) is int and value > MAX_MODULES
+    ]
+    for name, value, why in exceeded:
+        raise NearfarError(f"{folder / 'config.json'}: {name} is {value}, but {why}.")
 
 
 def nested_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """All entries of the settings, including those of nested objects and of objects in lists."""
     waiting: list[Any] = [settings]
     while waiting:
-        found = waiting.pop()
-        if isinstance(found, Mapping):
-            yield from found.items()
-            waiting += found.values()
-        elif isinstance(found, list):
-            waiting += found
+        content = waiting.pop()
+        if isinstance(content, Mapping):
+            yield from content.items()
+            waiting += content.values()
+        elif isinstance(content, list):
+            waiting += content
 
 
-def _kind(value: object) -> str:
-    names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return names.get(type(value), "a number")
+def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
+    """Check that the tokenizer's files exist and are valid; return the vocabulary file and tokenizer.json's model type.
+
+    Without these files transformers silently builds an empty tokenizer, which gives wrong vectors.
+
+    Raises:
+        NearfarError: a file is missing or damaged.
+    """
+    vocabulary = next((file for kind in VOCABULARIES for file in sorted(folder.glob(kind))), None)
+    if vocabulary is None:
+        raise NearfarError(
+            f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); copy the tokenizer files from the "
+            "original model."
+        )
+    file = folder / "tokenizer_config.json"
+    if not file.exists():
+        raise NearfarError(
+            f"{folder}: holds no tokenizer_config.json, which says how to read {vocabulary.name}; copy it from the "
+            "original model."
+        )
+    for problem in _tokenizer_config_problems(folder, read_object(file)):
+        raise NearfarError(f"{file}: {problem}")
+    for name in TOKENIZER_SETTINGS:
+        if (folder / name).exists():
+            read_object(folder / name)
+    content = read_object(vocabulary) if vocabulary.suffix == ".json" else {}
+    for problem in _tokenizer_panics(content):
+        raise NearfarError(f"{vocabulary}: {problem}")
+    model = content.get("model")
+    kind = model.get("type") if isinstance(model, dict) and vocabulary.name == "tokenizer.json" else None
+    return vocabulary, kind
+
+
+def _tokenizer_config_problems(folder: Path, settings: Mapping[str, Any]) -> Iterator[str]:
+    """Among them settings by which a tokenizer could read a file outside the folder.
+
+    Old folders name files of the machine that wrote them; names of files that do not exist here are harmless.
+    """
+    if settings.get("init_inputs"):
+        yield "init_inputs is not empty, which nearfar does not support; remove this entry."
+    for name, value in settings.items():
+        if isinstance(value, str) and (name.endswith("_file") or name in ("vocab", "merges")):
+            leaves = Path(value).is_absolute() or ".." in Path(value).parts
+            with suppress(OSError, ValueError):  # no path
+                if leaves and (folder / value).is_file():
+                    yield (
+                        f"{name} names {value}, a file outside the model folder; remove this entry, or copy the file "
+                        "into the folder."
+                    )
+    longest = settings.get("model_max_length")
+    if longest is not None and (type(longest) not in (int, float) or not longest >= 3):
+        yield f"model_max_length is {quoted(longest)}, and must be a number of at least 3."
+
+
+def _tokenizer_panics(content: Mapping[str, Any]) -> Iterator[str]:
+    """What the tokenizers library would end with a panic for: a damaged character map, an undefined special token."""
+    from tokenizers.normalizers import Precompiled
+
+    for name, value in nested_entries({"normalizer": content.get("normalizer")}):
+        if name == "precompiled_charsmap":
+            try:
+                Precompiled(base64.b64decode(value, validate=True))
+            except Exception as error:  # the library raises Exception itself
+                yield f"its precompiled_charsmap is damaged ({error})."
+    processors: list[Any] = [content.get("post_processor")]
+    for processor in processors:  # the list grows
+        processors += _items(processor, "processors")
+        known = processor.get("special_tokens") if isinstance(processor, dict) else None
+        if isinstance(known, dict) and processor.get("type") == "TemplateProcessing":
+            for piece in [*_items(processor, "single"), *_items(processor, "pair")]:
+                special = piece.get("SpecialToken") if isinstance(piece, dict) else None
+                token = special.get("id") if isinstance(special, dict) else None
+                if isinstance(token, str) and token not in known:
+                    yield f"its post_processor adds {printable(token)!r}, which it does not define."
+
+
+def _items(settings: object, name: str) -> list[Any]:
+    """The list of this name, or an empty one: the library says what is wrong with other values."""
+    content = settings.get(name) if isinstance(settings, dict) else None
+    return content if isinstance(content, list) else []

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from nearfar.encoder.fixed_shape import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, pool
+from nearfar.encoder.pretrained import PreTrainedModel
 from nearfar.encoder.ragged import RaggedBatch, Route, transformer_layers, visit_hidden_states
-from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.types import NearfarError
 
 BATCH_SIZE = 64
@@ -115,15 +115,3 @@ class Guide(nn.Module):
 
         visit_hidden_states(self.backbone, batch, self._route, visit, last_layer=last)
         return torch.stack(pooled, dim=1)
-
-
-def freeze_embeddings(backbone: PreTrainedModel) -> None:
-    """Freeze word and position embeddings and their LayerNorm (Kim et al. 2021, section 3).
-
-    Raises:
-        NearfarError: the backbone has no module called ``embeddings``.
-    """
-    embeddings = getattr(backbone, "embeddings", None)
-    if not isinstance(embeddings, nn.Module):
-        raise NearfarError(f"{type(backbone).__name__} has no embedding layer that nearfar knows how to freeze.")
-    embeddings.requires_grad_(False)

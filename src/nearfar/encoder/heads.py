@@ -127,12 +127,13 @@ def add_projection(encoder: "Encoder", width: int) -> nn.Linear:
 
     It starts as :class:`LinearHead`, which is used where the projection is dropped after training.
     """
-    from nearfar.encoder.encoder_folder import linear_dense
+    from nearfar.encoder.encoder_folder import new_dense
 
-    dense = linear_dense(encoder.dim, width)
+    dense = new_dense(encoder.dim, width, nn.Identity())
     start_orthogonal(dense.linear)
-    encoder.tail.append(dense.to(encoder.device, encoder.backbone.dtype).train(encoder.training))
-    return dense.linear
+    encoder.append_module(dense)
+    linear: nn.Linear = dense.linear
+    return linear
 
 
 class MaskedLmHead(nn.Module):

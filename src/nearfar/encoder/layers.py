@@ -5,14 +5,19 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.finite import NotFiniteError, first_non_finite
-from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
+from nearfar.encoder.pooling import TOKEN_POOLINGS, parse_pooling
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
-from nearfar.encoder.token_batches import token_budget_batches, warn_truncated
+from nearfar.encoder.token_batches import (
+    NotFiniteError,
+    check_texts,
+    evaluating,
+    first_non_finite,
+    token_budget_batches,
+    warn_truncated,
+)
 from nearfar.types import NearfarError
 
 
@@ -40,7 +45,12 @@ def layer_embeddings(
         NearfarError: ``texts`` is a single string or contains something else than strings; a pooling is unknown or
             given twice; or a vector is not finite (the message names the text).
     """
-    _check(texts, poolings)
+    check_texts(texts)
+    for name in poolings:
+        if name not in TOKEN_POOLINGS:
+            raise NearfarError(f"pooling {name!r} of a layer: must be one of {', '.join(TOKEN_POOLINGS)}.")
+    if len(set(poolings)) < len(poolings):
+        raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")
     layers = encoder.backbone.config.num_hidden_layers
     parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
     distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
@@ -51,44 +61,20 @@ def layer_embeddings(
         for layer in range(layers + 1)
         for name in poolings
     }
-    was_training = encoder.training
-    encoder.eval()
-    for numbers in token_budget_batches(tokenized.ids, device=encoder.device, progress=progress):
-        batch = RaggedBatch.pack(
-            [tokenized.ids[number] for number in numbers],
-            prompt_length=tokenized.prompt_length,
-            device=encoder.device,
-        )
-        for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
-            for name, pooling in parsed.items():
-                embedding = _embedding(encoder, states, batch, pooling)
-                if (non_finite := first_non_finite(embedding, numbers)) is not None:
-                    text = list(distinct)[non_finite]
-                    raise NotFiniteError(texts.index(text), text)
-                vectors[layer, name][numbers] = embedding.cpu().numpy()
-    encoder.train(was_training)
+    with evaluating(encoder):
+        for numbers in token_budget_batches(tokenized.ids, device=encoder.device, progress=progress):
+            ids = [tokenized.ids[number] for number in numbers]
+            batch = RaggedBatch.pack(ids, prompt_length=tokenized.prompt_length, device=encoder.device)
+            for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
+                for name, pooling in parsed.items():
+                    embedding = encoder.embed_states([states], batch, pooling).float()
+                    if encoder.normalizes:
+                        embedding = functional.normalize(embedding, dim=-1)
+                    if (non_finite := first_non_finite(embedding, numbers)) is not None:
+                        text = list(distinct)[non_finite]
+                        raise NotFiniteError(texts.index(text), text)
+                    vectors[layer, name][numbers] = embedding.cpu().numpy()
     if len(distinct) == len(texts):  # all texts differ: no copy is needed
         return vectors
     rows = [distinct[text] for text in texts]
     return {key: of_distinct[rows] for key, of_distinct in vectors.items()}
-
-
-def _embedding(encoder: Encoder, states: Tensor, batch: RaggedBatch, pooling: Pooling) -> Tensor:
-    """Pool a layer's states, restore the caller's order, and apply the encoder's modules after the pooling."""
-    embedding = batch.restore_order(pool([states], batch, pooling))
-    for module in encoder.tail:
-        embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
-    return functional.normalize(embedding.float(), dim=-1) if encoder.normalizes else embedding.float()
-
-
-def _check(texts: Sequence[str], poolings: Sequence[str]) -> None:
-    if isinstance(texts, str):
-        raise NearfarError("layer_embeddings takes a list of texts, not one string.")
-    for number, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
-    for name in poolings:
-        if name not in TOKEN_POOLINGS:
-            raise NearfarError(f"pooling {name!r} of a layer: must be one of {', '.join(TOKEN_POOLINGS)}.")
-    if len(set(poolings)) < len(poolings):
-        raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")

@@ -14,7 +14,7 @@ from torch.nn import functional
 from nearfar.encoder.encoder_folder import EncoderComponents
 from nearfar.encoder.module_list import EMBEDDING
 from nearfar.encoder.pooling import TokenPooling, parse_pooling
-from nearfar.encoder.transformers_types import PreTrainedModel
+from nearfar.encoder.pretrained import PreTrainedModel
 
 
 class EncoderGraph(nn.Module):

@@ -1,20 +1,133 @@
-"""The precision of computation: how ``auto`` is resolved on a device, and which precision a resumed run keeps.
+"""The device, and the precision of computation: how ``auto`` is resolved on it, and which one a resumed run keeps.
 
 ``auto`` is bfloat16 on devices that compute it natively and float32 elsewhere, unless the environment variable
 :data:`VARIABLE` sets one of the two.
 """
 
 import os
+import time
 import warnings
 from functools import cache
 from typing import TYPE_CHECKING
 
-from nearfar.encoder.bf16_support import bf16_slowdown, native_bf16
-from nearfar.encoder.device import check_device
+from nearfar.runtime import machine
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
     import torch
+
+
+def check_device(name: "str | torch.device | None") -> None:
+    """Check that this machine has the device. None and ``cpu`` pass without importing torch.
+
+    Raises:
+        NearfarError: the machine has no such device; the message lists its devices.
+    """
+    if name is not None and str(name) != "cpu":
+        choose_device(name)
+
+
+def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
+    """The device called ``cpu``, ``cuda``, ``cuda:1`` and so on; None for CUDA if available, else the CPU.
+
+    Raises:
+        NearfarError: the machine has no such device; the message lists its devices.
+    """
+    import torch
+
+    if name is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    counts = {
+        "cuda": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "xpu": torch.xpu.device_count() if torch.xpu.is_available() else 0,
+        "mps": int(torch.backends.mps.is_available()),
+    }
+    available = ["cpu", *(f"{kind}:{number}" for kind, count in counts.items() for number in range(count))]
+    kinds = [kind for kind, count in counts.items() if count]
+    if str(name) not in (*available, *kinds, "cpu:0"):
+        raise NearfarError(
+            f"--device {str(name)[:80]!r}: this machine has {', '.join(available)}. Choose one of these."
+        )
+    return torch.device(str(name))
+
+
+def choose_dtype(name: "str | torch.dtype | None" = None) -> "torch.dtype":
+    """The data type called ``float32`` (the default), ``bfloat16`` or ``float16``.
+
+    Raises:
+        NearfarError: it is none of these.
+    """
+    import torch
+
+    dtypes = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    found = dtypes.get(str(name or "float32").removeprefix("torch."))
+    if found is None:
+        raise NearfarError(f"dtype {name!r}: must be one of {', '.join(dtypes)}.")
+    return found
+
+
+BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
+"""Instruction sets (:data:`nearfar.runtime.machine.INSTRUCTION_SETS`) with native bfloat16 matrix products; ``bf16`` is
+ARM's."""
+AMPERE = (8, 0)
+"""The lowest CUDA compute capability with native bfloat16."""
+SIZE = 256
+"""Rows and columns of the measured matrices: small enough that an emulated product takes only some hundredths of a
+second."""
+TIME_BUDGET = 0.02
+"""Seconds of measurement per precision."""
+
+
+def native_bf16(device: "str | torch.device | None" = None) -> bool:
+    """Whether the device computes matrix products in bfloat16 natively; the default device is CUDA if available.
+
+    On a CPU, instruction sets disabled by ATEN_CPU_CAPABILITY or ONEDNN_MAX_CPU_ISA do not count.
+    """
+    import torch
+
+    place = _place(device)
+    if place.type == "cuda":
+        return torch.cuda.is_available() and torch.cuda.get_device_capability(place) >= AMPERE
+    return place.type == "cpu" and cpu_has_bf16()
+
+
+def cpu_has_bf16() -> bool:
+    """:func:`native_bf16` of the CPU; on Linux, which lists the instruction sets, without importing torch."""
+    if machine.cpu_fields():
+        return any(name in BF16_SETS for name in machine.instruction_sets())
+    if machine.SYSTEM == "darwin" or machine.disabled_by_environment("avx512_bf16"):
+        return False  # torch for macOS has no matrix products that use its bfloat16 instructions
+    import torch
+
+    if not hasattr(torch.cpu, "get_capabilities"):  # an older release
+        return False
+    capabilities = torch.cpu.get_capabilities()
+    return any(capabilities.get(name) for name in BF16_SETS)
+
+
+def bf16_slowdown() -> float:
+    """Measure the time of a bfloat16 matrix product on the CPU, divided by that of a float32 product.
+
+    Takes about a tenth of a second. Below 1, bfloat16 is faster. Other running processes add noise.
+    """
+    import torch
+
+    left, right = torch.rand(2, SIZE, SIZE)
+    return _fastest(left.bfloat16(), right.bfloat16()) / _fastest(left, right)
+
+
+def _fastest(left: "torch.Tensor", right: "torch.Tensor") -> float:
+    """Seconds of the fastest of several products, after one warm-up."""
+    import torch
+
+    torch.mm(left, right)
+    fastest, end = float("inf"), time.perf_counter() + TIME_BUDGET
+    while fastest == float("inf") or time.perf_counter() < end:
+        started = time.perf_counter()
+        torch.mm(left, right)
+        fastest = min(fastest, time.perf_counter() - started)
+    return fastest
+
 
 VARIABLE = "NEARFAR_PRECISION"
 """The environment variable that overrides ``auto``."""
@@ -39,7 +152,7 @@ def check_computing(device: str | None, precision: str) -> None:
     """Check that this machine has the device, and that the precision is one, before anything slow is done.
 
     Raises:
-        NearfarError: as :func:`nearfar.encoder.device.check_device` and :func:`check_precision`.
+        NearfarError: as :func:`nearfar.encoder.precision.check_device` and :func:`check_precision`.
     """
     check_device(device)
     check_precision(precision)
@@ -59,7 +172,7 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
     if requested == "auto":
         return "bf16" if is_native(device) else "fp32"
     if requested == "bf16" and not is_native(device):
-        _warn_not_native(_device_type(device))
+        _warn_not_native(_place(device).type)
     return requested
 
 
@@ -101,12 +214,11 @@ def _from_environment() -> Precision:
     raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
 
 
-def _device_type(device: "str | torch.device | None") -> str:
+def _place(device: "str | torch.device | None") -> "torch.device":
+    """The device, which this machine may not have; None for the default device."""
     import torch
 
-    if device is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(device).type
+    return choose_device() if device is None else torch.device(device)
 
 
 @cache

@@ -1,9 +1,10 @@
-"""Calls the loaders of transformers and sentence-transformers. No other module does.
+"""Calls the loaders of transformers and sentence-transformers, and checks what they give. No other module calls them.
 
 Every call passes ``trust_remote_code=False``, so that no code from a model folder runs and no loader asks on the
 terminal for permission. An exception of a loader becomes a one-sentence error that names a file.
 """
 
+import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,24 +18,36 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from nearfar.encoder.folder_checks import check_config, check_sizes_of_weights, quoted, read_object
+from nearfar.encoder.folder_checks import (
+    check_config,
+    check_sizes_of_weights,
+    check_tokenizer_files,
+    nested_entries,
+    quoted,
+    read_object,
+)
 from nearfar.encoder.prompts import InferenceSettings
-from nearfar.encoder.tokenizer_checks import check_tokenizer_files, check_tokenizer_kind
-from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedTokenizerBase
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
 
 with paused():
     from transformers import (
+        AttentionInterface,
         AutoConfig,
         AutoModel,
         AutoModelForSeq2SeqLM,
         AutoModelForSequenceClassification,
         AutoTokenizer,
+        PretrainedConfig,
+        PreTrainedModel,
+        PreTrainedTokenizerBase,
     )
     from transformers.models.auto import configuration_auto, modeling_auto
     from transformers.utils import logging as transformers_logging
+
+__all__ = ["AttentionInterface", "PreTrainedModel", "PreTrainedTokenizerBase", "PretrainedConfig"]
+"""transformers' classes for the other modules: the import takes less time while the garbage collector is paused."""
 
 _CLASS_NAME = re.compile(r"\b\w+(?:Error|Exception): ")
 LONGEST_REASON = 300
@@ -100,14 +113,21 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
     """The tokenizer of a transformers folder.
 
     Raises:
-        NearfarError: its files are missing or damaged, or ``fast`` is set and it is not a fast tokenizer.
+        NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
+            tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
     vocabulary, kind = check_tokenizer_files(folder)
     with opening(vocabulary), quiet():
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     if fast and not tokenizer.is_fast:
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
-    check_tokenizer_kind(folder, tokenizer, kind)
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    loaded = type(backend.model).__name__ if backend else None
+    if kind is not None and loaded is not None and kind != loaded:  # another type splits words differently
+        raise NearfarError(
+            f"{folder / 'tokenizer_config.json'}: selects a {loaded} tokenizer, but tokenizer.json holds a "
+            f"{kind} tokenizer; copy both files from the original model."
+        )
     return tokenizer
 
 
@@ -131,20 +151,10 @@ def load_module(kind: str, folder: Path) -> nn.Module:
     return getattr(modules, kind).load(str(folder), trust_remote_code=False)
 
 
-def save_modules(
-    folder: Path,
-    plain: str,
-    rest: Sequence[nn.Module],
-    inference: InferenceSettings,
-    *,
-    max_length: int,
-    hidden_states: bool,
-    pooler: bool,
-) -> int:
-    """Write a sentence-transformers folder: the transformer from the folder ``plain``, then ``rest``.
+def load_transformer(plain: str, *, max_length: int, hidden_states: bool, pooler: bool) -> nn.Module:
+    """The module Transformer of sentence-transformers with the model in the transformers folder ``plain``.
 
-    Returns the width of the embeddings.
-    Without ``pooler``, the transformer is saved without a pooler; otherwise random weights would be saved.
+    Without ``pooler``, it has none; otherwise random weights would be saved.
     """
     with paused():
         from sentence_transformers.sentence_transformer.modules import Transformer
@@ -157,9 +167,9 @@ def save_modules(
             model_kwargs={"trust_remote_code": False, "dtype": "auto"},
             processor_kwargs={"trust_remote_code": False},
         )
-        if not pooler and hasattr(transformer.auto_model, "pooler"):
-            transformer.auto_model.pooler = None
-        return save_model(folder, [transformer, *rest], inference)
+    if not pooler and hasattr(transformer.auto_model, "pooler"):
+        transformer.auto_model.pooler = None
+    return transformer
 
 
 def save_model(folder: Path, modules: Sequence[nn.Module], inference: InferenceSettings) -> int:
@@ -210,6 +220,51 @@ def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str]
     known = shapes[wrong[0]]
     detail = f" ({list(known[0])} in the file, {list(known[1])} by config.json)" if known and len(known) == 2 else ""
     raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {wrong[0]}{detail}.")
+
+
+def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Check that the vocabulary has words and that each token has an embedding.
+
+    An embedding matrix with somewhat more rows than tokens is common: rows are padded to a round number.
+
+    Raises:
+        NearfarError: the vocabulary does not belong to the model.
+    """
+    vocabulary = tokenizer.get_vocab()
+    if not set(vocabulary) - set(tokenizer.all_special_tokens):
+        raise NearfarError(
+            f"{folder}: the tokenizer has only special tokens, no words; copy the original model's files."
+        )
+    embeddings: Any = model.get_input_embeddings()
+    rows, needed = embeddings.weight.shape[0], max(vocabulary.values()) + 1
+    if needed > rows:
+        token = max(vocabulary, key=lambda word: vocabulary[word])
+        raise NearfarError(
+            f"{folder}: the tokenizer has token ids up to {needed - 1} ({quoted(token)}), but the model has embeddings "
+            f"for {rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to "
+            "the model."
+        )
+    added = max(_special_ids(tokenizer), default=0)
+    if added >= rows:
+        raise NearfarError(
+            f"{folder}: the tokenizer adds the token id {added} to each text, but the model has embeddings for {rows} "
+            "tokens; copy the tokenizer files of the original model."
+        )
+    if rows > 2 * needed:
+        raise NearfarError(
+            f"{folder}: the tokenizer has {needed} tokens, but the model has embeddings for {rows}. The tokenizer "
+            "belongs to another model; copy the files of the original one."
+        )
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The ids that the tokenizer's post-processor adds to texts, whatever the vocabulary is."""
+    processor = getattr(getattr(tokenizer, "backend_tokenizer", None), "post_processor", None)
+    added: list[int] = []
+    for name, value in nested_entries(json.loads(processor.__getstate__()) if processor is not None else {}):
+        if name in ("ids", "sep", "cls") and isinstance(value, list):  # sep and cls: a token and its id
+            added += [token for token in value if type(token) is int]
+    return added
 
 
 @contextmanager

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 
 from nearfar.encoder.attention import attend
 from nearfar.encoder.fixed_shape import FixedShapeBatch
-from nearfar.encoder.length_groups import LengthGroup, group_by_length
-from nearfar.encoder.padded_attention import padded
+from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded
+from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel
 from nearfar.encoder.static import is_static
+from nearfar.encoder.token_batches import evaluating
 from nearfar.encoder.tokens import TokenRows
-from nearfar.encoder.transformers_types import AttentionInterface, PreTrainedModel
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
@@ -232,18 +232,15 @@ def choose_route(backbone: PreTrainedModel) -> Route:
     texts = [[usable[(7 * text + token) % len(usable)] for token in range(n)] for text, n in enumerate((3, 5, longest))]
     types = [[int(2 * token >= len(text)) for token in range(len(text))] for text in texts]
     batch = RaggedBatch.pack(texts, types=types if uses_token_types(backbone) else None, device=backbone.device)
-    was_training, previous = backbone.training, config._attn_implementation
-    backbone.eval()
-    with torch.no_grad():
+    previous = config._attn_implementation
+    with evaluating(backbone), torch.no_grad():
         expected = hidden_states(backbone, batch, Route(ragged=False))[0].float()
         backbone.set_attn_implementation(ATTENTION)
         for first_position in (0, (config.pad_token_id or 0) + 1):
             route = Route(ragged=True, first_position=first_position)
             if _matches_padded(backbone, batch, route, expected):
-                backbone.train(was_training)
                 return route
     backbone.set_attn_implementation(previous)
-    backbone.train(was_training)
     return Route(ragged=False)
 
 

@@ -17,8 +17,14 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from nearfar.encoder.folder_checks import read_object
-from nearfar.encoder.pretrained import load_backend_tokenizer, load_module, opening
-from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.pretrained import (
+    PretrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    load_backend_tokenizer,
+    load_module,
+    opening,
+)
 from nearfar.encoder.weights import shapes_of
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError

@@ -1,16 +1,28 @@
-"""Blocks of texts -> blocks of vectors, for any number of texts: a thread tokenises the next block during encoding."""
+"""Blocks of texts -> blocks of vectors, for any number of texts, in this process or in several.
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+A thread tokenises the next block during encoding. Worker processes on this machine have their own encoders.
+"""
+
+import multiprocessing
+import signal
+import warnings
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, TypeAlias, TypeVar
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.finite import NotFiniteError
-from nearfar.encoder.token_batches import Tokenized
+from nearfar.encoder.kernels import NOT_USED, kernels
+from nearfar.encoder.token_batches import NotFiniteError, Tokenized
+from nearfar.runtime import threads
+from nearfar.types import NearfarError
 
 Item = TypeVar("Item")
 
@@ -99,3 +111,134 @@ def _tokenize(encoder: Encoder, start: int, texts: list[str], prompt: str | None
     distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     rows = np.fromiter((distinct[text] for text in texts), dtype=np.intp, count=len(texts))
     return TokenBlock(start, rows, encoder.tokenize(list(distinct), prompt=prompt))
+
+
+class WorkerConfig(NamedTuple):
+    """The encoder that every worker opens, and how it encodes."""
+
+    folder: Path
+    pooling: str
+    max_length: int
+    normalize: bool
+    bf16: bool
+    prompt_length: int = 0
+    """Number of first tokens of each text that pooling leaves out."""
+    dimensions: int | None = None
+    """The number of first dimensions that are kept; None for all."""
+
+
+def assign_devices(device: str | None, processes: int) -> list[str]:
+    """The device of each process: round-robin over the GPUs if ``device`` is ``cuda`` or None, else ``device``."""
+    if device in (None, "cuda") and (gpus := torch.cuda.device_count()):
+        return [f"cuda:{number % gpus}" for number in range(processes)]
+    return [device or "cpu"] * processes
+
+
+def encode_in_processes(
+    blocks: Iterator[TokenBlock],
+    config: WorkerConfig,
+    devices: Sequence[str],
+    *,
+    on_batch: Callable[[int], None] | None = None,
+) -> Encoded:
+    """Encode blocks in parallel; they are yielded in the order in which they finish.
+
+    One worker per entry of ``devices`` is started by spawn, so a script that calls this needs an ``if __name__ ==
+    "__main__"`` guard. The workers divide this process's threads between them. They end when this process ends, for
+    whatever reason.
+
+    Raises:
+        NearfarError: a worker fails or dies, or a vector is not finite.
+    """
+    context = multiprocessing.get_context("spawn")
+    threads_per_worker = max(1, torch.get_num_threads() // len(devices))
+    if "cpu" in devices:
+        kernels()  # build them before the workers load them, and warn only once
+    processes: dict[Connection, BaseProcess] = {}
+    busy: dict[Connection, TokenBlock] = {}
+    try:
+        for device in devices:
+            ours, theirs = context.Pipe()
+            process: BaseProcess = context.Process(
+                target=_worker_main, args=(theirs, config, device, threads_per_worker), daemon=True
+            )
+            with threads.child_environment():
+                process.start()
+            theirs.close()  # then only the worker holds this end, and reading from ours fails when the worker dies
+            processes[ours] = process
+        upcoming = next(blocks, None)
+        while upcoming or busy:
+            for pipe in cast("list[Connection]", wait(list(processes))):  # another class on Windows
+                kind, value = _receive(pipe, processes[pipe])
+                if kind == "batch":
+                    if on_batch:
+                        on_batch(value)
+                    continue
+                done = busy.pop(pipe, None)
+                if kind == "not finite":
+                    assert done is not None
+                    raise done.with_global_number(NotFiniteError(*value))
+                if upcoming:
+                    _send(pipe, upcoming.tokenized.ids, processes[pipe])
+                    busy[pipe], upcoming = upcoming, next(blocks, None)
+                if done:
+                    yield done, value
+    finally:
+        for pipe, process in processes.items():
+            pipe.close()
+            process.terminate()
+            process.join()
+
+
+def _send(pipe: Connection, value: object, process: BaseProcess) -> None:
+    try:
+        pipe.send(value)
+    except ConnectionError:
+        raise _worker_died(process) from None
+
+
+def _receive(pipe: Connection, process: BaseProcess) -> tuple[str, Any]:
+    try:
+        kind, value = pipe.recv()
+    except (EOFError, ConnectionError):
+        raise _worker_died(process) from None
+    if kind == "error":
+        raise NearfarError(f"One of the --processes failed: {value}")
+    return kind, value
+
+
+def _worker_died(process: BaseProcess) -> NearfarError:
+    process.join(5)
+    code = process.exitcode or 0
+    how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
+    return NearfarError(
+        f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
+    )
+
+
+def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_threads: int) -> None:
+    """Main function of a worker: send "ready", then answer token ids with vectors until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
+    warnings.filterwarnings("ignore", message=NOT_USED)
+    torch.set_num_threads(num_threads)
+    try:
+        encoder = Encoder.from_pretrained(
+            config.folder, pooling=config.pooling, max_length=config.max_length, device=device
+        )
+        pipe.send(("ready", None))
+        while True:
+            vectors = encoder.encode_tokens(
+                pipe.recv(),
+                prompt_length=config.prompt_length,
+                normalize=config.normalize,
+                dimensions=config.dimensions,
+                bf16=config.bf16,
+                on_batch=lambda texts: pipe.send(("batch", texts)),
+            )
+            pipe.send(("vectors", vectors))
+    except (EOFError, ConnectionError):  # the parent process has ended
+        return
+    except NotFiniteError as error:
+        pipe.send(("not finite", (error.number, error.content)))
+    except Exception as error:
+        pipe.send(("error", str(error) or type(error).__name__))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import NearfarError
 
 SAMPLE = 1000

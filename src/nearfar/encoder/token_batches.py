@@ -1,14 +1,50 @@
-"""Tokenised texts, the warning that some were truncated, and batches of a limited number of tokens."""
+"""Tokenised texts, batches of a limited number of tokens, and what is said of texts: truncated, or not finite."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    import torch
+    from rich.console import Console
+
+SHOWN = 60
+"""Characters of a text in a message."""
+
+
+class NotFiniteError(NearfarError):
+    """The model's output for a text contains NaN or infinity.
+
+    Args:
+        number: the text's number, counted from 0.
+        content: the text, or its decoded tokens.
+    """
+
+    def __init__(self, number: int, content: str) -> None:
+        self.number, self.content = number, content
+        shown = content if len(content) <= SHOWN else content[:SHOWN] + "..."
+        super().__init__(
+            f"text {number} (counted from 0), {shown!r}: the model's output is not finite: its weights or "
+            "activations contain NaN or infinity."
+        )
+
+
+def first_non_finite(vectors: Float[Tensor, "texts dim"], numbers: Sequence[int]) -> int | None:
+    """The lowest of ``numbers`` whose vector is not finite, where ``numbers[i]`` is the number of vector i.
+
+    None if all vectors are finite.
+    """
+    if vectors.isfinite().all():
+        return None
+    non_finite = torch.where(~vectors.isfinite().all(dim=1))[0]
+    return min(numbers[index] for index in non_finite.tolist())
+
 
 TOKENS_PER_BATCH = 4096
 """Maximum number of tokens in a batch of :meth:`nearfar.Encoder.encode`. Results depend on it only by rounding."""
@@ -52,7 +88,7 @@ def truncation_message(truncated: int, texts: int, limit: int) -> str:
     return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
 
 
-def token_budget_batches(token_ids: list[list[int]], *, device: "torch.device", progress: bool) -> Iterator[list[int]]:
+def token_budget_batches(token_ids: list[list[int]], *, device: torch.device, progress: bool) -> Iterator[list[int]]:
     """Split the texts, longest first, into batches with the maximum number of tokens for ``device``.
 
     Gives text numbers.
@@ -67,21 +103,34 @@ def token_budget_batches(token_ids: list[list[int]], *, device: "torch.device", 
             batches.append([])
             tokens = len(token_ids[text])
         batches[-1].append(text)
-    with encoding_bar(len(token_ids), shown=progress) as advance:
+    with progress_bar("encoding", len(token_ids), shown=progress) as advance:
         for batch in batches:
             yield batch
             advance(len(batch))
 
 
 @contextmanager
-def encoding_bar(texts: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
+def progress_bar(
+    what: str, texts: int, *, shown: bool, console: "Console | None" = None
+) -> Iterator[Callable[[int], None]]:
     """A progress bar for ``texts`` texts, if it is shown; yields a function that takes the number of texts done."""
     if not shown:
         yield lambda _: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("encoding", total=texts)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(what, total=texts)
         yield lambda done: bar.advance(task, done)
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode inside the block, which has no dropout; the module's own mode afterwards."""
+    was_training = module.training
+    module.eval()
+    try:
+        yield
+    finally:
+        module.train(was_training)

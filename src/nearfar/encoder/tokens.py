@@ -1,11 +1,16 @@
-"""Token ids of many texts, concatenated in one array: in memory, or in a file shared by the processes of a machine."""
+"""Token ids of many texts, concatenated in one array: in memory, or in a file shared by the processes of a machine.
+
+Also texts of random words from a model's vocabulary, to train on where there are no sentences.
+"""
 
 import os
 import platform
+import random
 import tempfile
+import unicodedata
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -15,10 +20,65 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.encoder.token_batches import progress_bar
+from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from transformers import PreTrainedTokenizerBase
+
+
+TEXTS = 10_000
+WORDS = (4, 12)
+"""The smallest and the largest number of words in a text."""
+MIN_WORDS = 10
+"""A vocabulary with fewer words is refused: its texts would be much alike."""
+_STARTS_WORD = ("\u0120", "\u2581")
+"""What a token at the start of a word begins with in byte-level BPE, and in SentencePiece."""
+
+
+def vocabulary_texts(model: str) -> list[str]:
+    """10,000 texts of 4 to 12 words, each drawn from the whole words of the model's vocabulary, with equal chances.
+
+    They are the same in each run, whatever its seed.
+
+    Raises:
+        NearfarError: no such model, a damaged tokenizer, or one with fewer than 10 whole words.
+    """
+    from nearfar.encoder.pretrained import load_tokenizer
+
+    words = whole_words(load_tokenizer(locate(model)))
+    if len(words) < MIN_WORDS:
+        raise NearfarError(
+            f"{model}: its vocabulary has {len(words)} whole words, too few to make texts of; {MIN_WORDS} are needed. "
+            "Name a file of sentences instead, or for training without them a method, as in nearfar train info-nce."
+        )
+    chance = random.Random(1)
+    return [" ".join(chance.choices(words, k=chance.randint(*WORDS))) for _ in range(TEXTS)]
+
+
+def whole_words(tokenizer: "PreTrainedTokenizerBase") -> list[str]:
+    """The tokens that are words of two letters or more, in the order of their numbers.
+
+    Where tokens at the start of a word are marked (byte-level BPE, SentencePiece), these are meant; where those inside
+    a word are (WordPiece: ##), the others. Words of one letter are left out, unless there are more of them in scripts
+    without case than longer words, as in a vocabulary of Chinese characters.
+    """
+    numbers = range(len(tokenizer))
+    tokens = tokenizer.convert_ids_to_tokens(list(numbers))
+    marked = sum(token.startswith(_STARTS_WORD) for token in tokens) > len(tokens) / 10
+    special = set(tokenizer.all_special_ids)
+    starts = [
+        number
+        for number, token in zip(numbers, tokens, strict=True)
+        if number not in special and (token.startswith(_STARTS_WORD) if marked else not token.startswith("##"))
+    ]
+    words = dict.fromkeys(word for number in starts if (word := str(tokenizer.decode([number])).strip()).isalpha())
+    longer = [word for word in words if len(word) > 1]
+    characters = [word for word in words if len(word) == 1 and unicodedata.category(word) == "Lo"]
+    return [*characters, *longer] if len(characters) > len(longer) else longer
+
 
 Value = TypeVar("Value")
 BLOCK = 10_000
@@ -134,7 +194,9 @@ class TokenStore:
                 _write(self._file, flat)
             return block_lengths, block_truncated
 
-        with _progress_bar(len(fresh), self._console) as advance:
+        terminal = self._console is not None and self._console.is_terminal
+        shown = terminal and len(fresh) > PROGRESS_THRESHOLD
+        with progress_bar("tokenising", len(fresh), shown=shown, console=self._console) as advance:
             for start in range(0, len(fresh), BLOCK):
                 block = fresh[start : start + BLOCK]
                 block_lengths, block_truncated = self._run_block(partial(append, block))
@@ -212,17 +274,3 @@ def _write_error(error: OSError) -> NearfarError:
         f"the token ids of the texts cannot be written to a temporary file ({error.strerror}): free disk space, or set "
         "the environment variable TMPDIR to another folder."
     )
-
-
-@contextmanager
-def _progress_bar(total: int, console: "Console | None") -> Iterator[Callable[[int], None]]:
-    """A progress bar if there are many texts; gives a function to call with the number of texts just tokenised."""
-    if console is None or not console.is_terminal or total <= PROGRESS_THRESHOLD:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("tokenising"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("tokenising", total=total)
-        yield lambda texts: bar.advance(task, texts)

@@ -212,8 +212,8 @@ def _project(config: DistillConfig, context: BuildContext, teacher: "Encoder", v
     """The projection where the widths differ; a layer that is kept is added to the student."""
     import torch
 
-    from nearfar.encoder.finite import NotFiniteError
     from nearfar.encoder.heads import LinearHead, add_projection, main_directions, start_at_rotation
+    from nearfar.encoder.token_batches import NotFiniteError
 
     student = context.encoder.encoder
     if not config.vector_weight or teacher.dim == student.dim:

@@ -365,7 +365,7 @@ def read_sentences(config: SgConfig, own: Sequence[str] | None = None) -> "TextD
     """Read single sentences, or make them of the words of the model's vocabulary; ``own`` are those called ``own``."""
     from nearfar.data.named_sets import OWN, VOCABULARY
     from nearfar.data.rows import load_sentences
-    from nearfar.encoder.vocabulary import vocabulary_texts
+    from nearfar.encoder.tokens import vocabulary_texts
 
     generated: dict[str, Sequence[str]] = {}
     if VOCABULARY in config.data:
@@ -432,7 +432,7 @@ def _drift(config: KimConfig, encoder: "Encoder", initial: "Guide") -> DriftFn:
     """The squared distance of the trained weights from the initial ones; freezes what is not trained."""
     import torch
 
-    from nearfar.encoder.guide import freeze_embeddings
+    from nearfar.encoder.backbone import freeze_embeddings
     from nearfar.objectives import squared_distance
 
     if config.freeze_embeddings:

@@ -26,7 +26,7 @@ from torch import nn
 
 from nearfar.config import RunConfig, flag, method_of
 from nearfar.disk import SeenHashes, new_folder, write_text
-from nearfar.encoder.device import check_device
+from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes

@@ -8,11 +8,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, nn
 
+from nearfar.encoder.backbone import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.guide import Guide
-from nearfar.encoder.guide import freeze_embeddings as freeze_embedding_layer
 from nearfar.encoder.heads import ProjectionHead
+from nearfar.encoder.pretrained import PreTrainedModel
 from nearfar.encoder.ragged import choose_route
-from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.methods.base import initializer_range
 from nearfar.methods.kim import PAPER, draw_layer, trained_weights
 from nearfar.objectives import SelfGuidedVariant, distinct_rows, self_guided, squared_distance

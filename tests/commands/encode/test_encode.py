@@ -137,7 +137,7 @@ def test_no_block_is_lost_when_a_process_dies(workspace: Path, monkeypatch: pyte
             yield block, encoder.encode_tokens(block.tokenized.ids)
         raise NearfarError("One of the --processes died.")
 
-    monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", die_after_two)
+    monkeypatch.setattr("nearfar.encoder.stream.encode_in_processes", die_after_two)
     with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; continue with --resume\."):
         encoded(processes=2)
     assert encoded(resume=True) == expected

@@ -1,10 +1,13 @@
-"""Small models to export: an encoder, and a classifier of pairs."""
+"""Small models to export, an encoder and a classifier of pairs; each graph is traced once in a session."""
 
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
+from nearfar.commands.export import graphs
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
@@ -34,3 +37,22 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tlabel", *rows]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _traced_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A further export of the same model with the same pooling and operators gets a copy of the first one's graph."""
+    traced: dict[tuple[str, str, int | None], tuple[Path, int]] = {}
+    write, kept = graphs.write_onnx, tmp_path_factory.mktemp("traced")
+
+    def write_once(source: graphs.Source, file: Path, *, opset: int | None, metadata: Mapping[str, str]) -> int:
+        key = metadata["model"], metadata["pooling"], opset
+        if key not in traced:
+            version = write(source, file, opset=opset, metadata=metadata)
+            traced[key] = Path(shutil.copy(file, kept / f"{len(traced)}.onnx")), version
+        shutil.copy(traced[key][0], file)
+        return traced[key][1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(graphs, "write_onnx", write_once)
+        yield

@@ -12,8 +12,9 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from nearfar import Encoder, NearfarError, export
-from nearfar.commands.export.graphs import ExportedModel, write_openvino
+from nearfar import Encoder, ExportConfig, NearfarError, export, train
+from nearfar.commands.export import comparison
+from nearfar.commands.export.graphs import ExportedModel, open_source, write_openvino
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli
@@ -125,20 +126,23 @@ def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
     assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
 
 
-@pytest.mark.parametrize("kind", ["onnx", pytest.param("openvino", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("quantize", ["none", pytest.param("int8", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("kind", "quantize"), [("onnx", "none"), pytest.param("openvino", "int8", marks=pytest.mark.nightly)]
+)
 def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
-    calibrate = models / "texts.txt" if (kind, quantize) == ("openvino", "int8") else None
+    calibrate = models / "texts.txt" if quantize == "int8" else None
     result = export(
         models / "classifier",
         format=kind,
         quantize=quantize,
         calibrate=calibrate,
         output=tmp_path / "out",
+        opset=19 if kind == "onnx" else None,
         evaluate_on=models / "labels.tsv",
         force=quantize == "int8",
     )
     assert (result.output, result.labels, result.metric) == ("logits", ["no", "yes"], "accuracy")
+    assert result.opset == 19 or kind == "openvino"
     items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue")]
     expected = Classifier.from_pretrained(models / "classifier").predict(items, precision="fp32")
     found = run_graph(tmp_path / "out", items)
@@ -148,10 +152,8 @@ def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize
         assert np.abs(found - expected).max() > 1e-4 * largest  # it is quantized
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    ["roberta", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("mpnet", "modernbert", "distilbert"))],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("architecture", ["roberta", "mpnet", "modernbert", "distilbert"])
 def test_architectures(models: Path, tmp_path: Path, architecture: str) -> None:
     save_tiny(tmp_path / "tiny", architecture)
     result = export(tmp_path / "tiny", output=tmp_path / "out", evaluate_on=models / "pairs.tsv", pooling="first_last")
@@ -164,7 +166,7 @@ def test_architectures(models: Path, tmp_path: Path, architecture: str) -> None:
 def test_int8_weights(models: Path, tmp_path: Path, kind: str) -> None:
     calibrate = models / "texts.txt" if kind == "openvino" else None
     settings = {"format": kind, "evaluate_on": models / "pairs.tsv", "calibrate": calibrate, "force": True}
-    result = export(models / "plain", output=tmp_path / "int8", quantize="int8", **settings)
+    result = export(models / "normalized", output=tmp_path / "int8", quantize="int8", **settings)
     graph = result.sides[1]
     assert graph.name == f"{kind} int8"
     assert graph.cosine is not None
@@ -191,29 +193,27 @@ def test_int8_weights(models: Path, tmp_path: Path, kind: str) -> None:
 def test_a_graph_that_differs_is_refused_with_the_numbers(
     models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nearfar.commands.export import comparison
-
     monkeypatch.setattr(comparison, "MIN_COSINE", 1.5)
     settings = {"output": tmp_path / "out", "evaluate_on": models / "pairs.tsv"}
     with pytest.raises(NearfarError, match=r"smallest cosine is 1\.0+, below 1\.5.*--force") as caught:
-        export(models / "plain", **settings)
+        export(models / "normalized", **settings)
     assert "largest difference" in str(caught.value)
     assert list(tmp_path.iterdir()) == []
-    result = export(models / "plain", **settings, force=True)
+    result = export(models / "normalized", **settings, force=True)
     assert len(result.problems) == 1
     assert load_result(tmp_path / "out" / "export.json") == result
 
 
 def test_the_verb_prints_a_table(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    argv = ["export", str(models / "plain"), "--output", str(out), "--evaluate-on", str(models / "pairs.tsv")]
-    status, printed, _ = run_cli([*argv, "--opset", "18", "--max-length", "20"])
+    argv = ["export", str(models / "normalized"), "--output", str(out), "--evaluate-on", str(models / "pairs.tsv")]
+    status, printed, _ = run_cli([*argv, "--max-length", "20"])
     assert status == 0
     for words in ("nearfar fp32", "onnx fp32", "smallest cosine", "texts/s", "spearman on", f"to {out}"):
         assert words in printed
     result = load_result(out / "export.json")
     assert isinstance(result, ExportResult)
-    assert (result.opset, result.max_length) == (18, 20)
+    assert result.max_length == 20
     assert len(Tokenizer.from_file(str(out / "tokenizer.json")).encode("a dog " * 60).ids) == 20
     assert_refused(argv, f"--output {out}: exists; replace it by --overwrite")
     left = out.with_name(f".{out.name}.new")
@@ -224,23 +224,21 @@ def test_the_verb_prints_a_table(models: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_calibrates_on_held_out_rows(models: Path, tmp_path: Path) -> None:
-    from nearfar import train
-
+def test_a_run_is_calibrated_and_compared_on_rows_that_it_held_out(models: Path, tmp_path: Path) -> None:
     rows = [f"{text}\t{text} {n}" for n, text in enumerate(sentences(60, longest=6))]
     (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n", encoding="utf-8")
-    train(
-        "info-nce",
-        model=models / "plain",
-        data=tmp_path / "pairs.tsv",
-        output=tmp_path / "run",
-        max_steps=1,
-        hold_out=20,
-    )
-    result = export(tmp_path / "run", format="openvino", quantize="int8", output=tmp_path / "out", force=True)
-    assert result.calibrated_on is not None
-    assert "held out" in result.calibrated_on
-    assert (result.metric, result.evaluated_on) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
+    data = {"model": models / "plain", "data": tmp_path / "pairs.tsv", "hold_out": 20}
+    train("info-nce", **data, output=tmp_path / "run", max_steps=1)
+    config = ExportConfig(output="out", format="openvino", quantize="int8")
+    source = open_source(tmp_path / "run" / "model", config)
+    items, described = comparison.calibration_items(tmp_path / "run", source, config)
+    held_out = [row.split("\t") for row in rows]
+    assert described == f"the dev rows that {tmp_path / 'run'} held out, {len(items)} texts"
+    assert 0 < len(items) < len(rows)
+    assert {text for (text,) in items} <= {text for row in held_out for text in row}
+    tested = comparison.comparison_rows(tmp_path / "run", source, config)
+    assert (tested.metric, tested.source) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
+    assert 0 < (tested.score(lambda rows: source.compute(rows, "fp32")) or 0) <= 100
 
 
 @pytest.mark.parametrize(
@@ -271,15 +269,16 @@ def test_bad_input(
 
 
 def test_an_architecture_that_cannot_be_traced(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nearfar.encoder import padded_graph
+    shutil.copytree(models / "plain", tmp_path / "model")
 
-    def branches(states, mask, tokens):
-        return states[:, 0] if states.sum() > 0 else states[:, 1]
+    def refuse(*_: object, **__: object) -> None:
+        raise RuntimeError("Please report it.") from ValueError("a branch on data\nin forward")
 
-    monkeypatch.setattr(padded_graph, "pool_masked", branches)
-    with pytest.raises(NearfarError, match=r"Bert: torch .* cannot export this architecture to ONNX"):
-        export(models / "plain", output=tmp_path / "out", evaluate_on=models / "pairs.tsv")
-    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr("torch.onnx.export", refuse)
+    message = r"Bert: torch .* cannot export this architecture to ONNX \(a branch on data\)\.$"
+    with pytest.raises(NearfarError, match=message):
+        export(tmp_path / "model", output=tmp_path / "out", evaluate_on=models / "pairs.tsv")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_pooling_without_prompt_tokens_is_refused(models: Path, tmp_path: Path) -> None:

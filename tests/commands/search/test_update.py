@@ -14,7 +14,7 @@ from nearfar.commands.search import build
 from nearfar.commands.search.extend import Survey, survey_rows
 from nearfar.disk import folder_lock
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import FILES, SearchIndex
 from tests.encode_helpers import Killed, kill_at
 from tests.search_helpers import ROWS, assert_is_the_index_of, opened, update, write_rows

@@ -14,7 +14,7 @@ from nearfar.cli import main
 from nearfar.commands.train.inputs import load_inputs, second_objective_config
 from nearfar.commands.train.prepare import may_shrink_batch
 from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
-from nearfar.encoder.vocabulary import vocabulary_texts
+from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.studies.sources import find_source
 from nearfar.types import NearfarError
 from tests.tiny import ARCHITECTURES, save_tiny, sentences, write_pairs

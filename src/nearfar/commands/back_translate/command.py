@@ -38,7 +38,7 @@ from nearfar.disk import (
     write_text,
 )
 from nearfar.disk.work import list_changes, refuse_changes
-from nearfar.encoder.device import check_device
+from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
 

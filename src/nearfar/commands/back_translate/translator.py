@@ -16,11 +16,20 @@ import torch
 from huggingface_hub import get_repo_discussions, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-from nearfar.encoder.device import choose_device
 from nearfar.encoder.folder_checks import check_links, read_object
-from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet, reason
-from nearfar.encoder.tokenizer_checks import check_vocabulary
-from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.precision import choose_device
+from nearfar.encoder.pretrained import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    check_complete,
+    check_vocabulary,
+    load_config,
+    load_model,
+    load_tokenizer,
+    opening,
+    quiet,
+    reason,
+)
 from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError
 

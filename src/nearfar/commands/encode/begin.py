@@ -64,7 +64,7 @@ def settings_of(model: str, config: EncodeConfig, ranges: NDArray[np.float32] | 
 
 def try_model(model: str, config: EncodeConfig, ranges: NDArray[np.float32] | None) -> tuple[int, dict[str, Any]]:
     """Open the encoder, so that settings that it refuses are errors now; the dimensions, and what it decides."""
-    from nearfar.encoder.widths import choose_width
+    from nearfar.encoder.prompts import choose_width
 
     device = config.device if config.engine == "local" else "cpu"
     check_computing(device, config.precision)

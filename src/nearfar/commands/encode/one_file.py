@@ -154,9 +154,8 @@ def _stream(
     progress: bool,
 ) -> None:
     """Encode the texts of the parts that are not done; errors say how to continue."""
-    from nearfar.encoder.finite import NotFiniteError
-    from nearfar.encoder.stream import encode_blocks, tokenize_blocks
-    from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
+    from nearfar.encoder.stream import WorkerConfig, assign_devices, encode_blocks, encode_in_processes, tokenize_blocks
+    from nearfar.encoder.token_batches import NotFiniteError
 
     settings = plan.settings
     processes = min(config.processes, plan.parts - len(done))

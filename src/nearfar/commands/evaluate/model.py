@@ -126,7 +126,7 @@ def open_model(
         transductive, per_task = is_transductive(model), is_per_task(model)
         return OpenedModel(encode, encode, encode, config.pooling, transductive, per_task, seen=seen)
     from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.widths import choose_width
+    from nearfar.encoder.prompts import choose_width
     from nearfar.runs.fingerprints import fingerprint_model
 
     encoder = Encoder.from_pretrained(model, **config.opening)

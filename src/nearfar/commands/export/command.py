@@ -1,30 +1,33 @@
-"""``nearfar export``: a model folder -> a graph for ONNX Runtime or OpenVINO, compared with the original."""
+"""``nearfar export``: a model folder -> a graph for ONNX Runtime or OpenVINO, compared with the original.
+
+sentence-transformers opens the folder of an encoder with ``backend="onnx"`` or ``"openvino"``: its only module is a
+Transformer whose output is the embedding, because pooling is part of the graph.
+"""
 
 import importlib.util
+import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.export import ExportConfig
-from nearfar.disk import (
-    check_output_path,
-    forget_folder,
-    new_folder,
-    path_errors,
-)
+from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_text
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.commands.export.rows import Rows
-    from nearfar.commands.export.source import Source
+    from nearfar.commands.export.comparison import Comparison, Compute, Rows
+    from nearfar.commands.export.graphs import Source
+    from nearfar.encoder.classifier import Item
     from nearfar.evaluation.results import ExportResult
 
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
-"""Format -> the packages that write and run it."""
+"""Format -> the packages that write it, and the one that runs it."""
 RESULT_FILE = "export.json"
+TRANSFORMER = "sentence_transformers.models.Transformer"
+TEXTS = ("A man plays a guitar.", "Someone makes music.")
 Step = Callable[[str], None]
 
 
@@ -61,34 +64,51 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             f"--format {config.format}: needs {noun} {' and '.join(missing)}; install with: pip install "
             "'nearfar[export]'"
         )
-    from nearfar.commands.export.comparison import refuse
-    from nearfar.commands.export.folder import write_readme, write_side_files
-    from nearfar.commands.export.rows import calibration_items, comparison_rows
-    from nearfar.commands.export.source import open_source
+    from nearfar.commands.export.comparison import calibration_items, comparison_rows, refuse
+    from nearfar.commands.export.graphs import FILES, open_source
     from nearfar.encoder.weights import locate
+    from nearfar.evaluation.results import ExportResult, provenance
 
     report = step or (lambda _: None)
     report("opening the model")
     source = open_source(locate(model), config)
     rows = comparison_rows(model, source, config)
-    calibration = None
+    items, calibrated_on = None, None
     if (config.format, config.quantize) == ("openvino", "int8"):
-        calibration = calibration_items(model, source, config)
+        items, calibrated_on = calibration_items(model, source, config)
     with new_folder(output, replace=True) as folder:
-        write_side_files(source, folder)
+        _write_side_files(source, folder)
         metadata = {"model": str(model), "pooling": source.pooling or "", "max_length": str(source.max_length)}
         report("exporting the graph")
-        opset = _write_graph(
-            source, folder, config, items=calibration and calibration[0], metadata=metadata, report=report
-        )
+        opset = _write_graph(source, folder, config, items=items, metadata=metadata, report=report)
         report("comparing it with the original")
-        result = _compare(
-            model, source, folder, config, rows, opset=opset, calibrated_on=calibration and calibration[1]
+        compared = _compare(source, folder, config, rows)
+        graph = Path(FILES[config.format]).stem
+        result = ExportResult(
+            model=str(model),
+            provenance=provenance(),
+            format=config.format,
+            quantize=config.quantize,
+            opset=opset,
+            inputs=list(source.inputs),
+            output=source.output,
+            width=source.width,
+            max_length=source.max_length,
+            pooling=source.pooling,
+            normalized=source.normalized,
+            labels=None if source.labels is None else list(source.labels),
+            calibrated_on=calibrated_on,
+            files={part.name: part.stat().st_size for part in sorted(folder.glob(f"{graph}.*"))},
+            evaluated_on=rows.source,
+            metric=rows.metric,
+            texts=compared.texts,
+            sides=compared.sides,
+            problems=compared.problems,
         )
         if not config.force:
             refuse(result)
         result.save(folder / RESULT_FILE)
-        write_readme(result, source, folder)
+        _write_readme(result, source, folder)
     return result
 
 
@@ -112,15 +132,14 @@ def _write_graph(
     folder: Path,
     config: ExportConfig,
     *,
-    items: "list[Any] | None",
+    items: "Sequence[Item] | None",
     metadata: dict[str, str],
     report: Step,
 ) -> int:
     """Write the graph in its format and precision; returns the version of ONNX's operator set."""
     from nearfar.commands.export.graphs import FILES, quantize_onnx, single_feeds, write_onnx, write_openvino
 
-    fp32 = folder / "fp32.onnx"
-    file = folder / FILES[config.format]
+    fp32, file = folder / "fp32.onnx", folder / FILES[config.format]
     if (config.format, config.quantize) == ("onnx", "none"):
         return write_onnx(source, file, opset=config.opset, metadata=metadata)
     opset = write_onnx(source, fp32, opset=config.opset, metadata=metadata)
@@ -128,69 +147,97 @@ def _write_graph(
     if config.format == "onnx":
         quantize_onnx(fp32, file)
     else:
-        feeds = None if items is None else single_feeds(folder, items, source)
-        write_openvino(fp32, file, feeds=feeds)
+        write_openvino(fp32, file, feeds=None if items is None else single_feeds(folder, items, source))
     for left in folder.glob("fp32.onnx*"):
         left.unlink()
     return opset
 
 
-def _compare(
-    model: str | Path,
-    source: "Source",
-    folder: Path,
-    config: ExportConfig,
-    rows: "Rows",
-    *,
-    opset: int,
-    calibrated_on: str | None,
-) -> "ExportResult":
-    """The result of the export in ``folder``."""
+def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows") -> "Comparison":
+    """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
     import torch
 
-    from nearfar.commands.export.comparison import Compute, compare_outputs
-    from nearfar.commands.export.graphs import FILES, ExportedModel
-    from nearfar.encoder.bf16_support import cpu_has_bf16
-    from nearfar.evaluation.results import ExportResult, provenance
+    from nearfar.commands.export.comparison import compare_outputs
+    from nearfar.commands.export.graphs import ExportedModel
+    from nearfar.encoder.precision import cpu_has_bf16
 
-    opened = partial(ExportedModel, folder, config.format, threads=torch.get_num_threads())
+    def opened(*, native: bool = False) -> "Compute":
+        graph = ExportedModel(folder, config.format, threads=torch.get_num_threads(), native=native)
+        return partial(graph.compute, prompt=source.prompt)
+
     precision = "int8" if config.quantize == "int8" else "fp32"
-    others: dict[str, Compute] = {}
+    functions: dict[str, Compute] = {
+        "nearfar fp32": lambda items: source.compute(items, "fp32"),
+        f"{config.format} {precision}": opened(),
+    }
     if cpu_has_bf16():
-        others["nearfar bf16"] = lambda items: source.compute(items, "bf16")
+        functions["nearfar bf16"] = lambda items: source.compute(items, "bf16")
         if config.format == "openvino":
             name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
-            others[name] = partial(opened(native=True).compute, prompt=source.prompt)
+            functions[name] = opened(native=True)
     outputs = "embedding" if source.labels is None else "logits"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated")
-        compared = compare_outputs(
-            lambda items: source.compute(items, "fp32"),
-            partial(opened().compute, prompt=source.prompt),
-            others,
-            rows,
-            names=("nearfar fp32", f"{config.format} {precision}"),
-            kind="int8" if precision == "int8" else f"{outputs} fp32",
-        )
-    stem = Path(FILES[config.format]).stem
-    return ExportResult(
-        model=str(model),
-        provenance=provenance(),
-        format=config.format,
-        quantize=config.quantize,
-        opset=opset,
-        inputs=list(source.inputs),
-        output=source.output,
-        width=source.width,
-        max_length=source.max_length,
-        pooling=source.pooling,
-        normalized=source.normalized,
-        labels=None if source.labels is None else list(source.labels),
-        calibrated_on=calibrated_on,
-        files={part.name: part.stat().st_size for part in sorted(folder.glob(f"{stem}.*"))},
-        evaluated_on=rows.source,
-        metric=rows.metric,
-        texts=compared.texts,
-        sides=compared.sides,
-        problems=compared.problems,
+        return compare_outputs(functions, rows, kind="int8" if precision == "int8" else f"{outputs} fp32")
+
+
+def _write_side_files(source: "Source", folder: Path) -> None:
+    """Write everything but the graph, the comparison and the README."""
+    from tokenizers import Tokenizer
+
+    from nearfar.commands.export.graphs import EMBEDDING, OPTIMUM_OUTPUT
+    from nearfar.encoder.pretrained import quiet
+    from nearfar.encoder.prompts import PROMPTS_FILE
+
+    config = source.config
+    if source.labels is None and source.width != config.hidden_size:
+        config.projection_dim = source.width  # from which sentence-transformers knows the width
+    with quiet():
+        config.save_pretrained(folder)
+        source.tokenizer.model_max_length = source.max_length
+        source.tokenizer.save_pretrained(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.enable_truncation(source.max_length, strategy="longest_first")
+    tokenizer.enable_padding(
+        pad_id=source.tokenizer.pad_token_id or 0, pad_token=source.tokenizer.pad_token or "[PAD]", pad_type_id=0
     )
+    write_text(folder / "tokenizer.json", tokenizer.to_str())
+    if source.inference is None:
+        return
+    settings: dict[str, Any] = {
+        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}],
+        "sentence_bert_config.json": {
+            "max_seq_length": source.max_length,
+            "transformer_task": "feature-extraction",
+            "modality_config": {"text": {"method": "forward", "method_output_name": OPTIMUM_OUTPUT}},
+            "module_output_name": EMBEDDING,
+        },
+        PROMPTS_FILE: {
+            "prompts": dict(source.inference.prompts),
+            "default_prompt_name": source.inference.default_prompt_name,
+            "similarity_fn_name": source.inference.similarity_fn_name,
+        },
+    }
+    for name, content in settings.items():
+        write_text(folder / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _write_readme(result: "ExportResult", source: "Source", folder: Path) -> None:
+    """Write README.md, with an example that computes the outputs of two texts without torch."""
+    from nearfar.commands.export.comparison import comparison_table
+    from nearfar.commands.export.graphs import ATTRIBUTES, FILES
+    from nearfar.evaluation.render import fill_template, to_markdown
+
+    text = fill_template(
+        Path(__file__).with_name("readme.md"),
+        result=result,
+        source=source,
+        title=Path(result.model).name,
+        table=to_markdown(comparison_table(result.sides)),
+        package=PACKAGES[result.format][-1],
+        file=FILES[result.format],
+        texts=json.dumps([source.prompt + text for text in TEXTS], ensure_ascii=False),
+        attributes=ATTRIBUTES,
+        outputs="vectors" if source.labels is None else "logits",
+    )
+    write_text(folder / "README.md", text)

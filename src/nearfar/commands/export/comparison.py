@@ -1,18 +1,36 @@
-"""Compares an exported graph with the original: differences of outputs, scores and speed, in one run."""
+"""Compares an exported graph with the original in one run: differences of outputs, scores and speed, on which rows."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from nearfar.commands.export.rows import Rows
-from nearfar.commands.export.source import Outputs
+from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate.tasks import run_of
+from nearfar.commands.export.graphs import Outputs, Source
+from nearfar.config.export import ExportConfig
+from nearfar.config.finetune import FinetuneConfig
+from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.hold_out import DEV
+from nearfar.data.labelled import Split, infer_reader
+from nearfar.data.rows import load_sentences
+from nearfar.data.sts import load_pairs, load_task
 from nearfar.encoder.classifier import Item
+from nearfar.evaluation.finetuned import validation_scores
 from nearfar.evaluation.render import Table
-from nearfar.evaluation.results import ExportResult, ExportSide
+from nearfar.evaluation.results import EvaluationResult, ExportResult, ExportSide
+from nearfar.runs.held_out import has_held_out, load_held_out
+from nearfar.runs.records import CONFIG
+from nearfar.settings import build, load_toml
 from nearfar.types import NearfarError
 
+DEFAULT_TASK, GENERATED = "stsb:dev", "microworld:dev"
+CALIBRATION_TEXTS = 300
+"""Maximum number of calibration texts."""
 MIN_COSINE = 0.9999
 """Smallest cosine to the original that a graph in fp32 may have."""
 MAX_LOGIT_DIFFERENCE = 1e-3
@@ -25,6 +43,132 @@ ROUNDS = 3
 Compute = Callable[[Sequence[Item]], Outputs]
 
 
+class Rows(NamedTuple):
+    """Rows that are scored."""
+
+    source: str
+    """Where they are from."""
+    metric: str
+    score: Callable[[Compute], float | None]
+    """The score x 100 of a function from items to outputs; None where it is undefined."""
+
+
+def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> Rows:
+    """The rows of ``--evaluate-on``, else those that the model's run tests on, else STS-B dev, else generated ones.
+
+    Raises:
+        NearfarError: rows that cannot be read.
+    """
+    if source.labels is not None:
+        return _classifier_rows(model, source, config)
+    run, metric = run_of(model), "spearman"
+    if config.evaluate_on is not None:
+        load_pairs(config.evaluate_on)  # an error is reported before the export
+        name, settings = config.evaluate_on, EvaluateConfig(pairs=(config.evaluate_on,), resamples=0)
+    elif run is not None and has_held_out(run):
+        name, settings = f"the test rows that {run} held out", EvaluateConfig(held_out_of=str(run), resamples=0)
+        metric = load_held_out(run).metric
+    else:
+        name = DEFAULT_TASK if _has_default_task() else GENERATED
+        settings = EvaluateConfig(tasks=(name,), resamples=0)
+
+    def score(compute: Compute) -> float | None:
+        return _main_score(evaluate(lambda texts: compute([(text,) for text in texts]), settings, progress=False))
+
+    return Rows(name, metric, score)
+
+
+def _has_default_task() -> bool:
+    """Whether the data folder has STS-B dev; it is never downloaded for a comparison."""
+    try:
+        return bool(os.environ.get("NEARFAR_DATA") and load_task(DEFAULT_TASK))
+    except NearfarError:
+        return False
+
+
+def _main_score(result: EvaluationResult) -> float | None:
+    """The main score of the only task of a result."""
+    for similarity in result.tasks.values():
+        return similarity.spearman.all.score
+    for ranked in result.retrieval.values():
+        return ranked.compared.score
+    assert result.transfer is not None
+    return next(iter(result.transfer.tasks.values())).compared.score
+
+
+def _classifier_rows(model: str | Path, source: Source, config: ExportConfig) -> Rows:
+    labels = source.labels or ()
+    metric = "accuracy" if labels else "spearman"
+    if config.evaluate_on is not None:
+        name, rows = config.evaluate_on, _labelled_rows(config.evaluate_on, labels)
+    elif (task := _finetuning_task(model)) is not None:
+        name, rows = f"the test rows of {run_of(model)}", task[1]
+    else:
+        texts: list[Item] = [(text,) for pair in load_pairs(GENERATED) for text in pair[:2]]
+        expected = source.compute(texts, "fp32")
+        agreed = expected.argmax(axis=1).tolist() if labels else expected[:, 0].tolist()
+        name, rows = f"{GENERATED}, with the original's own predictions as labels", Split(texts, agreed)
+
+    def score(compute: Compute) -> float:
+        pairs = len(rows.texts[0]) == 2
+        return 100 * validation_scores(rows.targets, compute(rows.texts), labels=len(labels), pairs=pairs)[metric]
+
+    return Rows(name, metric, score)
+
+
+def _labelled_rows(spec: str, labels: tuple[str, ...]) -> Split:
+    reader = infer_reader(spec, None, "label")
+    if bool(labels) != bool(reader.label_names):
+        kind = "labels" if labels else "scores"
+        raise NearfarError(f"--evaluate-on {spec}: the classifier predicts {kind}, and these rows have none.")
+    if labels:
+        numbers: dict[str, int | None] = {name: number for number, name in enumerate(labels)}
+        reader = replace(reader, label_names=labels, labels=numbers, label_source="the classifier's labels")
+    return reader.read(spec)[0]
+
+
+def _finetuning_task(model: str | Path) -> tuple[Split, Split] | None:
+    """Validation and test rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
+    from nearfar.commands.finetune.rows import load_task as load_finetuning_task
+
+    if (run := run_of(model)) is None:
+        return None
+    kind, values = load_toml(run / CONFIG)
+    if not issubclass(kind, FinetuneConfig):
+        return None
+    try:
+        config = build(kind, values, source=run / CONFIG)
+        assert isinstance(config, FinetuneConfig)
+        task = load_finetuning_task(config)
+    except NearfarError:
+        return None
+    return task.validation, task.test
+
+
+def calibration_items(model: str | Path, source: Source, config: ExportConfig) -> tuple[list[Item], str]:
+    """Up to :data:`CALIBRATION_TEXTS` items to calibrate on, evenly from all, and a description of their source.
+
+    Raises:
+        NearfarError: the file cannot be read; there is none, and the model's run holds out no rows.
+    """
+    run = run_of(model)
+    items: list[Item] = []
+    if config.calibrate is not None:
+        items, name = [(row[0],) for row in load_sentences(config.calibrate).rows], config.calibrate
+    elif source.labels is not None and (task := _finetuning_task(model)) is not None:
+        items, name = task[0].texts, f"the validation rows of {run}"
+    elif run is not None and has_held_out(run):
+        items = [(text,) for row in load_held_out(run).text_rows(DEV) for text in row]
+        name = f"the dev rows that {run} held out"
+    if not items:
+        raise NearfarError(
+            "--format openvino --quantize int8: needs texts to calibrate on, and the model has no held-out rows. "
+            "Name a file of typical texts with --calibrate FILE."
+        )
+    chosen = items[:: -(-len(items) // CALIBRATION_TEXTS)]
+    return chosen, f"{name}, {len(chosen)} texts"
+
+
 class Comparison(NamedTuple):
     """The sides of a comparison, the number of distinct texts, and why the graph is refused."""
 
@@ -33,40 +177,34 @@ class Comparison(NamedTuple):
     problems: list[str]
 
 
-def compare_outputs(
-    reference: Compute, exported: Compute, others: dict[str, Compute], rows: Rows, *, names: tuple[str, str], kind: str
-) -> Comparison:
+def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str) -> Comparison:
     """Compare the outputs of all functions on ``rows``.
 
     Args:
-        reference: the original in fp32.
-        exported: the graph in its own precision, which is checked.
-        others: name -> further functions that are compared, not checked.
+        functions: name -> function: the original in fp32, the graph in its own precision, which is checked, and further
+            ones, which are compared only.
         rows: what is scored.
-        names: of ``reference`` and ``exported``.
         kind: what the limits depend on: ``embedding fp32``, ``logits fp32`` or ``int8``.
     """
-    expected = _Recorded(reference)
-    sides = [ExportSide(name=names[0], score=rows.score(expected))]
-    items = list(expected.outputs)
-    vectors = np.stack([expected.outputs[item] for item in items])
-    for name, compute in {names[1]: exported, **others}.items():
-        recorded = _Recorded(compute)
-        score = rows.score(recorded)
-        found = np.stack([recorded.outputs[item] for item in items])
+    recorded = [_Recorded(compute) for compute in functions.values()]
+    scores = [rows.score(function) for function in recorded]
+    items = list(recorded[0].outputs)
+    expected = recorded[0](items)
+    speeds = _speeds(list(functions.values()), items)
+    sides = []
+    for name, function, score, speed in zip(functions, recorded, scores, speeds, strict=True):
+        outputs, is_original = function(items), function is recorded[0]
         sides.append(
             ExportSide(
                 name=name,
-                difference=float(np.abs(found - vectors).max()),
-                cosine=float(_cosines(found, vectors).min()) if vectors.shape[1] > 1 else None,
+                difference=None if is_original else float(np.abs(outputs - expected).max()),
+                cosine=None if is_original or outputs.shape[1] == 1 else float(_cosines(outputs, expected).min()),
                 score=score,
+                texts_per_second=speed,
             )
         )
-    speeds = _speeds([reference, exported, *others.values()], items)
-    timed = [
-        ExportSide(**{**side.__dict__, "texts_per_second": speed}) for side, speed in zip(sides, speeds, strict=True)
-    ]
-    return Comparison(timed, len(items), _problems(timed[0], timed[1], kind, largest=float(np.abs(vectors).max())))
+    largest = float(np.abs(expected).max())
+    return Comparison(sides, len(items), _problems(sides[0], sides[1], kind, largest=largest))
 
 
 class _Recorded:
@@ -94,33 +232,29 @@ def _cosines(first: Outputs, second: Outputs) -> Outputs:
 def _speeds(functions: Sequence[Compute], items: Sequence[Item]) -> list[float]:
     """Texts per second of each function, best of some interleaved rounds on texts evenly from all."""
     sample = items[:: -(-len(items) // TIMED_TEXTS)]
-    seconds: list[list[float]] = [[] for _ in functions]
+    fastest = [float("inf")] * len(functions)
     for _ in range(ROUNDS):
-        for taken, compute in zip(seconds, functions, strict=True):
+        for number, compute in enumerate(functions):
             started = time.perf_counter()
             compute(sample)
-            taken.append(time.perf_counter() - started)
-    return [len(sample) / min(taken) for taken in seconds]
+            fastest[number] = min(fastest[number], time.perf_counter() - started)
+    return [len(sample) / seconds for seconds in fastest]
 
 
 def _problems(original: ExportSide, exported: ExportSide, kind: str, *, largest: float) -> list[str]:
     """Why the outputs of the graph differ too much from the original's."""
     assert exported.difference is not None
+    limit = MAX_LOGIT_DIFFERENCE * max(1.0, largest)
     if not np.isfinite(exported.difference):
         return ["some outputs are not finite"]
+    if kind == "int8" and (original.score is None or exported.score is None):
+        return [] if original.score == exported.score else ["the score is undefined"]
     if kind == "int8":
-        if original.score is None or exported.score is None:
-            return [] if original.score == exported.score else ["the score is undefined"]
-        loss = original.score - exported.score
+        loss = (original.score or 0) - (exported.score or 0)
         return [f"the score is {loss:.2f} points lower, more than {MAX_LOSS:g}"] if loss > MAX_LOSS else []
-    if kind == "logits fp32":
-        limit = MAX_LOGIT_DIFFERENCE * max(1.0, largest)
-        return (
-            [f"a logit differs by {exported.difference:.2g}, more than {limit:.2g}"]
-            if exported.difference > limit
-            else []
-        )
-    if exported.cosine is not None and exported.cosine < MIN_COSINE:
+    if kind == "logits fp32" and exported.difference > limit:
+        return [f"a logit differs by {exported.difference:.2g}, more than {limit:.2g}"]
+    if kind == "embedding fp32" and exported.cosine is not None and exported.cosine < MIN_COSINE:
         return [f"the smallest cosine is {exported.cosine:.6f}, below {MIN_COSINE}"]
     return []
 

@@ -13,35 +13,135 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Encoding, Tokenizer
+from torch import nn
 
-from nearfar.commands.export.source import EMBEDDING, IDS, MASK, TYPES, Outputs, Source
+from nearfar.config.export import ExportConfig
 from nearfar.disk import disk_errors
-from nearfar.encoder.classifier import Item
-from nearfar.encoder.pretrained import reason
-from nearfar.types import NearfarError
+from nearfar.encoder import encoder_folder
+from nearfar.encoder.classifier import Classifier, Item, read_classifier
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph
+from nearfar.encoder.pretrained import PreTrainedTokenizerBase, opening, reason
+from nearfar.encoder.prompts import InferenceSettings
+from nearfar.encoder.ragged import uses_token_types
+from nearfar.types import NearfarError, Precision
 
 Format = Literal["onnx", "openvino"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 """Format -> the name of its graph, which is what sentence-transformers looks for."""
+EMBEDDING, LOGITS = "sentence_embedding", "logits"
 OPTIMUM_OUTPUT = "last_hidden_state"
 """Name under which optimum's classes, which sentence-transformers uses, read the output of an encoder."""
+IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
+ATTRIBUTES = {IDS: "ids", MASK: "attention_mask", TYPES: "type_ids"}
+"""Input of a graph -> the attribute of a tokenizer's encoding that has its values."""
 EXTERNAL = 1_500_000_000
 """Bytes of weights from which they are written to a file of their own; an ONNX file holds up to 2 GB."""
 LEVELS, WEIGHT_LIMIT = 256, 64
 """Number of values of int8 activations, and the largest quantized weight."""
 TOKENS = 4096
 """Maximum number of tokens in a batch, padding included."""
+Outputs = NDArray[np.float32]
+"""Embeddings or logits [items, width]."""
 Feeds = Mapping[str, NDArray[np.int64]]
-Range = tuple[float, float]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """An encoder or a classifier to export."""
+
+    graph: nn.Module
+    """Token ids, mask (and token types) -> outputs."""
+    compute: Callable[[Sequence[Item], Precision], Outputs]
+    """The outputs of items as nearfar computes them. Items of an encoder are single texts, without the prompt."""
+    config: Any
+    """transformers' config of the model."""
+    tokenizer: PreTrainedTokenizerBase
+    inputs: tuple[str, ...]
+    output: str
+    width: int
+    max_length: int
+    prompt: str = ""
+    """Put before each text before it is tokenised."""
+    pooling: str | None = None
+    normalized: bool | None = None
+    labels: tuple[str, ...] | None = None
+    """None for an encoder; empty for regression."""
+    inference: InferenceSettings | None = None
+    """Of an encoder: its prompts and similarity."""
+
+
+def open_source(folder: Path, config: ExportConfig) -> Source:
+    """Open the model in a folder, in fp32 on the CPU.
+
+    Raises:
+        NearfarError: a model that :meth:`nearfar.Encoder.from_pretrained` or
+            :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
+            the tokens of prompts.
+    """
+    if _is_classifier(folder):
+        if config.pooling is not None:
+            raise NearfarError(f"--pooling {config.pooling}: {folder} is a classifier, whose head pools.")
+        return _open_classifier(folder, config)
+    encoder = Encoder.from_pretrained(folder, pooling=config.pooling, max_length=config.max_length, device="cpu")
+    with opening(folder):  # a second time, because an Encoder changes the modules of its backbone
+        parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
+    if not parts.inference.include_prompt:
+        raise NearfarError(
+            f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
+            "not an input of the graph, so it cannot be exported."
+        )
+    return Source(
+        graph=EncoderGraph(parts),
+        compute=lambda items, precision: encoder.encode([text for (text,) in items], precision=precision),
+        config=parts.backbone.config,
+        tokenizer=parts.tokenizer,
+        inputs=(IDS, MASK),
+        output=EMBEDDING,
+        width=encoder.dim,
+        max_length=encoder.max_length,
+        prompt=encoder.resolve_prompt(),
+        pooling=encoder.pooling,
+        normalized=encoder.normalizes,
+        inference=parts.inference,
+    )
+
+
+def _open_classifier(folder: Path, config: ExportConfig) -> Source:
+    classifier = Classifier.from_pretrained(folder, max_length=config.max_length, device="cpu")
+    with opening(folder):
+        parts = read_classifier(folder, label_names=None, regression=False, dropout=None)
+    return Source(
+        graph=ClassifierGraph(parts.model),
+        compute=lambda items, precision: classifier.predict(items, precision=precision),
+        config=parts.model.config,
+        tokenizer=parts.tokenizer,
+        inputs=(IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK),
+        output=LOGITS,
+        width=max(1, len(classifier.label_names)),
+        max_length=classifier.max_length,
+        labels=classifier.label_names,
+    )
+
+
+def _is_classifier(folder: Path) -> bool:
+    """Whether a folder holds a sequence classifier of transformers."""
+    if (folder / "modules.json").exists() or not (folder / "config.json").is_file():
+        return False
+    kinds = read_object(folder / "config.json").get("architectures")
+    return isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
+
+
+@torch.no_grad()
 def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mapping[str, str]) -> int:
     """Write the graph of a model; batch size and length are dynamic. Returns the version of the operator set.
 
@@ -52,26 +152,22 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
     """
     from onnxscript import ir
 
-    example = torch.ones(2, 8, dtype=torch.long)
-    inputs = {name: example.clone() for name in source.inputs}
+    inputs = {name: torch.ones(2, 8, dtype=torch.long) for name in source.inputs}
     inputs[MASK][1, 6:] = 0
-    chosen: dict[str, Any] = {} if opset is None else {"opset_version": opset}
-    name = type(source.config).__name__.removesuffix("Config")
     with quiet_exporter():
         try:
-            with torch.no_grad():
-                program = torch.onnx.export(
-                    source.graph,
-                    (),
-                    kwargs=inputs,
-                    dynamo=True,
-                    verbose=False,
-                    output_names=[source.output],
-                    dynamic_shapes={key: {0: "batch", 1: "length"} for key in inputs},
-                    **chosen,
-                )
+            program = torch.onnx.export(
+                source.graph,
+                (),
+                kwargs=inputs,
+                dynamo=True,
+                verbose=False,
+                output_names=[source.output],
+                dynamic_shapes={key: {0: "batch", 1: "length"} for key in inputs},
+                opset_version=opset,
+            )
         except Exception as error:  # whatever a tracer raises inside the code of an architecture
-            version = "" if opset is None else f", opset {opset}"
+            name, version = type(source.config).__name__.removesuffix("Config"), f", opset {opset}" if opset else ""
             raise NearfarError(
                 f"{name}: torch {torch.__version__} cannot export this architecture to ONNX{version} "
                 f"({_root_reason(error)})."
@@ -80,17 +176,13 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
     graph = program.model.graph
     if source.output == EMBEDDING:
         vectors = graph.outputs[0]
-        alias = ir.Node("", "Identity", [vectors])
-        second = alias.outputs[0]
-        second.name, second.shape = OPTIMUM_OUTPUT, vectors.shape
-        if vectors.dtype is not None:
-            second.dtype = vectors.dtype
-        graph.append(alias)
+        second = ir.Value(name=OPTIMUM_OUTPUT, shape=vectors.shape, type=vectors.type)
+        graph.append(ir.Node("", "Identity", [vectors], outputs=[second]))
         graph.outputs.append(second)
     program.model.metadata_props.clear()
     program.model.metadata_props.update(metadata)
     program.model.producer_name, program.model.producer_version = "nearfar", None
-    size = sum(one.numel() * one.element_size() for one in source.graph.parameters())
+    size = sum(weight.numel() * weight.element_size() for weight in source.graph.parameters())
     with disk_errors(file):
         program.save(str(file), external_data=size > EXTERNAL)
     return int(graph.opset_imports[""])
@@ -100,7 +192,7 @@ def quantize_onnx(source: Path, file: Path) -> None:
     """Quantize the weights of matrix products of an ONNX file to int8, and their activations batch by batch."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    large = sum(part.stat().st_size for part in source.parent.glob(f"{source.name}*")) > EXTERNAL
+    size = sum(part.stat().st_size for part in source.parent.glob(f"{source.name}*"))
     with quiet_exporter(), disk_errors(file):
         quantize_dynamic(
             source,
@@ -109,7 +201,7 @@ def quantize_onnx(source: Path, file: Path) -> None:
             per_channel=True,
             weight_type=QuantType.QInt8,
             reduce_range=True,
-            use_external_data_format=large,
+            use_external_data_format=size > EXTERNAL,
         )
 
 
@@ -135,13 +227,13 @@ def _root_reason(error: BaseException) -> str:
 
 
 @contextmanager
-def openvino_errors(file: Path) -> Iterator[None]:
+def _openvino_errors(file: Path) -> Iterator[None]:
     """Turn OpenVINO's error for a file that it cannot read into a :class:`NearfarError` that names ``file``."""
     try:
         yield
     except RuntimeError as error:  # its message has lines of its own source code first
-        reason = str(error).strip().splitlines()[-1].strip()
-        raise NearfarError(f"{file}: OpenVINO cannot read it ({reason}).") from error
+        problem = str(error).strip().splitlines()[-1].strip()
+        raise NearfarError(f"{file}: OpenVINO cannot read it ({problem}).") from error
 
 
 def write_openvino(source: Path, file: Path, *, feeds: Sequence[Feeds] | None = None) -> None:
@@ -150,14 +242,14 @@ def write_openvino(source: Path, file: Path, *, feeds: Sequence[Feeds] | None = 
     With ``feeds``, the inputs of one calibration text each, matrix products are quantized to int8.
 
     Raises:
-        NearfarError: a file cannot be written.
+        NearfarError: a file cannot be read or written.
     """
     import openvino
 
-    with openvino_errors(source):
+    with _openvino_errors(source):
         model = openvino.Core().read_model(source)
     if feeds is not None:
-        quantize(model, activation_ranges(source, feeds))
+        _quantize(model, _activation_ranges(model.clone(), feeds))
     with disk_errors(file):
         try:
             openvino.save_model(model, file, compress_to_fp16=False)
@@ -165,37 +257,29 @@ def write_openvino(source: Path, file: Path, *, feeds: Sequence[Feeds] | None = 
             raise OSError(str(error).strip().splitlines()[-1]) from error
 
 
-def activation_ranges(source: Path, feeds: Sequence[Feeds]) -> list[Range]:
-    """The range of the activations of each quantized matrix product of an ONNX file, in order."""
+def _activation_ranges(model: Any, feeds: Sequence[Feeds]) -> list[tuple[float, float]]:
+    """The range of the activations of each quantized matrix product, in order; ``model`` gets further outputs."""
     import openvino
 
-    with openvino_errors(source):
-        model = openvino.Core().read_model(source)
     inputs = [product.input_value(0) for product, _ in _products(model)]
-    names = [_name(one) for one in inputs]
+    names = [f"{value.get_node().get_friendly_name()}:{value.get_index()}" for value in inputs]
     distinct = dict(zip(names, inputs, strict=True))  # queries, keys and values have the same input
     outputs = len(model.outputs)
     model.add_outputs(list(distinct.values()))
-    settings = {"INFERENCE_PRECISION_HINT": "f32"}
-    request = openvino.Core().compile_model(model, "CPU", settings).create_infer_request()
-    lows, highs = [], []
+    compiled = openvino.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    request = compiled.create_infer_request()
+    extremes = []
     for feed in feeds:
-        found = request.infer(dict(feed))
-        activations = [found[outputs + number] for number in range(len(distinct))]
-        lows.append([float(one.min()) for one in activations])
-        highs.append([float(one.max()) for one in activations])
-    low, high = np.minimum(np.mean(lows, axis=0), 0), np.maximum(np.mean(highs, axis=0), 0)
-    ranges = {name: (float(low[number]), float(high[number])) for number, name in enumerate(distinct)}
+        results = request.infer(dict(feed))
+        activations = [results[outputs + number] for number in range(len(distinct))]
+        extremes.append([(values.min(), values.max()) for values in activations])
+    means = np.array(extremes, dtype=np.float64).mean(axis=0).tolist()
+    ranges = {name: (min(low, 0.0), max(high, 0.0)) for name, (low, high) in zip(distinct, means, strict=True)}
     return [ranges[name] for name in names]
 
 
-def _name(value: Any) -> str:
-    """The name of an output of an operation."""
-    return f"{value.get_node().get_friendly_name()}:{value.get_index()}"
-
-
-def quantize(model: Any, ranges: Sequence[Range]) -> None:
-    """Quantize the matrix products of a model in place; ``ranges`` are those of :func:`activation_ranges`."""
+def _quantize(model: Any, ranges: Sequence[tuple[float, float]]) -> None:
+    """Quantize the matrix products of a model in place; ``ranges`` are those of :func:`_activation_ranges`."""
     from openvino import opset13 as ops
 
     for (product, weights), (low, high) in zip(list(_products(model)), ranges, strict=True):
@@ -233,45 +317,49 @@ class ExportedModel:
     """
 
     def __init__(self, folder: Path, kind: Format, *, threads: int, native: bool = False) -> None:
-        self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self.padding = (self.tokenizer.padding or {}).get("pad_id", 0)
-        self.tokenizer.no_padding()  # batches are padded here, after they are sorted by length
+        self.tokenizer, self.padding = _open_tokenizer(folder)
         self._run, self.inputs = _open(folder / FILES[kind], kind, threads=threads, native=native)
 
     def compute(self, items: Sequence[Item], *, prompt: str = "") -> Outputs:
         """The outputs [items, width] in the order of ``items``, one or two texts each."""
-        encodings = self.tokenizer.encode_batch(_prompted(items, prompt))
+        encodings = _encode(self.tokenizer, items, prompt)
         order = sorted(range(len(items)), key=lambda row: -len(encodings[row].ids))
-        outputs: dict[int, NDArray[np.float32]] = {}
-        start = 0
-        while start < len(order):
-            length = len(encodings[order[start]].ids)
-            rows = order[start : start + max(1, TOKENS // length)]
-            feeds = {name: np.zeros((len(rows), length), dtype=np.int64) for name in (IDS, MASK, TYPES)}
-            feeds[IDS][:] = self.padding
-            for place, row in enumerate(rows):
-                size = len(encodings[row].ids)
-                feeds[IDS][place, :size], feeds[TYPES][place, :size] = encodings[row].ids, encodings[row].type_ids
-                feeds[MASK][place, :size] = 1
-            outputs |= zip(rows, self._run({name: feeds[name] for name in self.inputs}), strict=True)
-            start += len(rows)
+        outputs: dict[int, Outputs] = {}
+        while order:
+            rows = order[: max(1, TOKENS // len(encodings[order[0]].ids))]
+            feeds = _feeds([encodings[row] for row in rows], self.inputs, padding=self.padding)
+            outputs |= zip(rows, self._run(feeds), strict=True)
+            order = order[len(rows) :]
         return np.stack([outputs[row] for row in range(len(items))]).astype(np.float32)
 
 
-def single_feeds(folder: Path, items: Sequence[Item], source: Source) -> list[dict[str, NDArray[np.int64]]]:
+def single_feeds(folder: Path, items: Sequence[Item], source: Source) -> list[Feeds]:
     """The inputs of each item alone, tokenised by the files of ``folder``."""
+    tokenizer, padding = _open_tokenizer(folder)
+    encodings = _encode(tokenizer, items, source.prompt)
+    return [_feeds([encoding], source.inputs, padding=padding) for encoding in encodings]
+
+
+def _open_tokenizer(folder: Path) -> tuple[Tokenizer, int]:
+    """The tokenizer of an exported folder, without padding, and the id of its padding."""
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.no_padding()
-    feeds = []
-    for encoding in tokenizer.encode_batch(_prompted(items, source.prompt)):
-        values = {IDS: encoding.ids, MASK: encoding.attention_mask, TYPES: encoding.type_ids}
-        feeds.append({name: np.array([values[name]], dtype=np.int64) for name in source.inputs})
+    padding = (tokenizer.padding or {}).get("pad_id", 0)
+    tokenizer.no_padding()  # batches are padded here, after they are sorted by length
+    return tokenizer, padding
+
+
+def _encode(tokenizer: Tokenizer, items: Sequence[Item], prompt: str) -> list[Encoding]:
+    return tokenizer.encode_batch([prompt + item[0] if len(item) == 1 else item for item in items])
+
+
+def _feeds(encodings: Sequence[Encoding], names: Sequence[str], *, padding: int) -> Feeds:
+    """The inputs of a batch, padded on the right."""
+    shape = len(encodings), max(len(encoding.ids) for encoding in encodings)
+    feeds = {name: np.full(shape, padding if name == IDS else 0, dtype=np.int64) for name in names}
+    for name, values in feeds.items():
+        for row, encoding in zip(values, encodings, strict=True):
+            row[: len(encoding.ids)] = getattr(encoding, ATTRIBUTES[name])
     return feeds
-
-
-def _prompted(items: Sequence[Item], prompt: str) -> list[str | tuple[str, ...]]:
-    """What a tokenizer takes: a text, or a pair."""
-    return [prompt + item[0] if len(item) == 1 else item for item in items]
 
 
 def _open(
@@ -286,13 +374,13 @@ def _open(
         options.log_severity_level = 3  # errors only
         session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
         name = session.get_outputs()[0].name
-        return lambda feeds: session.run([name], dict(feeds))[0], [one.name for one in session.get_inputs()]
+        return lambda feeds: session.run([name], dict(feeds))[0], [value.name for value in session.get_inputs()]
     import openvino
 
     settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
     if not native:
         settings["INFERENCE_PRECISION_HINT"] = "f32"
-    with openvino_errors(file):
+    with _openvino_errors(file):
         request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
-    names = [one.get_any_name() for one in request.model_inputs]
+    names = [value.get_any_name() for value in request.model_inputs]
     return lambda feeds: request.infer(dict(feeds))[0].copy(), names

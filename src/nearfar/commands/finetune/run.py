@@ -10,8 +10,8 @@ from nearfar.config import FinetuneConfig
 from nearfar.data.batching import TextBatches
 from nearfar.data.classification import ClassificationTask
 from nearfar.disk import write_seen
+from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.layer_decay import learning_rate_factors
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores

@@ -65,7 +65,7 @@ def geometry(
         NearfarError: a model or a named data set cannot be loaded; a data set that nothing can be measured on; vectors
             that are not finite; a folder or page that cannot be written; settings of an output that is not named.
     """
-    from nearfar.encoder.device import check_device
+    from nearfar.encoder.precision import check_device
 
     check_device(config.device)
     by_name = _name_models(models)

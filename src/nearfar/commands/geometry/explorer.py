@@ -117,7 +117,7 @@ def _checked(vectors: NDArray[np.floating], texts: int, name: str) -> NDArray[np
 
 
 def _device(name: str | None) -> str:
-    from nearfar.encoder.device import choose_device
+    from nearfar.encoder.precision import choose_device
 
     return str(choose_device(name))
 

@@ -128,9 +128,9 @@ def open_search(
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
 
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.prompts import choose_width
     from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
-    from nearfar.encoder.widths import choose_width
 
     before = None if config.rebuild else recorded_precision(folder)
     recorded, precision = choose_precision(config.precision, before, config.device)

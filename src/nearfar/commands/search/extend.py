@@ -13,7 +13,7 @@ from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.search.corpus import Corpus, Row
 from nearfar.commands.search.hashes import HashTable
 from nearfar.data.lines import MAX_BLOCK_CHARACTERS, SourceChangedError
-from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import Block, IndexReader, SearchIndex
 from nearfar.types import NearfarError
 

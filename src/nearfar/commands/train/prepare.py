@@ -15,9 +15,9 @@ from nearfar.commands.train.inputs import (
     second_toml,
 )
 from nearfar.config import TrainConfig
+from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.layer_decay import learning_rate_factors
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.teacher import TeacherVectors
@@ -93,9 +93,9 @@ def prepare(
         head.to(encoder.device)
     merge = partial(merge_square_layers, encoder.backbone, encoder.tail) if is_static(encoder.backbone) else _no_merge
     if config.lora_rank is not None:
-        from nearfar.encoder.lora import add_lora
+        from nearfar.encoder.backbone import add_lora
 
-        merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
+        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
@@ -106,7 +106,7 @@ def prepare(
         total_steps=count_steps(config, mixture),
         facts=facts,
         merge=merge,
-        rate_factors=learning_rate_factors(encoder, config.layer_decay),
+        rate_factors=learning_rate_factors(encoder.backbone, config.layer_decay),
         teachers=teachers,
     )
 

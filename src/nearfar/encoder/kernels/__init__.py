@@ -17,7 +17,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernels import build
 from nearfar.encoder.kernels.build import BuiltLibrary, KernelBuildError
 from nearfar.runtime import machine
@@ -31,6 +30,8 @@ MAX_TOKENS = 128
 HEAD_DIMS = (16, 32, 64)
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 Tokens: TypeAlias = Float[Tensor, "*tokens width"]
+Mask: TypeAlias = tuple[int, int, float]
+"""A :class:`nearfar.encoder.dropout.DropoutMask`: seed, threshold and scale."""
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -59,7 +60,7 @@ class Kernels:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
-    def drop(self, x: Tensor, mask: DropoutMask) -> Tensor:
+    def drop(self, x: Tensor, mask: Mask) -> Tensor:
         """``x`` times the mask's scale where the mask keeps an element, else 0."""
         out = torch.empty_like(x)
         self._function("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
@@ -102,7 +103,7 @@ class AttentionLayout:
     of the dropout mask.
     """
 
-    def __init__(self, lengths: Sequence[int], *, scaling: float, mask: DropoutMask, words_per_row: int) -> None:
+    def __init__(self, lengths: Sequence[int], *, scaling: float, mask: Mask, words_per_row: int) -> None:
         self.starts = torch.tensor([0, *accumulate(lengths)])
         self.scaling, self.mask, self.words_per_row = scaling, mask, words_per_row
 

@@ -1,4 +1,4 @@
-"""Saved files have the permissions of the umask, including the weights."""
+"""Saved files have the permissions of the umask; saving prints nothing and keeps display settings of transformers."""
 
 import os
 import stat
@@ -6,14 +6,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from transformers import AutoModel
+from transformers.utils import logging
 
 from nearfar import Encoder
 from nearfar.disk import apply_umask
 from nearfar.encoder.classifier import Classifier
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
 
 
-@pytest.fixture(params=[0o022, 0o027, 0o002])
+@pytest.fixture(params=[0o027, 0o002])
 def umask(request: pytest.FixtureRequest) -> Iterator[int]:
     before = os.umask(request.param)
     yield request.param
@@ -61,3 +64,29 @@ def test_a_folder_and_all_in_it(umask: int, tmp_path: Path) -> None:
     assert_by_umask(tmp_path / "one", umask, "two/file")
     assert stat.S_IMODE((tmp_path / "beside").stat().st_mode) == 0o600
     assert os.umask(umask) == umask
+
+
+@pytest.fixture(params=[True, False], ids=["with bars", "without"])
+def bars(request: pytest.FixtureRequest) -> Iterator[bool]:
+    """Whether transformers shows progress bars."""
+    before = logging.is_progress_bar_enabled()
+    (logging.enable_progress_bar if request.param else logging.disable_progress_bar)()
+    yield request.param
+    (logging.enable_progress_bar if before else logging.disable_progress_bar)()
+
+
+@pytest.mark.long
+def test_a_model_is_saved_without_a_progress_bar(
+    bars: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = save_tiny_for_pairs(tmp_path / "tiny")
+    AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "theirs")
+    assert ("Writing model shards" in capsys.readouterr().err) == bars
+    verbosity = logging.get_verbosity()
+    encoder = Encoder.from_pretrained(folder, pooling="mean")
+    classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
+    encoder.prompts["silent"], encoder.default_prompt_name = "a ", "silent"  # reported once by sentence-transformers
+    encoder.save_pretrained(tmp_path / "encoder")
+    classifier.save_pretrained(tmp_path / "classifier")
+    assert capsys.readouterr() == ("", "")
+    assert (logging.is_progress_bar_enabled(), logging.get_verbosity()) == (bars, verbosity)

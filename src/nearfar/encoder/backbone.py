@@ -1,0 +1,193 @@
+"""Changes of a backbone before it is trained: fewer layers, adapters, learning rates by layer, frozen embeddings."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import nn
+
+from nearfar.encoder.pretrained import PreTrainedModel
+from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, transformer_layers
+from nearfar.encoder.token_batches import evaluating
+from nearfar.types import NearfarError
+
+
+def parse_layers(given: str, *, layers: int) -> list[int]:
+    """The layers to keep, counted from 1, of an encoder with ``layers`` transformer layers.
+
+    ``given`` is a number of layers, which are then evenly spaced and end with the last, or their numbers.
+
+    >>> parse_layers("3", layers=12), parse_layers("1,2,6", layers=12)
+    ([4, 8, 12], [1, 2, 6])
+
+    Raises:
+        NearfarError: it is neither; a layer that the encoder does not have; numbers that do not ascend.
+    """
+    parts = [part.strip() for part in given.split(",")]
+    if not all(part.isdecimal() and len(part) < 6 for part in parts):
+        raise NearfarError(
+            f"--keep-layers {given}: must be a number of layers such as 3, or layers such as 2,4,6, counted from 1."
+        )
+    numbers = [int(part) for part in parts]
+    if not all(1 <= number <= layers for number in numbers):
+        raise NearfarError(f"--keep-layers {given}: this encoder has the layers 1 to {layers}.")
+    if len(numbers) == 1:
+        return [round(place * layers / numbers[0]) for place in range(1, numbers[0] + 1)]
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
+        raise NearfarError(f"--keep-layers {given}: write each layer once, in ascending order.")
+    return numbers
+
+
+def keep_layers(backbone: PreTrainedModel, given: str) -> list[int]:
+    """Remove all other transformer layers of ``backbone`` in place, and return the numbers of the kept ones.
+
+    Embeddings and the modules after the last layer stay. ``given`` is as in :func:`parse_layers`.
+
+    Raises:
+        NearfarError: as :func:`parse_layers`; or the architecture has no list of layers, or layers that differ by their
+            place, so that a model of the kept ones cannot be saved.
+    """
+    if not backbone.config.num_hidden_layers:
+        raise NearfarError(f"--keep-layers {given}: a static encoder has no layers.")
+    kept = parse_layers(given, layers=backbone.config.num_hidden_layers)
+    stack = transformer_layers(backbone)
+    if len(kept) == len(stack):
+        return kept
+    fewer = nn.ModuleList(stack[number - 1] for number in kept)
+    for module in backbone.modules():
+        for name, child in module.named_children():
+            if child is stack:
+                setattr(module, name, fewer)
+    config, before = backbone.config, backbone.config.num_hidden_layers
+    if isinstance(kinds := getattr(config, "layer_types", None), list) and len(kinds) == before:
+        config.layer_types = [kinds[number - 1] for number in kept]
+    config.num_hidden_layers = len(kept)
+    if not _survives_saving(backbone):
+        raise NearfarError(
+            f"--keep-layers {given}: the layers of {type(backbone).__name__} differ by their place, so that a model of "
+            "these layers cannot be saved; keep the first ones, such as "
+            f"{','.join(str(number) for number in range(1, max(2, len(kept)) + 1))}, or choose another encoder."
+        )
+    return kept
+
+
+def _survives_saving(backbone: PreTrainedModel) -> bool:
+    """Whether a new backbone with the same config and weights gives the same hidden states. Keeps the random state."""
+    weights = backbone.state_dict()
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        try:
+            fresh: Any = type(backbone)(backbone.config)
+            if getattr(backbone, "pooler", None) is None and hasattr(fresh, "pooler"):
+                fresh.pooler = None
+            fresh.load_state_dict(weights)
+        except (RuntimeError, ValueError, KeyError, IndexError):
+            return False
+        fresh.to(backbone.device, backbone.dtype).eval()
+        first = (backbone.config.pad_token_id or 0) + 1
+        length = 2 * (getattr(backbone.config, "sliding_window", None) or 0) + 9
+        length = min(length, getattr(backbone.config, "max_position_embeddings", None) or 512)
+        tokens = [first + number % max(1, backbone.config.vocab_size - first) for number in range(length)]
+        batch = RaggedBatch.pack([tokens], device=backbone.device)
+        with evaluating(backbone):
+            states, again = (hidden_states(model, batch, Route(ragged=False))[0] for model in (backbone, fresh))
+    return bool(torch.allclose(states, again, rtol=1e-3, atol=1e-4))
+
+
+def learning_rate_factors(backbone: PreTrainedModel, decay: float) -> dict[nn.Parameter, float]:
+    """The factor of each parameter's learning rate: decay^(L - l) in layer l of L, and decay^L in the embeddings.
+
+    Layers count from 1, the lowest, to L, so the top layer has the factor 1. So has everything above it, such as a
+    pooler or a final norm. What comes before the first layer, and every table of embeddings (position biases of MPNet
+    and DeBERTa too), has decay^L. This is the layer-wise decreasing learning rate of Sun et al. 2019 ("How to Fine-Tune
+    BERT for Text Classification?"); the code of ELECTRA (Clark et al. 2020) has two more powers of the decay,
+    decay^(L + 2 - l), between head and layers.
+
+    Args:
+        backbone: of an encoder or a classifier, with or without LoRA adapters.
+        decay: in (0, 1]; 1 gives no factors, that is, the same rate for all.
+
+    Raises:
+        NearfarError: the backbone has no list of its layers, as ALBERT, whose layers share their weights.
+    """
+    if decay == 1:
+        return {}
+    try:
+        layers = transformer_layers(backbone)
+    except NearfarError as error:
+        raise NearfarError(f"--layer-decay {decay:g}: {error} Leave the flag out.") from error
+    count = len(layers)
+    layer_of = {parameter: layer for layer, module in enumerate(layers, start=1) for parameter in module.parameters()}
+    tables = {module.weight for module in backbone.modules() if isinstance(module, nn.Embedding)}
+    factors: dict[nn.Parameter, float] = {}
+    below = True
+    for parameter in backbone.parameters():
+        if parameter in layer_of:
+            below = False
+        top = 0 if below or parameter in tables else count
+        factors[parameter] = decay ** (count - layer_of.get(parameter, top))
+    return factors
+
+
+def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: float = 0.0) -> Callable[[], None]:
+    """Add adapters to all linear layers inside the transformer layers, and freeze the rest of the backbone.
+
+    W x becomes W x + (alpha / rank) B A dropout(x), A [rank, in], B [out, rank] (Hu et al. 2022, section 4.1). B is
+    initialised to 0, so that embeddings do not change at first; A is drawn by torch's global generator. Modules
+    after the pooling (Dense) stay trainable. peft changes the backbone in place.
+
+    Returns:
+        A function that merges the adapters into the weights. It restores the plain backbone, which can be saved as
+        before, and makes the same parameters trainable again.
+
+    Raises:
+        NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
+            already.
+    """
+    if rank < 1:
+        raise NearfarError(f"--lora-rank {rank}: must be 1 or more.")
+    if not 0 <= dropout < 1:
+        raise NearfarError(f"LoRA dropout {dropout}: must be in [0, 1).")
+    try:
+        from peft import LoraConfig, LoraModel
+    except ImportError as error:
+        raise NearfarError("LoRA needs the package peft: pip install nearfar[lora].") from error
+
+    if not backbone.config.num_hidden_layers:
+        raise NearfarError("--lora-rank: a static encoder has no linear layers to adapt; train all of its vectors.")
+    if hasattr(backbone, "peft_config"):
+        raise NearfarError("this encoder has LoRA adapters already; merge them first.")
+    inside = set(transformer_layers(backbone).modules())
+    targets = [name for name, module in backbone.named_modules() if module in inside and isinstance(module, nn.Linear)]
+    trainable = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # peft only divides it by the rank
+        lora_dropout=dropout,
+        target_modules=targets,
+        bias="none",
+    )
+    adapted = LoraModel(backbone, config, "default")
+    backbone.train(backbone.training)  # new adapters are in training mode
+
+    def merge() -> None:
+        adapted.merge_and_unload()
+        if hasattr(backbone, "peft_config"):  # older versions of peft do not remove it
+            del backbone.peft_config
+        parameters = dict(backbone.named_parameters())
+        for name in trainable:
+            parameters[name].requires_grad_(True)
+
+    return merge
+
+
+def freeze_embeddings(backbone: PreTrainedModel) -> None:
+    """Freeze word and position embeddings and their LayerNorm (Kim et al. 2021, section 3).
+
+    Raises:
+        NearfarError: the backbone has no module called ``embeddings``.
+    """
+    embeddings = getattr(backbone, "embeddings", None)
+    if not isinstance(embeddings, nn.Module):
+        raise NearfarError(f"{type(backbone).__name__} has no embedding layer that nearfar knows how to freeze.")
+    embeddings.requires_grad_(False)
