@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.neighbours.manifest import MANIFEST
+from nearfar.neighbours.index import MANIFEST
 from tests.campaign.equality_runs import folder_difference
 from tests.tiny import make_workspace, sentences, write_anchors
 

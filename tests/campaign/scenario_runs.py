@@ -28,7 +28,6 @@ SMALL = {
     "nearfar.commands.back_translate.command:BLOCK": 2,
     "nearfar.commands.encode.vectors:PART_TEXTS": 12,
     "nearfar.commands.mine.search:CHUNK": 10,
-    "nearfar.commands.search.extend:MAX_BLOCK_CHARACTERS": 400,
 }
 """``module:constant`` -> the value in :func:`run`, so that a command saves its work several times on a few rows."""
 ENCODE_BLOCK = 12
@@ -217,4 +216,4 @@ def _is_part(name: str, content: bytes, whole: bytes) -> bool:
             return isinstance(json.loads(content.replace(b": VARIES", b": 0")), dict)
         except json.JSONDecodeError:
             return False
-    return bool(content) or name.endswith(".npy")  # of an index whose manifest has no rows yet
+    return bool(content)

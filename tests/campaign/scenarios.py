@@ -122,7 +122,6 @@ ALL = [
         "tiny table.tsv sentences.txt",
         "search --model tiny --input table.tsv --column text --queries "
         "sentences.txt --top 3 --index out.index --output out.tsv",
-        growing="out.index/*",
         written="out.index out.tsv",
     ),
     Scenario(

@@ -29,10 +29,9 @@ SCRIPT = """if True:
     from nearfar.commands.mine import command as _mine
     from nearfar.commands.mine import search as mine_search
     from nearfar.commands.search import command as _search
-    from nearfar.commands.search import extend
     from nearfar.encoder import encoder as _encoder
 
-    vectors.PART_TEXTS, mine_search.CHUNK, extend.MAX_BLOCK_CHARACTERS = 7, 10, 80
+    vectors.PART_TEXTS, mine_search.CHUNK = 7, 10
     fsync, count = os.fsync, 0
 
     def run(argv, name, at=None):

@@ -88,7 +88,7 @@ def _ask(opened: "OpenedSearch", console: "Console") -> None:
 
 def _print_all(queries: Sequence[str], found: "Any", opened: "OpenedSearch", console: "Console") -> None:
     """Print a table for each query; to a file or a pipe, the lines of a .tsv file."""
-    from nearfar.commands.search.output import format_hits, table_header
+    from nearfar.commands.search.hits import format_hits, table_header
 
     columns = opened.searcher.columns
     if not console.is_terminal:
@@ -105,7 +105,7 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
     from rich.table import Table
     from rich.text import Text
 
-    from nearfar.commands.search.output import show_value
+    from nearfar.commands.search.hits import show_value
 
     columns, counted = opened.searcher.columns, any(hit.count > 1 for hit in hits)
     table = Table(title=Text(query), title_justify="left")

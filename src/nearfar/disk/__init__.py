@@ -24,6 +24,7 @@ from nearfar.disk.writing import (
     publish,
     remove,
     write_bytes,
+    write_npy,
     write_text,
 )
 
@@ -65,6 +66,7 @@ __all__ = [
     "remove",
     "restore_folder",
     "write_bytes",
+    "write_npy",
     "write_seen",
     "write_text",
 ]

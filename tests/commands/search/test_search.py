@@ -17,8 +17,8 @@ import nearfar
 from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
 from nearfar.cli import search as verb
-from nearfar.commands.search.hits import Hit
-from nearfar.commands.search.output import format_hits, output_names, table_header
+from nearfar.commands.encode import parts
+from nearfar.commands.search.hits import Hit, format_hits, output_names, table_header
 from nearfar.neighbours.index import SearchIndex
 from tests.search_helpers import ROWS, write_rows
 from tests.tiny import save_tiny, sentences
@@ -262,7 +262,7 @@ def test_columns_named_like_fields_and_values_of_any_type() -> None:
 
 def test_an_output_that_cannot_be_finished_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found("a dog")
-    monkeypatch.setattr("nearfar.commands.search.hits.IndexReader.read_row", lambda *_: 1 / 0)
+    monkeypatch.setattr("nearfar.commands.search.hits.SearchIndex.read_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         found("a dog", output="hits.tsv")
     assert not list(Path().glob("hits.*"))
@@ -356,7 +356,7 @@ def test_ctrl_c_while_texts_are_encoded_says_how_to_continue(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SearchIndex, "append", stop)
+    monkeypatch.setattr(parts, "store_part", stop)
     assert main([*COMMAND, "a dog"]) == 130
     printed = " ".join(capsys.readouterr().err.split())
     assert "finished blocks are kept. Resume with: nearfar search --model tiny" in printed

@@ -33,8 +33,8 @@ PART_TEXTS = 2**11
 
 
 @contextmanager
-def vectors_folder(output: str | Path | None) -> Iterator[Path]:
-    """The folder ``OUTPUT.vectors``, locked; without an output, a temporary folder.
+def vectors_folder(output: str | Path | None, *, flag: str = "--output") -> Iterator[Path]:
+    """The folder ``OUTPUT.vectors``, locked; without an output, a temporary folder. ``flag`` names another output.
 
     Raises:
         NearfarError: another process uses it, or it cannot be created.
@@ -43,7 +43,7 @@ def vectors_folder(output: str | Path | None) -> Iterator[Path]:
         with TemporaryDirectory(prefix="nearfar-", ignore_cleanup_errors=True) as temporary:
             yield Path(temporary)
         return
-    with folder_lock(kept_vectors(output), what=output, remove_if_empty=True):
+    with folder_lock(kept_vectors(output), what=output, remove_if_empty=True, flag=flag):
         yield kept_vectors(output)
 
 
@@ -70,9 +70,11 @@ def encode_texts(
     model: str,
     prompt: str,
     bf16: bool,
+    normalize: bool = True,
+    dimensions: int | None = None,
     on_texts: OnTexts = lambda _: None,
 ) -> Float32[np.ndarray, "texts dim"]:
-    """The unit vectors of texts, memory-mapped; those that ``folder`` does not have are encoded first.
+    """The vectors of texts, memory-mapped; those that ``folder`` does not have are encoded first.
 
     Args:
         folder: the folder of :func:`vectors_folder`.
@@ -81,6 +83,8 @@ def encode_texts(
         model: the fingerprint of its model.
         prompt: text before each text.
         bf16: compute in bfloat16.
+        normalize: scale the vectors to unit length.
+        dimensions: keep the first dimensions.
         on_texts: called with numbers of texts that are done.
 
     Raises:
@@ -95,12 +99,14 @@ def encode_texts(
         "max_length": encoder.max_length,
         "prompt": prompt,
         "precision": "bf16" if bf16 else "fp32",
+        "normalize": normalize,
     }
-    plan = plan_of_texts(texts, encoder.dim, settings)
+    plan = plan_of_texts(texts, dimensions or encoder.dim, settings)
+    how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions, "bf16": bf16}
 
     def pieces(done: Mapping[int, Any]) -> Iterable[Piece]:
         tokens = tokenize_blocks(encoder, missing_blocks(iter(texts), plan, done), prompt=prompt)
-        return pieces_of(encode_blocks(encoder, tokens, normalize=True, bf16=bf16, on_batch=on_texts), on_texts)
+        return pieces_of(encode_blocks(encoder, tokens, **how, on_batch=on_texts), on_texts)
 
     vectors, truncated = stored_vectors(folder / f"{plan.digest}.npy", plan, pieces, on_texts)
     if truncated:
