@@ -24,7 +24,7 @@ COMMANDS = {
 SCRIPT = """if True:
     import json, os, signal, sys
     from nearfar.cli import main
-    from nearfar.commands.dedup import command as _dedup
+    from nearfar.commands import dedup as _dedup
     from nearfar.commands.encode import vectors
     from nearfar.commands.mine import command as _mine
     from nearfar.commands.mine import search as mine_search

@@ -9,7 +9,7 @@ from nearfar.config.mining import DedupConfig
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.dedup.command import DedupResult
+    from nearfar.commands.dedup import DedupResult
 
 BAR = 30
 """Characters of the longest bar of the histogram."""
@@ -20,7 +20,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     config, _ = parse(DedupConfig, argv, prog="nearfar dedup")
     console = make_console()
 
-    from nearfar.commands.dedup.command import dedup
+    from nearfar.commands.dedup import dedup
 
     try:
         result = dedup(config)

@@ -68,8 +68,8 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
     folder = Path(os.path.expanduser(model))
-    elsewhere = folder.is_dir() and not computes_here(config)  # a worker may have another working directory
-    name = str(folder.absolute() if elsewhere else model)
+    elsewhere = config.sharded or not computes_here(config)  # jobs and workers have other working directories
+    name = str(folder.absolute() if elsewhere and folder.is_dir() else model)
     try:
         if config.sharded:
             return encode_to_folder(name, config, block, progress=progress)

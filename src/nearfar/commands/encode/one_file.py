@@ -16,7 +16,6 @@ from nearfar.commands.encode.begin import (
     write_plan,
 )
 from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.join import join_parts, ranges_file
 from nearfar.commands.encode.parts import (
     locate_model,
     missing_blocks,
@@ -27,12 +26,13 @@ from nearfar.commands.encode.parts import (
 from nearfar.commands.encode.plan import (
     Plan,
     agree_on_plan,
+    finished_parts,
     read_plan,
     read_records,
     work_of,
 )
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.encode.vectors import finished_parts
+from nearfar.commands.encode.vectors import join_parts, ranges_file
 from nearfar.config.encode import EncodeConfig
 from nearfar.data.lines import (
     SourceChangedError,
