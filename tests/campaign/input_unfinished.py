@@ -29,8 +29,8 @@ FILES = (
     (SHARDS, "shards/_nearfar/plan.json"),
     (SHARDS, "shards/_nearfar/parts/part-00000.json"),
     (SHARDS, "shards/part-00000.parquet"),
-    (TRANSLATE, "back.tsv"),
-    (TRANSLATE, "back.tsv.json"),
+    (TRANSLATE, "back.tsv.partial/_nearfar/plan.json"),
+    (TRANSLATE, "back.tsv.partial/_nearfar/parts/block-000000.json"),
     (CONVERT, "data/sources.json"),
 )
 """Command, and a file that it leaves: it is stopped at the first flush after it has written all of its files."""

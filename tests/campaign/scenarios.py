@@ -129,7 +129,6 @@ ALL = [
         "forward backward sentences.txt",
         "back-translate --input sentences.txt --forward "
         "forward --backward backward --beams 2 --batch-size 4 --max-length 8 --output out.tsv",
-        growing="out.tsv out.tsv.json",
         written="out.tsv*",
     ),
     Scenario(
