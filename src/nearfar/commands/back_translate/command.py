@@ -120,7 +120,8 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
                 raise NearfarError(
                     f"{file}: was started with other weights than its models have now; choose another --output."
                 )
-            _translate(blocks, done, round_trip, config.batch_size, work, console if progress else None)
+            shown = console if progress else None
+            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, console=shown)
         assert plan is not None
         rows = [row for name in blocks for row in done[name]]
         content = HEADER + "".join("\t".join(row) + "\n" for row in rows)
@@ -221,8 +222,9 @@ def _translate(
     blocks: Mapping[str, list[str]],
     done: "dict[str, list[tuple[str, str, str]]]",
     round_trip: "Callable[[list[str], int], list[tuple[str, str]]]",
-    batch_size: int,
     work: Work,
+    *,
+    batch_size: int,
     console: Console | None,
 ) -> None:
     """Translate and save the blocks that are not done: sentence, translation and pivot where there is a translation."""
