@@ -126,7 +126,7 @@ def test_evaluation_uses_fp32_by_default(
 
 def test_geometry_uses_fp32(used_precisions: set[str], workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
-    encode, _ = _open("tiny", {}, progress=False)
+    encode, _ = _open("tiny", {}, workspace / "kept", progress=False)
     encode(["a dog"])
     assert used_precisions == {"fp32"}
 
