@@ -17,15 +17,14 @@ from nearfar.disk.folders import (
     restore_folder,
 )
 from nearfar.disk.model_folder import CARD_MARK, SEEN_FILE, SeenHashes, model_of_run, read_seen, write_seen
-from nearfar.disk.private import exclusive_file, fresh_file, is_private, private_temporary_folder, refuse_planted
-from nearfar.disk.reading import check_regular, read_bytes, read_errors, read_json, read_text
+from nearfar.disk.private import exclusive_file, is_private, private_temporary_folder
+from nearfar.disk.reading import check_regular, read_errors, read_json, read_text
 from nearfar.disk.writing import (
     apply_umask,
     create_folder,
     disk_errors,
     flush,
     flush_entries,
-    flush_tree,
     new_file,
     publish,
     remove,
@@ -50,10 +49,8 @@ __all__ = [
     "exclusive_file",
     "flush",
     "flush_entries",
-    "flush_tree",
     "folder_lock",
     "forget_folder",
-    "fresh_file",
     "is_private",
     "model_of_run",
     "new_file",
@@ -61,14 +58,12 @@ __all__ = [
     "path_errors",
     "private_temporary_folder",
     "publish",
-    "read_bytes",
     "read_errors",
     "read_json",
     "read_seen",
     "read_text",
     "refuse_existing",
     "refuse_overwriting_inputs",
-    "refuse_planted",
     "remove",
     "restore_folder",
     "write_bytes",
