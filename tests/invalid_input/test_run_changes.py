@@ -205,7 +205,7 @@ def test_the_package_needs_no_fcntl() -> None:
     code = "import sys; sys.modules['fcntl'] = None\n"
     code += "from nearfar.commands.train import command\n"
     code += "from nearfar.commands.finetune import command\n"
-    code += "from nearfar.commands.encode import command, one_file\n"
+    code += "from nearfar.commands.encode import command\n"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

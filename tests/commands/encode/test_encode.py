@@ -15,7 +15,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import one_file
+from nearfar.commands.encode import command
 from nearfar.commands.encode.command import encode
 from tests.encode_helpers import TEXTS, encoded, make_workspace, stop_after, stopped
 
@@ -101,7 +101,7 @@ def test_truncated_texts_are_counted_over_all_runs(workspace: Path) -> None:
 @pytest.mark.long
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(one_file, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
