@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import apply_umask, flush, folder_lock, locking, write_text, writing
+from nearfar.disk import apply_umask, flush, folder_lock, folders, write_text, writing
 from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
@@ -187,8 +187,8 @@ class Msvcrt:
 
 
 def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locking, "_fcntl", None)
-    monkeypatch.setattr(locking, "_msvcrt", Msvcrt)
+    monkeypatch.setattr(folders, "_fcntl", None)
+    monkeypatch.setattr(folders, "_msvcrt", Msvcrt)
     folder = tmp_path / "run"
     with folder_lock(folder):
         assert [file.name for file in folder.iterdir()] == [".lock"]
@@ -196,7 +196,7 @@ def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             pass
         (folder / "file").touch()
     assert [file.name for file in folder.iterdir()] == ["file"]
-    monkeypatch.setattr(locking, "_msvcrt", None)
+    monkeypatch.setattr(folders, "_msvcrt", None)
     with folder_lock(folder), folder_lock(folder):  # a system without locks
         pass
 
