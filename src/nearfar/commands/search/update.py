@@ -15,9 +15,9 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import encode_texts, kept_vectors, remove_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
-from nearfar.disk import LOCK, new_folder, restore_folder, write_npy
+from nearfar.disk import LOCK, forget_folder, new_folder, restore_folder, write_npy
 from nearfar.disk.work import join_changes
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.precision import is_native, resolve
@@ -129,6 +129,10 @@ def update_index(
 
 
 def _unchanged(index: SearchIndex) -> tuple[SearchIndex, IndexUpdate]:
+    forget_folder(index.folder)  # what a process left that was killed at its very end
+    if kept_vectors(index.folder).exists():
+        with suppress(NearfarError), vectors_folder(index.folder):
+            pass
     return index, IndexUpdate("unchanged", len(index.rows), len(index.texts), 0)
 
 
