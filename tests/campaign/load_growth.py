@@ -23,12 +23,11 @@ from tests.tiny import WORDS, save_tiny, sentences, write_pairs
 
 SLACK_MIB = 24.0
 """How much more memory the long input may take beside the bytes for each line: allocators keep what they free."""
-BYTES_PER_LINE = {"encode": 0, "search": 64, "mine": 700, "dedup": 700, "evaluate": 1200}
+BYTES_PER_LINE = {"encode": 0, "search": 200, "mine": 700, "dedup": 700, "evaluate": 1200}
 """Verb -> bytes of memory that a further line may take.
 
 The guides promise that the memory of `encode` does not depend on the number of lines, and that `search` does not hold
-all texts: it holds hashes, of 8 bytes each, in a table that is at most half full, and the copy that grows it. `mine`
-and `dedup` hold the texts; `evaluate` holds both texts of a pair and their vectors, of 128 bytes each.
+all texts: it holds a few numbers of 8 bytes each for a line, such as hashes and their order. `mine` and `dedup` hold the texts; `evaluate` holds both texts of a pair and their vectors, of 128 bytes each.
 """
 STEP_TIME = 1.5
 """The last steps may take this times the processor time of early ones."""
