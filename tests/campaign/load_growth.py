@@ -27,7 +27,8 @@ BYTES_PER_LINE = {"encode": 0, "search": 200, "mine": 700, "dedup": 700, "evalua
 """Verb -> bytes of memory that a further line may take.
 
 The guides promise that the memory of `encode` does not depend on the number of lines, and that `search` does not hold
-all texts: it holds a few numbers of 8 bytes each for a line, such as hashes and their order. `mine` and `dedup` hold the texts; `evaluate` holds both texts of a pair and their vectors, of 128 bytes each.
+all texts: it holds a few numbers of 8 bytes each for a line, such as hashes and their order. `mine` and `dedup` hold
+the texts; `evaluate` holds both texts of a pair and their vectors, of 128 bytes each.
 """
 STEP_TIME = 1.5
 """The last steps may take this times the processor time of early ones."""
