@@ -130,10 +130,11 @@ SCENARIOS = {"new": ([], ROWS), "extended": (ROWS[:12], ROWS), "changed": (ROWS,
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "scenario", [pytest.param(name, marks=[] if name == "new" else pytest.mark.nightly) for name in SCENARIOS]
+    ("scenario", "stride"),
+    [("new", 5), *(pytest.param(name, 1, marks=pytest.mark.nightly) for name in SCENARIOS)],
 )
 def test_an_update_killed_at_any_step_is_continued(
-    scenario: str, encoder: Encoder, encoded: list[str], monkeypatch: pytest.MonkeyPatch
+    scenario: str, stride: int, encoder: Encoder, encoded: list[str]
 ) -> None:
     before, after = SCENARIOS[scenario]
     fsync = os.fsync
@@ -159,7 +160,7 @@ def test_an_update_killed_at_any_step_is_continued(
         most = max(most, len(encoded))
         assert_is_the_index_of(after, opened(folder), encoder)
         assert [name for name in os.listdir() if name.lstrip(".").startswith(folder + ".")] == []
-        steps += 1
+        steps += stride
     assert os.fsync is fsync
     assert steps > 20
     assert most == new  # killed before the first block
@@ -230,6 +231,7 @@ def test_rebuild_encodes_everything_again(encoder: Encoder, encoded: list[str]) 
 
 
 def test_a_reader_keeps_its_rows_while_the_index_is_replaced(encoder: Encoder) -> None:
+    update(encoder)
     before = opened()
     write_rows(changed(ROWS))
     update(encoder)
