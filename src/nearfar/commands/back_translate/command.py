@@ -214,8 +214,10 @@ def _open_translators(
     folders = [locate_translator(config.forward), locate_translator(config.backward)]
     weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
     there, back = (load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders)
-    how = {"beams": config.beams, "temperature": config.temperature, "seed": config.seed}
-    return partial(_round_trip, there=there, back=back, **how), weights
+    round_trip = partial(
+        _round_trip, there=there, back=back, beams=config.beams, temperature=config.temperature, seed=config.seed
+    )
+    return round_trip, weights
 
 
 def _translate(
