@@ -81,7 +81,7 @@ def _write_lines(folder: Path, texts: int) -> None:
 def _one(side: str, precision: str, source: str, output: str) -> dict[str, float]:
     """Seconds and peak memory of encoding one file in this process."""
     if side == "nearfar":  # each side imports only its own modules, before the time starts
-        for module in ("commands.encode.one_file", "encoder.stream", "data.lines"):
+        for module in ("commands.encode.command", "encoder.stream", "data.lines"):
             importlib.import_module(f"nearfar.{module}")
         started = time.perf_counter()
         encode(MODEL, input=source, output=output, precision=precision, overwrite=True, progress=False)

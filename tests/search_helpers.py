@@ -1,14 +1,15 @@
 """Files to search in, a tiny encoder, and the content of an index."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nearfar.commands.search.build import IndexUpdate, update_index
 from nearfar.commands.search.corpus import Corpus
+from nearfar.commands.search.update import IndexUpdate, update_index
 from nearfar.encoder.encoder import Encoder
-from nearfar.neighbours.index import IndexReader
+from nearfar.neighbours.index import ROW, TEXT, Manifest, SearchIndex, hash_bytes
 from tests.tiny import sentences
 
 SETTINGS = {"normalize": True, "model": "tiny"}
@@ -22,20 +23,35 @@ def write_rows(rows: list[tuple[str, str]] = ROWS, file: str = "docs.tsv") -> No
 
 
 def update(encoder: Encoder, folder: str = "index", file: str = "docs.tsv", **settings: Any) -> IndexUpdate:
-    """Bring an index up to date in small blocks."""
-    return update_index(Path(folder), Corpus(file), encoder, SETTINGS, **{"block": 5, **settings})[1]
+    """Bring an index up to date."""
+    return update_index(Path(folder), Corpus(file), encoder, SETTINGS, **settings)[1]
 
 
-def opened(encoder: Encoder, folder: str = "index", file: str = "docs.tsv") -> IndexReader:
-    """The index after an update."""
-    return update_index(Path(folder), Corpus(file), encoder, SETTINGS, block=5)[0]
+def opened(folder: str = "index") -> SearchIndex:
+    """An index that is there."""
+    return SearchIndex.open(Path(folder))
 
 
-def assert_is_the_index_of(rows: list[tuple[str, str]], reader: IndexReader, encoder: Encoder) -> None:
+def assert_is_the_index_of(rows: list[tuple[str, str]], index: SearchIndex, encoder: Encoder) -> None:
     """Compare an index with one computed directly: rows, texts in the order of first occurrence, vectors."""
-    assert [reader.read_row(row) for row in range(len(reader.rows))] == [[text, one] for one, text in rows]
+    assert [index.read_row(row) for row in range(len(index.rows))] == [[text, one] for one, text in rows]
     distinct = list(dict.fromkeys(text for _, text in rows))
-    assert [distinct[text] for text in reader.rows["text"]] == [text for _, text in rows]
-    assert [rows[row][1] for row in reader.texts["row"]] == distinct
-    assert len(set(reader.texts["hash"].tolist())) == len(distinct)
-    np.testing.assert_allclose(reader.vectors, encoder.encode_document(distinct, normalize=True), atol=1e-5)
+    assert [distinct[text] for text in index.rows["text"]] == [text for _, text in rows]
+    assert [rows[row][1] for row in index.texts["row"]] == distinct
+    assert len(set(index.texts["hash"].tolist())) == len(distinct)
+    np.testing.assert_allclose(index.vectors, encoder.encode_document(distinct, normalize=True), atol=1e-5)
+
+
+def index_of(folder: Path, vectors: np.ndarray, generation: str = "one") -> SearchIndex:
+    """An index of different texts with these vectors; with the same generation, one that was extended."""
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps([f"text {number}"]).encode() + b"\n" for number in range(len(vectors))]
+    texts, rows = np.zeros(len(lines), TEXT), np.zeros(len(lines), ROW)
+    rows["hash"] = texts["hash"] = [hash_bytes(line[:-1]) for line in lines]
+    texts["row"] = rows["text"] = np.arange(len(lines))
+    rows["end"] = np.cumsum([len(line) for line in lines])
+    (folder / "rows.jsonl").write_bytes(b"".join(lines))
+    for name, values in (("vectors", vectors), ("texts", texts), ("rows", rows)):
+        np.save(folder / f"{name}.npy", values)
+    Manifest({}, vectors.shape[1], len(rows), len(texts), int(rows["end"][-1]), {}, generation).write(folder)
+    return SearchIndex.open(folder)

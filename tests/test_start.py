@@ -23,9 +23,9 @@ HEAVY = (
 TORCH = {"torch"}
 MODEL = {*TORCH, "transformers", "accelerate", "PIL", "scipy", "sympy", "torch._dynamo"}
 """Imported by transformers with a model."""
-PARTS = {*MODEL, "pyarrow", "pandas"}
-"""Vectors are encoded in parts, which are Parquet; pyarrow imports pandas to look at an array."""
-SKLEARN = {*PARTS, "sklearn", "scipy.stats"}
+PARTS = {*MODEL, "pyarrow"}
+"""Vectors are encoded in parts, which are Parquet."""
+SKLEARN = {*PARTS, "pandas", "sklearn", "scipy.stats"}
 WRITTEN = {*SKLEARN, "sentence_transformers", "datasets", "peft"}
 """Imported by sentence-transformers, which writes model folders."""
 CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
@@ -39,13 +39,13 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
     ),
     (
         ("env --offline", TORCH),
-        ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
         ("encode tiny --input texts.txt --output vectors.npy", PARTS),
+        ("search dog --model normalized --input texts.txt", PARTS),
         (
             "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
             "--relative-margin none --output mined.tsv",

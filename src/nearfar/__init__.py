@@ -14,7 +14,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from nearfar.commands.back_translate.command import back_translate
     from nearfar.commands.compare import compare
-    from nearfar.commands.dedup.command import dedup
+    from nearfar.commands.dedup import dedup
     from nearfar.commands.demo.command import demo
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
@@ -85,7 +85,7 @@ _MODULES = {
     "PairwiseResult": "evaluation.results",
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
-    "dedup": "commands.dedup.command",
+    "dedup": "commands.dedup",
     "demo": "commands.demo.command",
     "encode": "commands.encode.command",
     "env": "commands.env",

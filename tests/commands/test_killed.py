@@ -23,13 +23,12 @@ STOPS["dedup"] = [(name, share) for name in ("SIGKILL", "SIGINT") for share in (
 SCRIPT = """if True:
     import json, os, signal, sys
     from nearfar.cli import main
-    from nearfar.commands.dedup import command as _dedup
+    from nearfar.commands import dedup as _dedup
     from nearfar.commands.encode import vectors
     from nearfar.commands.search import command as _search
-    from nearfar.commands.search import extend
     from nearfar.encoder import encoder as _encoder
 
-    vectors.PART_TEXTS, extend.MAX_BLOCK_CHARACTERS = 7, 80
+    vectors.PART_TEXTS = 7
     fsync, count = os.fsync, 0
 
     def run(name, signal_name, at=None):

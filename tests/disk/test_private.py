@@ -12,7 +12,6 @@ from nearfar import NearfarError
 from nearfar.disk import (
     exclusive_file,
     folder_lock,
-    fresh_file,
     is_private,
     private_temporary_folder,
     write_bytes,
@@ -95,23 +94,6 @@ def test_the_permissions_of_written_files_follow_the_umask(tmp_path: Path) -> No
     write_text(tmp_path / "new", "text")
     (tmp_path / "usual").touch()
     assert (tmp_path / "new").stat().st_mode == (tmp_path / "usual").stat().st_mode
-
-
-def test_a_fresh_file_replaces_links_and_files(tmp_path: Path) -> None:
-    (tmp_path / "target").write_text("kept")
-    for plant in (
-        lambda: None,
-        lambda: (tmp_path / "x").symlink_to("target"),
-        lambda: (tmp_path / "x").symlink_to("no"),
-    ):
-        (tmp_path / "x").unlink(missing_ok=True)
-        plant()
-        fresh_file(tmp_path / "x")
-        assert (tmp_path / "x").read_text() == ""
-        assert not (tmp_path / "x").is_symlink()
-    assert (tmp_path / "target").read_text() == "kept"
-    with pytest.raises(OSError, match="folder"):
-        fresh_file(tmp_path / "missing" / "folder")
 
 
 @pytest.mark.long

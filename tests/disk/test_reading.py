@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import read_bytes, read_errors
+from nearfar.disk import read_errors
 from nearfar.disk.places import LocalFolder
 from nearfar.disk.reading import read_json
 from nearfar.quantization import read_ranges
@@ -54,7 +54,6 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
     for name, kind in (("pipe", "a pipe"), ("zero", "a device")):
         file = tmp_path / name
         for read in (
-            lambda file=file: read_bytes(file),
             lambda file=file: read_json(file),
             lambda name=name: folder.read(name),
             lambda name=name: folder.digest(name),

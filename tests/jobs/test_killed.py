@@ -17,6 +17,7 @@ pytestmark = [
 ]
 JOBS = 12
 MOMENTS = 20
+"""All at night, four by day."""
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,9 @@ def count_files(folder: Path) -> int:
     return sum(len(files) for _, _, files in os.walk(folder / "cells"))
 
 
-@pytest.mark.parametrize("moment", range(MOMENTS))
+@pytest.mark.parametrize(
+    "moment", [pytest.param(one, marks=pytest.mark.nightly if one % 5 else []) for one in range(MOMENTS)]
+)
 def test_a_run_killed_at_a_random_moment_is_continued(
     moment: int, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -65,9 +68,13 @@ def test_a_run_killed_again_and_again_leaves_nothing_behind(undisturbed: dict[st
 
 
 @pytest.mark.parametrize(
-    ("number", "ignored"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+    ("engine", "number", "ignored"),
+    [
+        ("process", signal.SIGINT, False),
+        ("process", signal.SIGTERM, True),
+        ("inline", signal.SIGTERM, False),
+    ],
 )
-@pytest.mark.parametrize("engine", ["process", "inline"])
 def test_a_run_that_is_stopped_lets_its_jobs_clean_up(engine: str, number: int, ignored: bool, tmp_path: Path) -> None:
     program = start(tmp_path, jobs="sleeps", engine=engine, ignore_sigint=ignored)
     wait_until((tmp_path / "pids").exists)

@@ -79,13 +79,6 @@ def test_a_worker_that_always_dies_fails_its_job_alone(number: int, message: str
     assert store.is_finished(good)
 
 
-def test_exceptions_are_reported_with_their_log(tmp_path: Path) -> None:
-    store, bad = JobStore(tmp_path / "cells"), Job(f"{HERE}:raises", {"name": "bad"})
-    with pytest.raises(JobsFailedError, match="ValueError: bad is no good"):
-        run_jobs([bad], store)
-    assert "Traceback" in (store.part(bad) / "error.txt").read_text(encoding="utf-8")
-
-
 def test_a_system_exit_fails_the_job(tmp_path: Path) -> None:
     store, bad, good = JobStore(tmp_path / "cells"), Job(f"{HERE}:exits"), Job(f"{HERE}:nothing")
     with pytest.raises(JobsFailedError, match=f"{bad.key}: SystemExit: enough"):
@@ -97,11 +90,3 @@ def test_how_a_process_ended_is_said_in_words() -> None:
     assert describe_exit(3) == "ended with exit status 3"
     assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV"
     assert describe_exit(-999) == "was killed by signal 999"
-
-
-def test_a_thousand_empty_jobs(tmp_path: Path) -> None:
-    jobs = [Job(f"{HERE}:nothing", {"number": number}) for number in range(1000)]
-    events: list[JobEvent] = []
-    run_jobs(jobs, JobStore(tmp_path), workers=2, on_event=events.append)
-    assert {event.job for event in events if event.kind == "finished"} == set(jobs)
-    assert len(list(tmp_path.iterdir())) == 1000

@@ -107,7 +107,7 @@ def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path, monkeypa
 
 @pytest.mark.long
 @INSTALLED
-@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999"])
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:1"])
 def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path) -> None:
     script = """if True:
         import sys

@@ -2,7 +2,6 @@
 
 import builtins
 import importlib.util
-import json
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +12,8 @@ from nearfar import NearfarError
 from nearfar.neighbours import approximate
 from nearfar.neighbours.approximate import ApproximateSearch, check_installed
 from nearfar.neighbours.exact import nearest
-from nearfar.neighbours.index import Block, IndexReader, SearchIndex, hash_bytes
+from nearfar.neighbours.index import SearchIndex
+from tests.search_helpers import index_of
 
 pytest.importorskip("usearch", exc_type=ImportError)
 DIM = 16
@@ -22,20 +22,6 @@ DIM = 16
 def unit_vectors(count: int, seed: int = 0) -> np.ndarray:
     vectors = np.random.default_rng(seed).standard_normal((count, DIM), dtype=np.float32)
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-
-
-def make_index(folder: Path, vectors: np.ndarray) -> SearchIndex:
-    folder.mkdir()
-    index = SearchIndex.create(folder, {}, DIM)
-    extend(index, vectors)
-    return index
-
-
-def extend(index: SearchIndex, vectors: np.ndarray) -> None:
-    numbers = np.arange(len(vectors)) + index.manifest.texts
-    lines = [json.dumps([f"text {number}"]).encode() for number in numbers]
-    hashes = np.array([hash_bytes(line) for line in lines], np.uint64)
-    index.append(Block(lines, hashes, numbers, hashes, vectors))
 
 
 def add_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -48,38 +34,38 @@ def add_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.fixture
-def reader(tmp_path: Path) -> IndexReader:
-    return make_index(tmp_path / "index", unit_vectors(700)).reader()
+def index(tmp_path: Path) -> SearchIndex:
+    return index_of(tmp_path / "index", unit_vectors(700))
 
 
 @pytest.mark.parametrize("queries", [0, 1, 7])
 @pytest.mark.parametrize("k", [1, 10, 1000])
-def test_scores_and_order_are_exact_for_what_is_found(reader: IndexReader, queries: int, k: int) -> None:
+def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, queries: int, k: int) -> None:
     vectors = unit_vectors(queries, seed=1)
-    found = ApproximateSearch(reader).search(vectors, k)
+    found = ApproximateSearch(index).search(vectors, k)
     assert found.ids.shape == (queries, min(k, 700))
-    products = np.einsum("qd,qkd->qk", vectors, reader.vectors[found.ids])
+    products = np.einsum("qd,qkd->qk", vectors, index.vectors[found.ids])
     np.testing.assert_allclose(found.scores, products, atol=1e-6)
     assert (np.diff(found.scores, axis=1) <= 0).all()
     assert all(len(set(row)) == len(row) for row in found.ids.tolist())
 
 
 @pytest.mark.parametrize("k", [1, 10, 1000])
-def test_nine_tenths_of_the_nearest_are_found(reader: IndexReader, k: int) -> None:
+def test_nine_tenths_of_the_nearest_are_found(index: SearchIndex, k: int) -> None:
     """Over many queries: the graph is built by several threads, so which ones it misses differs from run to run."""
     vectors = unit_vectors(200, seed=1)
-    found, exact = ApproximateSearch(reader).search(vectors, k), nearest(vectors, reader.vectors, k)
+    found, exact = ApproximateSearch(index).search(vectors, k), nearest(vectors, index.vectors, k)
     shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
     assert np.mean(shared) >= 0.9 * min(k, 700)
 
 
 @pytest.mark.parametrize("queries", [1, 4])
 def test_queries_for_which_the_graph_finds_too_few_are_searched_exactly(
-    queries: int, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+    queries: int, index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from usearch.index import Index
 
-    search = ApproximateSearch(reader)
+    search = ApproximateSearch(index)
     original = Index.search
 
     def finds_too_few(self: Index, vectors: np.ndarray, count: int) -> object:
@@ -93,57 +79,56 @@ def test_queries_for_which_the_graph_finds_too_few_are_searched_exactly(
     monkeypatch.setattr(Index, "search", finds_too_few)
     vectors = unit_vectors(queries, seed=1)
     row = min(queries - 1, 1)
-    np.testing.assert_array_equal(search.search(vectors, 10).ids[row], nearest(vectors, reader.vectors, 10).ids[row])
+    np.testing.assert_array_equal(search.search(vectors, 10).ids[row], nearest(vectors, index.vectors, 10).ids[row])
 
 
 def test_equal_scores_come_in_the_order_of_the_documents(tmp_path: Path) -> None:
-    reader = make_index(tmp_path / "index", np.repeat(unit_vectors(3), 5, axis=0)).reader()
-    found = ApproximateSearch(reader).search(np.array(reader.vectors[:1]), 5)
+    index = index_of(tmp_path / "index", np.repeat(unit_vectors(3), 5, axis=0))
+    found = ApproximateSearch(index).search(np.array(index.vectors[:1]), 5)
     assert found.ids.tolist() == [[0, 1, 2, 3, 4]]
 
 
 def test_recall_is_the_share_of_exact_neighbours_that_is_found(
-    reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+    index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = ApproximateSearch(reader)
+    search = ApproximateSearch(index)
     queries = unit_vectors(50, seed=2)
     assert search.measure(queries).value > 0.9
     blind = approximate.Neighbours  # a graph that never finds the first 350 documents
 
     def half_blind(self: ApproximateSearch, vectors: np.ndarray, k: int) -> approximate.Neighbours:
-        ids, scores = nearest(vectors, np.array(reader.vectors[350:]), k)
+        ids, scores = nearest(vectors, np.array(index.vectors[350:]), k)
         return blind(ids + 350, scores)
 
     monkeypatch.setattr(ApproximateSearch, "search", half_blind)
-    exact = nearest(queries, reader.vectors, 10).ids
+    exact = nearest(queries, index.vectors, 10).ids
     assert search.measure(queries) == (pytest.approx((exact >= 350).mean()), 10, 50)
 
 
-def test_recall_over_texts_leaves_the_text_itself_out(reader: IndexReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recall_over_texts_leaves_the_text_itself_out(index: SearchIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     def only_itself(self: ApproximateSearch, vectors: np.ndarray, k: int) -> approximate.Neighbours:
-        itself = nearest(vectors, reader.vectors, 1)
-        others = nearest(vectors, -np.asarray(reader.vectors), k - 1)  # the farthest
+        itself = nearest(vectors, index.vectors, 1)
+        others = nearest(vectors, -np.asarray(index.vectors), k - 1)  # the farthest
         return approximate.Neighbours(
             np.hstack([itself.ids, others.ids]), np.hstack([itself.scores, -others.scores]).astype(np.float32)
         )
 
     monkeypatch.setattr(ApproximateSearch, "search", only_itself)
-    assert ApproximateSearch(reader).recall == (0.0, 10, 200)
+    assert ApproximateSearch(index).recall == (0.0, 10, 200)
 
 
 @pytest.mark.parametrize("texts", [1, 2, 5])
 def test_recall_of_a_few_texts(texts: int, tmp_path: Path) -> None:
-    recall = ApproximateSearch(make_index(tmp_path / "index", unit_vectors(texts)).reader()).recall
+    recall = ApproximateSearch(index_of(tmp_path / "index", unit_vectors(texts))).recall
     assert recall == (1.0, texts - 1, texts)
 
 
 def test_a_graph_is_kept_and_extended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index = make_index(tmp_path / "index", unit_vectors(300))
+    vectors = unit_vectors(300)
+    index = index_of(tmp_path / "index", vectors)
     added = add_calls(monkeypatch)
-    first = ApproximateSearch(index.reader())
-    assert ApproximateSearch(index.reader()).recall == first.recall
-    extend(index, unit_vectors(20, seed=5))
-    more = ApproximateSearch(index.reader())
+    assert ApproximateSearch(index).recall == ApproximateSearch(index).recall
+    more = ApproximateSearch(index_of(tmp_path / "index", np.vstack([vectors, unit_vectors(20, seed=5)])))
     assert added == [300, 20]
     assert more.search(unit_vectors(20, seed=5), 1).ids[:, 0].tolist() == list(range(300, 320))
 
@@ -159,28 +144,28 @@ DAMAGE = {
 
 @pytest.mark.parametrize(("name", "content"), DAMAGE.values(), ids=DAMAGE)
 def test_a_damaged_graph_is_made_again(
-    name: str, content: bytes | None, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+    name: str, content: bytes | None, index: SearchIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ApproximateSearch(reader)
+    ApproximateSearch(index)
     added = add_calls(monkeypatch)
     if content is None:
-        (reader.folder / name).unlink()
+        (index.folder / name).unlink()
     else:
-        (reader.folder / name).write_bytes(content)
-    assert ApproximateSearch(reader).recall.value > 0.9
+        (index.folder / name).write_bytes(content)
+    assert ApproximateSearch(index).recall.value > 0.9
     assert sum(added) == 700
 
 
-def test_a_graph_of_the_right_size_with_wrong_content_is_made_again(reader: IndexReader) -> None:
-    ApproximateSearch(reader)
-    file = reader.folder / "approximate.usearch"
+def test_a_graph_of_the_right_size_with_wrong_content_is_made_again(index: SearchIndex) -> None:
+    ApproximateSearch(index)
+    file = index.folder / "approximate.usearch"
     file.write_bytes(bytes(file.stat().st_size))
-    assert ApproximateSearch(reader).recall.value > 0.9
+    assert ApproximateSearch(index).recall.value > 0.9
 
 
 def test_the_graph_of_another_index_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ApproximateSearch(make_index(tmp_path / "one", unit_vectors(300)).reader())
-    other = make_index(tmp_path / "two", unit_vectors(300, seed=9)).reader()
+    ApproximateSearch(index_of(tmp_path / "one", unit_vectors(300)))
+    other = index_of(tmp_path / "two", unit_vectors(300, seed=9), "two")
     for name in ("approximate.usearch", "approximate.json"):
         (other.folder / name).write_bytes((tmp_path / "one" / name).read_bytes())
     added = add_calls(monkeypatch)
@@ -188,7 +173,7 @@ def test_the_graph_of_another_index_is_made_again(tmp_path: Path, monkeypatch: p
     assert added == [300]
 
 
-def test_an_interrupted_graph_is_continued(reader: IndexReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_graph_is_continued(index: SearchIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(approximate, "ADDED_AT_ONCE", 100)
 
     def stop(count: int) -> None:
@@ -198,9 +183,9 @@ def test_an_interrupted_graph_is_continued(reader: IndexReader, monkeypatch: pyt
 
     done: list[int] = []
     with pytest.raises(KeyboardInterrupt):
-        ApproximateSearch(reader, on_added=stop)
+        ApproximateSearch(index, on_added=stop)
     added = add_calls(monkeypatch)
-    assert ApproximateSearch(reader).recall.value > 0.9
+    assert ApproximateSearch(index).recall.value > 0.9
     assert sum(added) == 400
 
 

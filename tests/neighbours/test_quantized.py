@@ -1,6 +1,5 @@
 """Quantized search: exact scores, the recall that is reported, codes that follow their index, damaged files."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +9,10 @@ import pytest
 from nearfar import NearfarError
 from nearfar.neighbours import quantized
 from nearfar.neighbours.exact import nearest
-from nearfar.neighbours.index import Block, IndexReader, SearchIndex, hash_bytes
+from nearfar.neighbours.index import SearchIndex
 from nearfar.neighbours.quantized import QuantizedSearch, nearest_codes
-from nearfar.quantization import quantize
+from nearfar.quantization import int8_ranges, quantize
+from tests.search_helpers import index_of
 
 DIM, TEXTS = 48, 700
 KINDS: tuple[Any, ...] = ("int8", "binary")
@@ -26,23 +26,9 @@ def unit_vectors(count: int, seed: int = 0) -> np.ndarray:
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
-def extend(index: SearchIndex, vectors: np.ndarray) -> None:
-    numbers = np.arange(len(vectors)) + index.manifest.texts
-    lines = [json.dumps([f"text {number}"]).encode() for number in numbers]
-    hashes = np.array([hash_bytes(line) for line in lines], np.uint64)
-    index.append(Block(lines, hashes, numbers, hashes, vectors))
-
-
-def make_index(folder: Path, vectors: np.ndarray) -> SearchIndex:
-    folder.mkdir()
-    index = SearchIndex.create(folder, {}, vectors.shape[1])
-    extend(index, vectors)
-    return index
-
-
 @pytest.fixture
 def index(tmp_path: Path) -> SearchIndex:
-    return make_index(tmp_path / "index", unit_vectors(TEXTS))
+    return index_of(tmp_path / "index", unit_vectors(TEXTS))
 
 
 @pytest.fixture
@@ -62,10 +48,10 @@ def quantized_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("queries", [0, 1, 7])
 @pytest.mark.parametrize("k", [1, 10, 1000])
 def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, kind: Any, queries: int, k: int) -> None:
-    reader, vectors = index.reader(), unit_vectors(queries, seed=1)
-    found, exact = QuantizedSearch(reader, kind).search(vectors, k), nearest(vectors, reader.vectors, k)
+    vectors = unit_vectors(queries, seed=1)
+    found, exact = QuantizedSearch(index, kind).search(vectors, k), nearest(vectors, index.vectors, k)
     assert found.ids.shape == exact.ids.shape == (queries, min(k, TEXTS))
-    products = np.einsum("qd,qkd->qk", vectors, reader.vectors[found.ids])
+    products = np.einsum("qd,qkd->qk", vectors, index.vectors[found.ids])
     np.testing.assert_allclose(found.scores, products, atol=1e-6)
     assert (np.diff(found.scores, axis=1) <= 0).all()
     assert all(len(set(row)) == len(row) for row in found.ids.tolist())
@@ -77,17 +63,17 @@ def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, kind: 
 @pytest.mark.parametrize(("kind", "alone", "rescored"), [("int8", 0.97, 0.999), ("binary", 0.4, 0.95)])
 def test_recall_against_exact_search(index: SearchIndex, kind: Any, alone: float, rescored: float) -> None:
     """The data are seeded and the codes exact, so that the recall is the same in every run."""
-    reader, queries = index.reader(), unit_vectors(300, seed=2)
-    exact = nearest(queries, reader.vectors, 10)
+    queries = unit_vectors(300, seed=2)
+    exact = nearest(queries, index.vectors, 10)
     shares = []
     for factor in (1, 2, 4, 10):
-        found = QuantizedSearch(reader, kind, factor=factor).search(queries, 10)
+        found = QuantizedSearch(index, kind, factor=factor).search(queries, 10)
         same = [len(set(one) & set(other)) / 10 for one, other in zip(found.ids, exact.ids, strict=True)]
         shares.append(float(np.mean(same)))
     assert shares == sorted(shares)
     assert shares[0] >= alone
     assert shares[-1] >= rescored
-    assert QuantizedSearch(reader, kind, factor=4).measure(queries).value == pytest.approx(shares[2], abs=1e-3)
+    assert QuantizedSearch(index, kind, factor=4).measure(queries).value == pytest.approx(shares[2], abs=1e-3)
 
 
 def test_hamming_distances_equal_those_of_unpacked_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,76 +89,55 @@ def test_hamming_distances_equal_those_of_unpacked_bits(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_codes_are_made_once_and_extended(
+def test_codes_are_kept_while_the_index_is(
     index: SearchIndex, kind: Any, quantized_rows: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(quantized, "ROWS", 300)
-    first = QuantizedSearch(index.reader(), kind)
+    first = QuantizedSearch(index, kind)
     of_queries = [200] if kind == "binary" else []  # the sample for the recall
     assert quantized_rows == [300, 300, 100, *of_queries]
     quantized_rows.clear()
-    assert QuantizedSearch(index.reader(), kind).recall == first.recall
+    assert QuantizedSearch(index, kind).recall == first.recall
     assert quantized_rows == []
-    extend(index, unit_vectors(50, seed=3))
-    QuantizedSearch(index.reader(), kind)
-    assert quantized_rows == [50, *of_queries]
-    quantized_rows.clear()
-    extend(index, unit_vectors(1000, seed=4))  # more than twice as many as the ranges are of
-    again = QuantizedSearch(index.reader(), kind)
-    assert sum(quantized_rows) == 1750 + sum(of_queries)
-    if kind == "binary":
-        np.testing.assert_array_equal(again.codes, quantize(np.array(index.reader().vectors), "binary"))
-    files = {f"{kind}.npy", f"{kind}.json"}
-    assert files < {file.name for file in index.folder.iterdir()}
+    more = index_of(index.folder, np.vstack([index.vectors, unit_vectors(50, seed=3)]))
+    again = QuantizedSearch(more, kind)
+    assert quantized_rows == [300, 300, 150, *of_queries]
+    ranges = int8_ranges([np.array(more.vectors)]) if kind == "int8" else None
+    np.testing.assert_array_equal(again.codes, quantize(np.array(more.vectors), kind, ranges))
+    assert {f"{kind}.npy", f"{kind}.json"} < {file.name for file in index.folder.iterdir()}
 
 
-@pytest.mark.parametrize("content", [b"{", b"[]", b'{"texts": "x"}', None])
-@pytest.mark.parametrize("name", ["json", "npy"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "name", "content"),
+    [("int8", "json", b"{"), ("binary", "json", b'{"texts": "x"}'), ("int8", "npy", b"[]"), ("binary", "npy", None)],
+)
 def test_damaged_codes_are_made_again(index: SearchIndex, kind: Any, name: str, content: bytes | None) -> None:
     queries = unit_vectors(5, seed=1)
-    expected = QuantizedSearch(index.reader(), kind).search(queries, 5)
+    expected = QuantizedSearch(index, kind).search(queries, 5)
     file = index.folder / f"{kind}.{name}"
     if content is None:
         file.unlink()
     else:
         file.write_bytes(content)
-    found = QuantizedSearch(index.reader(), kind).search(queries, 5)
+    found = QuantizedSearch(index, kind).search(queries, 5)
     np.testing.assert_array_equal(found.ids, expected.ids)
 
 
 def test_codes_of_another_index_are_made_again(index: SearchIndex, tmp_path: Path) -> None:
-    QuantizedSearch(index.reader(), "binary")
-    other = make_index(tmp_path / "other", -unit_vectors(TEXTS))
+    QuantizedSearch(index, "binary")
+    other = index_of(tmp_path / "other", -unit_vectors(TEXTS), "two")
     for name in ("binary.npy", "binary.json"):
         (other.folder / name).write_bytes((index.folder / name).read_bytes())
-    search = QuantizedSearch(other.reader(), "binary")
-    np.testing.assert_array_equal(search.codes, quantize(np.array(other.reader().vectors), "binary"))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_an_interruption_while_codes_are_made_keeps_those_that_are_done(
-    index: SearchIndex, kind: Any, monkeypatch: pytest.MonkeyPatch, quantized_rows: list[int]
-) -> None:
-    monkeypatch.setattr(quantized, "ROWS", 300)
-
-    def stop(count: int) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        QuantizedSearch(index.reader(), kind, on_added=stop)
-    quantized_rows.clear()
-    search = QuantizedSearch(index.reader(), kind)
-    assert quantized_rows[:2] == [300, 100]
-    assert len(search.codes) == TEXTS
+    search = QuantizedSearch(other, "binary")
+    np.testing.assert_array_equal(search.codes, quantize(np.array(other.vectors), "binary"))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("texts", [1, 2, 11])
 def test_a_few_texts(kind: Any, texts: int, tmp_path: Path) -> None:
-    reader: IndexReader = make_index(tmp_path / "few", unit_vectors(texts)).reader()
-    search = QuantizedSearch(reader, kind)
-    found = search.search(np.array(reader.vectors), 3)
+    index = index_of(tmp_path / "few", unit_vectors(texts))
+    search = QuantizedSearch(index, kind)
+    found = search.search(np.array(index.vectors), 3)
     assert found.ids.shape == (texts, min(3, texts))
     np.testing.assert_array_equal(found.ids[:, 0], np.arange(texts))
 
@@ -182,7 +147,7 @@ def test_a_vector_that_is_not_finite_is_reported(kind: Any, tmp_path: Path) -> N
     vectors = unit_vectors(20)
     vectors[7, 3] = np.nan
     with pytest.raises(NearfarError, match=r"vectors\.npy: holds a vector that is not finite\. The index is damaged"):
-        QuantizedSearch(make_index(tmp_path / "nan", vectors).reader(), kind)
+        QuantizedSearch(index_of(tmp_path / "nan", vectors), kind)
 
 
 def test_values_that_codes_cannot_hold_are_refused() -> None:

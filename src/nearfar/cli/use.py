@@ -11,7 +11,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.dedup.command import DedupResult
+    from nearfar.commands.dedup import DedupResult
     from nearfar.commands.search.command import OpenedSearch
     from nearfar.commands.search.hits import Hit
     from nearfar.config import DedupConfig, EncodeConfig, ExportConfig, PredictConfig, PushConfig, SearchConfig
@@ -115,7 +115,7 @@ def _ask(opened: "OpenedSearch", console: "Console") -> None:
 
 def _print_all(queries: Sequence[str], results: "Any", opened: "OpenedSearch", console: "Console") -> None:
     """Print a table for each query; to a file or a pipe, the lines of a .tsv file."""
-    from nearfar.commands.search.output import format_hits, table_header
+    from nearfar.commands.search.hits import format_hits, table_header
 
     columns = opened.searcher.columns
     if not console.is_terminal:
@@ -132,7 +132,7 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
     from rich.table import Table
     from rich.text import Text
 
-    from nearfar.commands.search.output import show_value
+    from nearfar.commands.search.hits import show_value
 
     columns, counted = opened.searcher.columns, any(hit.count > 1 for hit in hits)
     table = Table(title=Text(query), title_justify="left")
@@ -201,7 +201,7 @@ def push(call: Call, config: "PushConfig", model: str, name: str) -> None:
 @verb("DedupConfig")
 def dedup(call: Call, config: "DedupConfig") -> int | None:
     """Remove near-duplicates, or show a histogram to choose the threshold."""
-    from nearfar.commands.dedup.command import dedup
+    from nearfar.commands.dedup import dedup
     from nearfar.commands.encode.vectors import kept_vectors
 
     try:

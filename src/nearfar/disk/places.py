@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nearfar.disk.checks import path_errors
 from nearfar.disk.reading import check_regular, read_errors
@@ -34,50 +34,8 @@ _BLOCK_BYTES = 2**23
 """Number of bytes that are read ahead from a remote file."""
 
 
-class Place(Protocol):
-    """Files by their names relative to a folder."""
-
-    @property
-    def address(self) -> str:
-        """The absolute path or address of the folder."""
-
-    @property
-    def shared(self) -> Path | None:
-        """The folder on this machine's file system, which all workers must see; None for a remote address."""
-
-    def names(self, inside: str = "") -> list[str]:
-        """The names of the files in the folder, or in a subfolder; empty if there is no such folder."""
-
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none."""
-
-    def size(self, name: str) -> int | None:
-        """The number of bytes of a file; None if there is none."""
-
-    def digest(self, name: str) -> str:
-        """The SHA-256 of a file, which is read once, in pieces."""
-
-    def writing(self, name: str, scratch: Path) -> Path:
-        """Where to write a file aside that :meth:`publish` gives its name; ``scratch`` is a temporary folder."""
-
-    def publish(self, written: Path, name: str) -> None:
-        """Give a complete file its name; a file of that name is replaced at once."""
-
-    def clean(self, name: str) -> None:
-        """Remove what killed workers left of a file that they wrote aside."""
-
-    def write(self, name: str, content: bytes) -> None:
-        """Write a small file at once."""
-
-    def remove(self, name: str) -> None:
-        """Remove a file, if there is one."""
-
-    def free_bytes(self) -> int | None:
-        """Free space; None if there is no limit that can be asked for."""
-
-
 class LocalFolder:
-    """A folder of this machine's file system, which other machines may mount too; see :class:`Place`."""
+    """A folder of this machine's file system, which other machines may mount too. Files are named relative to it."""
 
     def __init__(self, address: str) -> None:
         self._path = local_path(address)
@@ -85,12 +43,12 @@ class LocalFolder:
 
     @property
     def shared(self) -> Path:
-        """See :class:`Place`."""
+        """The folder on this machine's file system, which all workers must see; None for a remote address."""
         return self._path
 
     @path_errors()
     def names(self, inside: str = "") -> list[str]:
-        """See :class:`Place`."""
+        """The names of the files in the folder, or in a subfolder; empty if there is no such folder."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path / inside))
         except FileNotFoundError:
@@ -98,7 +56,7 @@ class LocalFolder:
 
     @path_errors()
     def read(self, name: str) -> bytes | None:
-        """See :class:`Place`."""
+        """The content of a file; None if there is none."""
         file = self._path / name
         with suppress(FileNotFoundError):
             check_regular(file)
@@ -107,7 +65,7 @@ class LocalFolder:
         return None
 
     def size(self, name: str) -> int | None:
-        """See :class:`Place`."""
+        """The number of bytes of a file; None if there is none."""
         try:
             return (self._path / name).stat().st_size
         except OSError:
@@ -115,7 +73,7 @@ class LocalFolder:
 
     @path_errors()
     def digest(self, name: str) -> str:
-        """See :class:`Place`."""
+        """The SHA-256 of a file, which is read once, in pieces."""
         file = self._path / name
         check_regular(file)
         with file.open("rb") as stream, read_errors(file):
@@ -129,20 +87,20 @@ class LocalFolder:
         return folder / f"{Path(name).name}.{secrets.token_hex(4)}"
 
     def publish(self, written: Path, name: str) -> None:
-        """See :class:`Place`."""
+        """Give a complete file its name; a file of that name is replaced at once."""
         target = self._path / name
         with disk_errors(target):
             create_folder(target.parent)
             publish(written, target)
 
     def clean(self, name: str) -> None:
-        """See :class:`Place`."""
+        """Remove what killed workers left of a file that they wrote aside."""
         for left in (self._path / WRITING).glob(f"{Path(name).name}.*"):
             with suppress(OSError):
                 left.unlink()
 
     def write(self, name: str, content: bytes) -> None:
-        """See :class:`Place`."""
+        """Write a small file at once."""
         aside = self.writing(name, self._path)
         try:
             with disk_errors(self._path / name):
@@ -154,18 +112,18 @@ class LocalFolder:
             raise
 
     def remove(self, name: str) -> None:
-        """See :class:`Place`."""
+        """Remove a file, if there is one."""
         with disk_errors(self._path / name):
             (self._path / name).unlink(missing_ok=True)
 
     def free_bytes(self) -> int | None:
-        """See :class:`Place`."""
+        """Free space; None if there is no limit that can be asked for."""
         existing = next(folder for folder in (self._path, *self._path.parents) if folder.exists())
         return shutil.disk_usage(existing).free
 
 
 class RemoteFolder:
-    """A folder at an fsspec address; see :class:`Place`."""
+    """A folder at an fsspec address, with the same methods as :class:`LocalFolder`."""
 
     def __init__(self, address: str) -> None:
         self.address, self.shared = address.rstrip("/"), None
@@ -177,7 +135,7 @@ class RemoteFolder:
         return f"{self._path}/{name}"
 
     def names(self, inside: str = "") -> list[str]:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         folder = self._at(inside).rstrip("/")
         with remote_errors(join(self.address, inside), what="cannot be listed"):
             self._system.invalidate_cache()
@@ -188,7 +146,7 @@ class RemoteFolder:
         return sorted(name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != folder)
 
     def read(self, name: str) -> bytes | None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         with remote_errors(join(self.address, name)):
             try:
                 return bytes(self._system.cat_file(self._at(name)))
@@ -196,7 +154,7 @@ class RemoteFolder:
                 return None
 
     def size(self, name: str) -> int | None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         with remote_errors(join(self.address, name)):
             self._system.invalidate_cache()
             try:
@@ -205,7 +163,7 @@ class RemoteFolder:
                 return None
 
     def digest(self, name: str) -> str:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         found = hashlib.sha256()
         with remote_errors(join(self.address, name)), self._system.open(self._at(name), "rb") as file:
             while piece := file.read(_CHUNK):
@@ -213,15 +171,15 @@ class RemoteFolder:
         return found.hexdigest()
 
     def writing(self, name: str, scratch: Path) -> Path:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         return scratch / Path(name).name
 
     def publish(self, written: Path, name: str) -> None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         self._upload(lambda path: self._system.put_file(str(written), path), name)
 
     def write(self, name: str, content: bytes) -> None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         self._upload(lambda path: self._system.pipe_file(path, content), name)
 
     def _upload(self, upload: Callable[[str], object], name: str) -> None:
@@ -239,20 +197,23 @@ class RemoteFolder:
             self._system.mv(aside, target)
 
     def clean(self, name: str) -> None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         left = [] if self._uploads_appear_complete else self.names(WRITING)
         for other in left:
             if other.startswith(f"{Path(name).name}."):
                 self.remove(f"{WRITING}/{other}")
 
     def remove(self, name: str) -> None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         with remote_errors(join(self.address, name), what="cannot be removed"), suppress(FileNotFoundError):
             self._system.rm_file(self._at(name))
 
     def free_bytes(self) -> int | None:
-        """See :class:`Place`."""
+        """See :class:`LocalFolder`."""
         return None
+
+
+Place: TypeAlias = LocalFolder | RemoteFolder
 
 
 def open_place(address: str) -> Place:

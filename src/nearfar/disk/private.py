@@ -79,7 +79,7 @@ def refuse_planted(folder: Path, *, flag: str = "--output") -> None:
         )
 
 
-def fresh_file(file: Path) -> None:
+def _fresh_file(file: Path) -> None:
     """Create an empty file in place of whatever has this name; a link is replaced, not followed.
 
     Raises:
@@ -91,11 +91,11 @@ def fresh_file(file: Path) -> None:
 
 @contextmanager
 def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
-    """:func:`fresh_file`, which other processes that call this cannot replace or write to until the block ends.
+    """An empty file in place of whatever has this name, which no other call can replace or write to in the block.
 
     So of two processes that write the same file through the same temporary file, none publishes what the other has
     half written. A process that is killed leaves the file, but no lock. Without locks (Windows, some network file
-    systems) this is :func:`fresh_file`.
+    systems) it is only empty.
 
     Args:
         file: the temporary file.
@@ -107,7 +107,7 @@ def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
         OSError: what has this name cannot be removed, or the file cannot be created.
     """
     if _fcntl is None:
-        fresh_file(file)
+        _fresh_file(file)
         yield
         return
     descriptor = _lock_fresh(file, output)
@@ -125,7 +125,7 @@ def _lock_fresh(file: Path, output: Path | None) -> int:
             own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
             usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
             if not own or not usable:  # nothing that another process of this user is writing
-                fresh_file(file)
+                _fresh_file(file)
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
         try:
             try:

@@ -40,17 +40,6 @@ def check_regular(file: Path) -> None:
         raise NearfarError(f"{file}: is {kind}, not a regular file.")
 
 
-def read_bytes(file: Path) -> bytes:
-    """Return the content of a file that nearfar wrote.
-
-    Raises:
-        NearfarError: it is missing, is not a regular file, or cannot be read.
-    """
-    with read_errors(file):
-        check_regular(file)
-        return file.read_bytes()
-
-
 def read_text(file: Path, *, otherwise: str = "") -> str:
     """Return the text of a file that nearfar wrote.
 

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
-from nearfar.disk.locking import FolderBusyError, folder_lock
+from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.disk.places import OWN, Place
 from nearfar.disk.reading import check_characters
 from nearfar.types import NearfarError

@@ -3,12 +3,17 @@
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from nearfar.disk.private import exclusive_file
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
 
@@ -53,6 +58,22 @@ def write_bytes(file: Path, content: bytes) -> None:
     """
     with new_file(file) as temporary:
         temporary.write_bytes(content)
+
+
+def write_npy(file: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...], blocks: "Iterable[NDArray[Any]]") -> None:
+    """Write a .npy file, little-endian, from blocks of its rows; one block is in memory at a time.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    import numpy as np
+
+    stored = dtype.newbyteorder("<")
+    layout = {"descr": np.lib.format.dtype_to_descr(stored), "fortran_order": False, "shape": shape}
+    with file.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, layout)
+        for block in blocks:
+            stream.write(np.ascontiguousarray(block, stored).view(np.uint8).data)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import os
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -69,7 +69,8 @@ class Outcome(NamedTuple):
 def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None = None) -> Outcome:
     """Run a job and return how it ended.
 
-    The exceptions of its function are outcomes, except KeyboardInterrupt, and SystemExit outside a worker.
+    The exceptions of its function are outcomes, except KeyboardInterrupt, and SystemExit outside a worker. The folder
+    of a store is renamed to its final name when it is complete.
 
     Args:
         task: the job.
@@ -77,54 +78,42 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
             that file.
     """
     started = time.perf_counter()
+    failures = (Exception, SystemExit) if capture else (Exception,)
+    folder = Path(task.root, task.key) if task.root else None
     try:
-        perform_in = _perform_in_store if task.root else _perform_in_scratch
-        return perform_in(task, capture, started)
-    finally:
-        memory.release()
-
-
-def _perform_in_store(
-    task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None, started: float
-) -> Outcome:
-    """Run a job whose folder is renamed to its final name when it is complete."""
-    folder = Path(task.root, task.key)
-    part = folder.with_name(task.key + PART)
-    try:
-        with folder_lock(part):
-            if folder.exists():
+        with _working_folder(folder) as part:
+            if folder and folder.exists():
                 return Outcome(task.key, "found")
             with capture(part / LOG_FILE) if capture else nullcontext():
-                message = _call(task, part, (Exception, SystemExit) if capture else (Exception,))
+                message = _call(task, part, failures)
             if message is not None:
                 return Outcome(task.key, "failed", message=message)
             seconds = time.perf_counter() - started
-            _complete(task, part, seconds)
-            if _CAN_RENAME_LOCKED:
-                publish(part, folder)
-        if not _CAN_RENAME_LOCKED:
+            if folder:
+                _complete(task, part, seconds)
+                if _CAN_RENAME_LOCKED:
+                    publish(part, folder)
+        if folder and not _CAN_RENAME_LOCKED:
             publish(part, folder)
     except FolderBusyError:
         return Outcome(task.key, "busy")
     except (NearfarError, OSError) as error:
         return Outcome(task.key, "failed", message=_in_one_line(error))
+    finally:
+        memory.release()
     return Outcome(task.key, "finished", seconds=seconds)
 
 
-def _perform_in_scratch(
-    task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None, started: float
-) -> Outcome:
-    """Run a job whose function publishes its results itself, in a temporary folder."""
-    try:
+@contextmanager
+def _working_folder(folder: Path | None) -> Iterator[Path]:
+    """The folder in which a job works: beside its final one, locked; or a temporary one."""
+    if folder is None:
         with tempfile.TemporaryDirectory(prefix="nearfar-job-", ignore_cleanup_errors=True) as name:
-            folder = Path(name)
-            with capture(folder / LOG_FILE) if capture else nullcontext():
-                message = _call(task, folder, (Exception, SystemExit) if capture else (Exception,))
-    except OSError as error:
-        return Outcome(task.key, "failed", message=_in_one_line(error))
-    if message is not None:
-        return Outcome(task.key, "failed", message=message)
-    return Outcome(task.key, "finished", seconds=time.perf_counter() - started)
+            yield Path(name)
+        return
+    part = folder.with_name(folder.name + PART)
+    with folder_lock(part):
+        yield part
 
 
 def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:

@@ -1,4 +1,8 @@
-"""The engine of worker processes on this machine, each of which performs many jobs."""
+"""The engine of worker processes on this machine, each of which performs many jobs; and what such a process does.
+
+Tasks come to a worker as lines on its stdin, outcomes go as lines to its stdout. It ends when its stdin ends, so also
+when the process that started it dies.
+"""
 
 import json
 import os
@@ -7,13 +11,15 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from nearfar.jobs.perform import Outcome, Task
+from nearfar.jobs.perform import Outcome, Task, perform
 from nearfar.runtime import threads as thread_settings
 
-START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.worker import main; main()"
+START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.process import work; work()"
 """The program of a worker. It finds modules where this process does."""
 GRACE_SECONDS = 30.0
 """How long a job may save its work after SIGINT, before SIGKILL. A second Ctrl-C ends the wait."""
@@ -21,6 +27,8 @@ CHECK_SECONDS = 1.0
 """How often is checked whether a worker has ended while its pipe is held open by a process that its job started."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
 _HAS_GROUPS = hasattr(os, "killpg")
+ABANDONED = 3
+"""The exit status of a worker that was in a job when the process that started it died."""
 
 
 class _Worker:
@@ -178,3 +186,70 @@ def describe_exit(status: int) -> str:
         name = f"signal {-status}"
     hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
     return f"was killed by {name}{hint}"
+
+
+def work() -> None:
+    """Perform tasks until stdin ends: the main function of a worker.
+
+    SIGTERM is treated as SIGINT, which the function of a job can handle: save its work and raise KeyboardInterrupt.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    tasks_in, outcomes_out = os.dup(0), os.dup(1)  # processes that a job starts do not inherit them
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    tasks: SimpleQueue[bytes] = SimpleQueue()
+    busy = threading.Event()
+
+    def read_tasks() -> None:
+        with open(tasks_in, "rb", buffering=0) as lines:  # a thread in a buffered file prevents a clean exit
+            for line in lines:
+                tasks.put(line)
+        tasks.put(b"")
+        if busy.is_set():
+            _abandon()
+
+    threading.Thread(target=read_tasks, daemon=True).start()
+    try:
+        with open(outcomes_out, "w", encoding="utf-8") as outcomes:
+            while line := tasks.get():
+                busy.set()
+                outcome = perform(Task.from_json(line.decode()), capture=captured)
+                busy.clear()
+                outcomes.write(json.dumps(outcome._asdict()) + "\n")
+                outcomes.flush()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # nobody reads the outcomes any more
+        sys.exit(ABANDONED)
+
+
+def _abandon() -> None:
+    """End this process now, and the processes that its job has started."""
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(ABANDONED)
+
+
+@contextmanager
+def captured(log: Path) -> Iterator[None]:
+    """Send everything that this process and its children print inside the block to a file."""
+    _flush()
+    kept = os.dup(1), os.dup(2)
+    with open(log, "wb") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        _flush()
+        for number, copy in zip((1, 2), kept, strict=True):
+            os.dup2(copy, number)
+            os.close(copy)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()

@@ -20,9 +20,8 @@ from typing import Any
 
 from nearfar.disk import disk_errors
 from nearfar.jobs.perform import Outcome, Task, perform
-from nearfar.jobs.process import GRACE_SECONDS
+from nearfar.jobs.process import GRACE_SECONDS, captured
 from nearfar.jobs.store import Store
-from nearfar.jobs.worker import captured
 from nearfar.types import NearfarError
 
 CLUSTER_SLOTS = 1000

@@ -4,7 +4,6 @@ The inner product is symmetric, so only the pairs (i, j) with i < j are computed
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -19,24 +18,16 @@ ROWS, COLUMNS = 512, 16_384
 MERGED = 2**20
 """Pairs that are merged into groups at once."""
 OnRows = Callable[[int], None]
-"""Called with the number of rows whose pairs are all done."""
+"""Called with numbers of rows whose pairs are all done."""
 
 
-@dataclass
-class NearestOthers:
+class NearestOthers(NamedTuple):
     """The nearest other vector of each vector, among the pairs computed so far."""
 
     scores: Float32[np.ndarray, " vectors"]
     """Inner products with the nearest other vector; minus infinity before the first pair."""
     ids: Int64[np.ndarray, " vectors"]
     """Positions of the nearest other vectors; -1 before the first pair. Of equal ones, the lowest position."""
-    done: int = 0
-    """Number of rows whose pairs are all done."""
-
-    @classmethod
-    def empty(cls, vectors: int) -> "NearestOthers":
-        """Nothing computed yet."""
-        return cls(np.full(vectors, -np.inf, np.float32), np.full(vectors, -1, np.int64))
 
     def update(self, scores: Tensor, positions: Int64[np.ndarray, " some"], others: int, axis: int) -> None:
         """Take over the highest scores along ``axis`` where they are above the present ones."""
@@ -52,18 +43,16 @@ class NearestOthers:
 
 def find_nearest_others(
     vectors: Float32[np.ndarray, "vectors dim"],
-    found: NearestOthers,
     *,
     device: str | torch.device = "cpu",
     rows: int = ROWS,
     columns: int = COLUMNS,
     on_rows: OnRows | None = None,
-) -> None:
-    """Complete ``found``: for each vector the other vector with the highest inner product.
+) -> NearestOthers:
+    """For each vector the other vector with the highest inner product.
 
     Args:
         vectors: [vectors, dim]; may be memory-mapped.
-        found: the result, which may be partly done; it is changed in place.
         device: where inner products are computed.
         rows: number of rows in a block.
         columns: number of columns in a block.
@@ -72,30 +61,25 @@ def find_nearest_others(
     Raises:
         NearfarError: a vector is not finite.
     """
-    for block in _upper_blocks(vectors, found.done, device, rows, columns):
+    found = NearestOthers(np.full(len(vectors), -np.inf, np.float32), np.full(len(vectors), -1, np.int64))
+    for block in _upper_blocks(vectors, device, rows, columns):
         last_row, last_column = block.row + block.scores.shape[0], block.column + block.scores.shape[1]
         # Columns first: their neighbours are at lower positions than those of the rows, and the first of equals stays.
         found.update(block.scores, np.arange(block.column, last_column), block.row, axis=1)
         found.update(block.scores, np.arange(block.row, last_row), block.column, axis=0)
-        if last_column == len(vectors):
-            found.done = last_row
-            if on_rows:
-                on_rows(found.done)
+        if last_column == len(vectors) and on_rows:
+            on_rows(len(block.scores))
+    return found
 
 
-@dataclass
 class Groups:
-    """Groups of vectors: connected components of the pairs above a threshold, among the pairs computed so far."""
+    """Groups of vectors: the connected components of the pairs that were united. At first, each vector is one.
 
-    parents: Int64[np.ndarray, " vectors"]
-    """A union-find structure: the root of a group is its lowest position, and its own parent."""
-    done: int = 0
-    """Number of rows whose pairs are all done."""
+    A union-find structure: the root of a group is its lowest position, and its own parent.
+    """
 
-    @classmethod
-    def single(cls, vectors: int) -> "Groups":
-        """Each vector is a group of its own."""
-        return cls(np.arange(vectors, dtype=np.int64))
+    def __init__(self, vectors: int) -> None:
+        self.parents = np.arange(vectors, dtype=np.int64)
 
     def unite(self, first: Int64[np.ndarray, " pairs"], second: Int64[np.ndarray, " pairs"]) -> None:
         """Merge the groups of ``first[i]`` and ``second[i]`` for each i."""
@@ -126,14 +110,14 @@ def connect(
     columns: int = COLUMNS,
     on_rows: OnRows | None = None,
 ) -> None:
-    """Complete ``groups``: merge the groups of all pairs whose inner product is at least ``threshold``.
+    """Merge the groups of all pairs whose inner product is at least ``threshold``.
 
     Each block's pairs are merged before the next block is computed, so memory does not grow with their number.
 
     Args:
         vectors: [vectors, dim]; may be memory-mapped.
         threshold: lowest inner product of a pair.
-        groups: the result, which may be partly done; it is changed in place.
+        groups: the groups, which are changed in place.
         among: compare only the vectors at these positions, in ascending order.
         device: where inner products are computed.
         rows: number of rows in a block.
@@ -145,16 +129,14 @@ def connect(
     """
     positions = np.arange(len(vectors)) if among is None else among
     chosen = vectors if among is None else _Chosen(vectors, among)
-    for block in _upper_blocks(chosen, groups.done, device, rows, columns):
+    for block in _upper_blocks(chosen, device, rows, columns):
         height, width = block.scores.shape
         places = nonzero(block.scores >= threshold).cpu().numpy()
         for start in range(0, len(places), MERGED):
             part = places[start : start + MERGED]
             groups.unite(positions[part // width + block.row], positions[part % width + block.column])
-        if block.column + width == len(positions):
-            groups.done = block.row + height
-            if on_rows:
-                on_rows(groups.done)
+        if block.column + width == len(positions) and on_rows:
+            on_rows(height)
 
 
 class _Chosen:
@@ -180,10 +162,10 @@ class _Block(NamedTuple):
 
 
 def _upper_blocks(
-    vectors: np.ndarray | _Chosen, start: int, device: str | torch.device, rows: int, columns: int
+    vectors: np.ndarray | _Chosen, device: str | torch.device, rows: int, columns: int
 ) -> Iterator[_Block]:
-    """The blocks of the upper triangle, row by row, from the row ``start``."""
-    for row in range(start, len(vectors), rows):
+    """The blocks of the upper triangle, row by row."""
+    for row in range(0, len(vectors), rows):
         queries = finite_block(vectors[row : row + rows], "text", row, device)
         for column in range(row, len(vectors), columns):
             scores = queries @ finite_block(vectors[column : column + columns], "text", column, device).T

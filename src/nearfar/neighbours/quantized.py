@@ -4,8 +4,7 @@ The codes take a quarter (int8) or a 32nd (binary) of the bytes of the vectors, 
 memory. Of the vectors, which stay on the disk, only those of the candidates are read.
 """
 
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
@@ -13,14 +12,12 @@ import numpy as np
 from jaxtyping import Float32, Int64, UInt8
 from numpy.typing import NDArray
 
-from nearfar.disk import disk_errors, read_json, write_text
+from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
-from nearfar.neighbours.growing import GrowingArray
-from nearfar.neighbours.index import QUANTIZED, IndexReader
-from nearfar.neighbours.manifest import damaged
-from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts
+from nearfar.neighbours.index import QUANTIZED, SearchIndex
+from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall
 from nearfar.quantization import int8_ranges, quantize
-from nearfar.types import NearfarError
+from nearfar.types import ARRAY_ERRORS
 
 CodeKind: TypeAlias = Literal["int8", "binary"]
 FACTORS: dict[str, int] = {"int8": 2, "binary": 10}
@@ -32,14 +29,13 @@ _NUMBERS = 2**40
 
 
 class QuantizedSearch:
-    """Search over codes of the vectors of an index, kept in the index folder; the constructor makes or extends them.
+    """Search over codes of the vectors of an index, kept in the index folder; the constructor makes missing ones.
 
     A query is compared with all codes. ``factor`` * k candidates are then scored by their float32 vectors, so the
     scores equal those of exact search for the same documents (up to rounding in the last bits).
 
-    int8: the inner product of the query with the decoded vectors, whose ranges are those of the vectors at the time
-    when the codes were made; they are made again when the index has more than twice as many. binary: the number of
-    dimensions in which the signs of query and document agree.
+    int8: the inner product of the query with the decoded vectors, whose ranges are those of all vectors. binary: the
+    number of dimensions in which the signs of query and document agree.
 
     Args:
         index: an index with at least one text.
@@ -53,7 +49,7 @@ class QuantizedSearch:
 
     def __init__(
         self,
-        index: IndexReader,
+        index: SearchIndex,
         kind: CodeKind,
         *,
         factor: int | None = None,
@@ -62,36 +58,22 @@ class QuantizedSearch:
     ) -> None:
         self._index, self._vectors, self.kind, self.device = index, index.vectors, kind, device
         self.factor = factor or FACTORS[kind]
-        file, self._record_file = (index.folder / name for name in QUANTIZED[kind])
-        dim = index.manifest.dim
-        self._array = GrowingArray(file, "u1" if kind == "binary" else "i1", -(-dim // 8) if kind == "binary" else dim)
-        texts, record = len(self._vectors), self._read_record()
-        before, calibrated = record.get("texts", 0), record.get("calibrated", 0)
-        if before > texts or self._array.is_damaged(before) or texts > 2 * calibrated:
-            record, before, calibrated = {}, 0, texts
-        if not before:
-            with disk_errors(file):
-                file.unlink(missing_ok=True)  # other processes keep what they have mapped
-        self._ranges = np.array(record["ranges"], np.float32) if before and kind == "int8" else None
-        if kind == "int8" and self._ranges is None:
-            self._ranges = self._find_ranges()
-        for start in range(before, texts, ROWS):
-            block = np.array(self._vectors[start : start + ROWS])
-            self._check_finite(block)
-            with disk_errors(file):
-                self._array.append(start, quantize(block, kind, self._ranges))
-            self._save(start + len(block), calibrated, None)
-            if on_added:
-                on_added(len(block))
-        self.codes = self._array.read(texts)
-        recorded = record.get("recall") if before == texts and record.get("factor") == self.factor else None
+        self._file, record_file = index.folder / QUANTIZED[kind][0], QUANTIZED[kind][1]
+        self._ranges: NDArray[np.float32] | None = None
+        record = index.read_derived(record_file)
+        codes = self._read_codes(record)
+        if codes is None:
+            record, codes = {}, self._make_codes(on_added)
+        self.codes = codes
+        recorded = recorded_recall(record) if record.get("factor") == self.factor else None
         self.recall: Recall
         """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
-        if isinstance(recorded, list) and len(recorded) == 3:
-            self.recall = Recall(*recorded)
-        else:
-            self.recall = recall_on_texts(self.search, self._vectors)
-            self._save(texts, calibrated, self.recall)
+        if recorded is None:
+            recorded = recall_on_texts(self.search, self._vectors)
+            ranges = None if self._ranges is None else self._ranges.tolist()
+            record = {"texts": len(codes), "ranges": ranges, "factor": self.factor, "recall": recorded}
+            index.write_derived(record_file, record)
+        self.recall = recorded
 
     def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
         """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise."""
@@ -102,7 +84,7 @@ class QuantizedSearch:
         ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
         for row, (query, own) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):
             found = np.asarray(self._vectors[own]) @ query
-            self._check_finite(found)
+            self._index.check_finite(found)
             best = np.argsort(-found, kind="stable")[:k]  # of equal scores the document that comes first
             ids[row], scores[row] = own[best], found[best]
         return Neighbours(ids, scores)
@@ -119,48 +101,45 @@ class QuantizedSearch:
         steps = (self._ranges[1] - self._ranges[0]) / np.float32(255)
         return nearest((queries * steps).astype(np.float32), self.codes, count, device=self.device).ids
 
-    def _find_ranges(self) -> NDArray[np.float32]:
-        try:
-            return int8_ranges(self._vectors[start : start + ROWS] for start in range(0, len(self._vectors), ROWS))
-        except NearfarError:
-            raise self._not_finite() from None
+    def _read_codes(self, record: Mapping[str, Any]) -> NDArray[Any] | None:
+        """The codes of all texts, memory-mapped, with their ranges; None if they must be made."""
+        with suppress(*ARRAY_ERRORS):
+            if self.kind == "int8":
+                self._ranges = np.array(record.get("ranges"), np.float32)
+                if self._ranges.shape != (2, self._vectors.shape[1]):
+                    return None
+            codes: NDArray[Any] = np.load(self._file, mmap_mode="r", allow_pickle=False)
+            if record.get("texts") == len(self._vectors) and (codes.dtype, codes.shape) == self._layout:
+                return codes
+        return None
 
-    def _check_finite(self, values: np.ndarray) -> None:
-        if not np.isfinite(values).all():
-            raise self._not_finite()
+    def _make_codes(self, on_added: Callable[[int], None] | None) -> NDArray[Any]:
+        if self.kind == "int8":
+            self._ranges = int8_ranges(self._blocks())
+        dtype, shape = self._layout
 
-    def _not_finite(self) -> NearfarError:
-        return damaged(self._index.folder / "vectors.npy", "holds a vector that is not finite")
+        def codes() -> Iterator[NDArray[Any]]:
+            for block in self._blocks():
+                yield quantize(block, self.kind, self._ranges)
+                if on_added:
+                    on_added(len(block))
 
-    def _read_record(self) -> dict[str, Any]:
-        """The record of codes of this index; empty if there is none, it is damaged, or it is of another index."""
-        try:
-            found = read_json(self._record_file)
-        except NearfarError:
-            return {}
-        index = self._index.manifest
-        if not isinstance(found, dict) or (found.get("generation"), found.get("dim")) != (index.generation, index.dim):
-            return {}
-        if any(type(found.get(name)) is not int or found[name] < 0 for name in ("texts", "calibrated")):
-            return {}
-        with suppress(ValueError, TypeError):
-            if self.kind == "binary" or np.array(found["ranges"], np.float32).shape == (2, index.dim):
-                return found
-        return {}
+        with new_file(self._file) as file:
+            write_npy(file, dtype, shape, codes())
+        found: NDArray[Any] = np.load(self._file, mmap_mode="r", allow_pickle=False)
+        return found
 
-    def _save(self, texts: int, calibrated: int, recall: Recall | None) -> None:
-        """Record how many codes are valid; the file of the codes only grows."""
-        index = self._index.manifest
-        record = {
-            "generation": index.generation,
-            "dim": index.dim,
-            "texts": texts,
-            "calibrated": calibrated,
-            "ranges": None if self._ranges is None else self._ranges.tolist(),
-            "factor": self.factor,
-            "recall": recall,
-        }
-        write_text(self._record_file, json.dumps(record, indent=2) + "\n")
+    @property
+    def _layout(self) -> tuple[np.dtype[Any], tuple[int, int]]:
+        """Type and shape of the array of codes."""
+        texts, dim = self._vectors.shape
+        return (np.dtype("u1"), (texts, -(-dim // 8))) if self.kind == "binary" else (np.dtype("i1"), (texts, dim))
+
+    def _blocks(self) -> Iterator[NDArray[np.float32]]:
+        for start in range(0, len(self._vectors), ROWS):
+            block = np.array(self._vectors[start : start + ROWS])
+            self._index.check_finite(block)
+            yield block
 
 
 def nearest_codes(

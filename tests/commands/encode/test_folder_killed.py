@@ -147,6 +147,7 @@ def test_a_killed_worker_is_replaced(corpus: Path, moment: int, tmp_path: Path) 
     check(corpus, tmp_path / "out")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_a_killed_run_is_continued(corpus: Path, moment: int, tmp_path: Path) -> None:
     program = start(corpus, "--workers", "2", "--threads", "1", output=str(tmp_path / "out"))

@@ -1,7 +1,6 @@
 """``nearfar encode --dimensions --quantize``: fewer dimensions and fewer bytes, in every file format, resumable."""
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +11,10 @@ import pytest
 from sentence_transformers.util.quantization import quantize_embeddings
 
 from nearfar import Encoder, NearfarError
-from nearfar.cli import main
 from nearfar.commands.encode.command import encode
 from nearfar.quantization import dequantize, int8_ranges, quantize
 from tests.damaged_arrays import DAMAGED_HEADERS
-from tests.encode_helpers import TEXTS, Killed, encoded, kill_at, make_workspace, stopped
-
-KINDS = ("float16", "int8", "binary")
+from tests.encode_helpers import TEXTS, encoded, make_workspace, stopped
 
 
 @pytest.fixture
@@ -52,8 +48,7 @@ def test_a_model_with_a_normalize_module_gives_unit_vectors(workspace: Path) -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+@pytest.mark.parametrize(("kind", "suffix"), [("float16", "npy"), ("int8", "parquet"), ("binary", "npy")])
 def test_codes_are_those_of_the_vectors(workspace: Path, kind: Any, suffix: str) -> None:
     plain = np.frombuffer(encoded("plain.npy", dimensions=20, normalize=True), np.float32, offset=128).reshape(-1, 20)
     assert encode(
@@ -90,49 +85,6 @@ def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({}, id="own ranges"),
-        pytest.param({"calibrate": "c.npy"}, id="given ranges", marks=pytest.mark.nightly),
-    ],
-)
-@pytest.mark.parametrize("output", ["x.npy", pytest.param("x.parquet", marks=pytest.mark.nightly)])
-@pytest.mark.long
-def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
-    workspace: Path, output: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
-    encoder = Encoder.from_pretrained("tiny")
-    monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow
-    settings = {"block": 10, "quantize": "int8", **settings}
-    expected = encoded(output, **settings)
-    ranges = Path("x.ranges.npy").read_bytes()
-    steps = 0
-    while True:
-        shutil.rmtree(f"{output}.partial", ignore_errors=True)
-        for file in (output, "x.ranges.npy"):
-            Path(file).unlink(missing_ok=True)
-        with pytest.MonkeyPatch.context() as patch:
-            kill_at(steps, patch)
-            try:
-                encoded(output, **settings)
-                break
-            except Killed:
-                pass
-        if Path(output).exists():  # never without its ranges
-            assert Path(output).read_bytes() == expected
-            assert Path("x.ranges.npy").read_bytes() == ranges
-        try:
-            assert encoded(output, resume=True, **settings) == expected
-        except NearfarError as error:  # killed after the output was complete
-            assert "is finished" in str(error)  # noqa: PT017
-        assert Path("x.ranges.npy").read_bytes() == ranges
-        steps += 1
-    assert steps > 20
-
-
 def test_a_resumed_run_must_have_the_same_codes(workspace: Path) -> None:
     stopped(dimensions=12, quantize="binary")
     for settings, message in (
@@ -148,14 +100,6 @@ def test_a_resumed_run_must_have_the_same_codes(workspace: Path) -> None:
     np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
     with pytest.raises(NearfarError, match=r"the ranges of --calibrate changed"):
         encoded("y.npy", resume=True, quantize="int8", calibrate="c.npy")
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_processes_truncate_too(workspace: Path) -> None:
-    encoded("x.npy", dimensions=12, quantize="int8", processes=2)
-    encoded("y.npy", dimensions=12, quantize="int8")
-    assert np.abs(np.load("x.npy").astype(int) - np.load("y.npy")).max() <= 1
 
 
 def test_int8_codes_are_within_half_a_step(workspace: Path) -> None:
@@ -184,12 +128,6 @@ def test_codes_agree_with_sentence_transformers() -> None:
     bits = dequantize(quantize(rows, "binary"), "binary", dim=24)
     np.testing.assert_allclose(bits, np.where(rows > 0, 1, -1) / np.sqrt(24), rtol=1e-6)
     np.testing.assert_array_equal(dequantize(quantize(rows, "float16"), "float16"), rows.astype(np.float16))
-
-
-def test_the_command_says_how_large_a_vector_is(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = "encode tiny --input x.txt --output x.npy --dimensions 20 --quantize".split()
-    assert main([*flags, "binary"]) == 0
-    assert "Wrote 23 embeddings with 20 dimensions (binary, 3 bytes each) to x.npy" in capsys.readouterr().out
 
 
 @pytest.mark.long

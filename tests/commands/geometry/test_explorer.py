@@ -10,7 +10,7 @@ import pytest
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.geometry.command import geometry
-from nearfar.commands.geometry.texts import load_page_texts
+from nearfar.commands.geometry.explorer import load_page_texts
 from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.schema import result_schema
 from tests.evaluation.explorer.pages import sorted_neighbours

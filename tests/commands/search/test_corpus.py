@@ -32,7 +32,7 @@ def values(corpus: Corpus) -> list[list[object]]:
     return [json.loads(row.line) for row in corpus.rows()]
 
 
-@pytest.mark.parametrize("name", [name + end for name in TABLES for end in ("", ".gz")])
+@pytest.mark.parametrize("name", [*TABLES, "rows.tsv.gz"])
 def test_rows_of_tables(name: str) -> None:
     corpus = Corpus(name)
     assert (corpus.column, corpus.shown) == ("text", ("id", "tags"))
@@ -85,9 +85,6 @@ def test_hashes_tell_rows_apart_but_not_spaces_in_texts() -> None:
 
 BAD = {
     "no file": ({"source": "nowhere.tsv"}, r"nowhere\.tsv: no such file"),
-    "a misspelt file": ({"source": "rows.tsb"}, r"rows\.tsb: no such file.*Did you mean"),
-    "a folder": ({"source": "."}, "is a folder"),
-    "an unknown format": ({"source": "rows.xlsx"}, r"rows\.xlsx: unknown extension"),
     "an unclear column": ({"source": "unclear.tsv"}, "name one with --column. Its columns: first, second"),
     "no such column": ({"source": "rows.tsv", "column": "txet"}, "no column 'txet'.*Did you mean 'text'"),
     "a column twice": ({"source": "twice.tsv"}, "2 columns named 'text'"),
@@ -100,18 +97,12 @@ BAD = {
     "an empty text": ({"source": "empty.tsv"}, r"empty\.tsv, line 3: column 'text' is empty"),
     "a number for text": ({"source": "number.jsonl"}, r"number\.jsonl, line 1: column 'text' holds 3"),
     "no key of the text": ({"source": "missing.jsonl"}, r"missing\.jsonl, line 2: no column 'text'"),
-    "too few fields": ({"source": "short.tsv"}, r"short\.tsv, line 2: 1 fields"),
-    "an empty file": ({"source": "nothing.tsv"}, r"nothing\.tsv is empty"),
-    "not UTF-8": ({"source": "latin.txt"}, r"latin\.txt, line 1: not UTF-8"),
-    "damaged gzip": ({"source": "broken.tsv.gz"}, r"broken\.tsv\.gz cannot be read"),
-    "damaged Parquet": ({"source": "broken.parquet"}, r"broken\.parquet cannot be read as Parquet"),
 }
 
 
 @pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
 def test_bad_files_and_columns(arguments: dict[str, object], message: str) -> None:
     for name, content in {
-        "rows.xlsx": b"PK",
         "unclear.tsv": b"first\tsecond\na\tb\n",
         "twice.tsv": b"text\ttext\na\tb\n",
         "others.tsv": b"text\ta\ta\nx\tb\tc\n",
@@ -119,11 +110,6 @@ def test_bad_files_and_columns(arguments: dict[str, object], message: str) -> No
         "empty.tsv": b"text\tid\na\tb\n \t2\n",
         "number.jsonl": b'{"text": 3}\n',
         "missing.jsonl": b'{"text": "a"}\n{"txt": "b"}\n',
-        "short.tsv": b"text\tid\na\n",
-        "nothing.tsv": b"",
-        "latin.txt": b"caf\xe9\n",
-        "broken.tsv.gz": gzip.compress(b"text\nx\n" * 99)[:-12],
-        "broken.parquet": b"PAR1",
     }.items():
         Path(name).write_bytes(content)
     with pytest.raises(NearfarError, match=message):

@@ -17,8 +17,8 @@ import nearfar
 from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
 from nearfar.cli import use as verb
-from nearfar.commands.search.hits import Hit
-from nearfar.commands.search.output import format_hits, output_names, table_header
+from nearfar.commands.encode import parts
+from nearfar.commands.search.hits import Hit, format_hits, output_names, table_header
 from nearfar.neighbours.index import SearchIndex
 from tests.search_helpers import ROWS, write_rows
 from tests.tiny import save_tiny, sentences
@@ -61,9 +61,10 @@ def expected(query: str, top: int, *, normalize: bool = True, distinct: bool = T
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("top", [1, 10, 1000])
-@pytest.mark.parametrize("keep_duplicates", [False, True])
-@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize(
+    ("top", "keep_duplicates", "normalize"),
+    [(1, False, True), (10, True, True), (10, False, False), (1000, False, True)],
+)
 def test_hits_equal_those_computed_directly(top: int, keep_duplicates: bool, normalize: bool) -> None:
     hits = found(QUERIES, top=top, keep_duplicates=keep_duplicates, normalize=normalize)
     assert len(hits) == len(QUERIES)
@@ -76,13 +77,6 @@ def test_hits_equal_those_computed_directly(top: int, keep_duplicates: bool, nor
         counts = [1 if keep_duplicates else TEXTS.count(hit.text) for hit in own]
         assert [hit.count for hit in own] == counts
     assert keep_duplicates or top < 20 or max(hit.count for hit in hits[0]) == 2
-
-
-@pytest.mark.long
-def test_one_query_may_be_a_text_and_queries_may_be_a_file() -> None:
-    Path("q.txt").write_text("\n".join(QUERIES[:2]) + "\n")
-    assert found(QUERIES[0]) == found([QUERIES[0]])
-    assert found((), queries="q.txt") == found(QUERIES[:2])
 
 
 @pytest.mark.long
@@ -120,11 +114,9 @@ def test_an_index_keeps_its_precision() -> None:
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "model": ({"model": "other"}, "it was made with the model tiny, not with other"),
     "pooling": ({"pooling": "cls"}, "pooling: was mean, is cls"),
     "max_length": ({"max_length": 20}, "max length: was 62, is 20"),
     "document_prompt": ({"document_prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
-    "prompt": ({"prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
     "normalize": ({"normalize": False}, "normalize: was True, is False"),
     "column": ({"column": "id"}, "the column of the texts: was text, is id"),
     "show": ({"show": []}, "the shown columns: was id, is none"),
@@ -140,8 +132,6 @@ def test_an_index_of_other_settings_is_refused(settings: dict[str, Any], message
     assert "--rebuild" in str(caught.value)
     assert "--index" in str(caught.value)
     assert found("a dog") == before
-    changed = found("a dog", **settings, rebuild=True)
-    assert changed == found("a dog", **settings)
 
 
 def test_a_model_whose_weights_have_changed_is_noticed(folder: Path) -> None:
@@ -262,7 +252,7 @@ def test_columns_named_like_fields_and_values_of_any_type() -> None:
 
 def test_an_output_that_cannot_be_finished_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found("a dog")
-    monkeypatch.setattr("nearfar.commands.search.hits.IndexReader.read_row", lambda *_: 1 / 0)
+    monkeypatch.setattr("nearfar.commands.search.hits.SearchIndex.read_row", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         found("a dog", output="hits.tsv")
     assert not list(Path().glob("hits.*"))
@@ -356,7 +346,7 @@ def test_ctrl_c_while_texts_are_encoded_says_how_to_continue(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SearchIndex, "append", stop)
+    monkeypatch.setattr(parts, "store_part", stop)
     assert main([*COMMAND, "a dog"]) == 130
     printed = " ".join(capsys.readouterr().err.split())
     assert "finished blocks are kept. Resume with: nearfar search --model tiny" in printed
@@ -411,18 +401,3 @@ def test_the_verb_asks_for_queries_in_a_terminal() -> None:
         process.kill()
         process.wait()
         os.close(leader)
-
-
-def test_the_prompt_ends_with_the_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = iter(["a dog"])
-
-    def answer(prompt: str) -> str:
-        assert prompt == verb.PROMPT
-        for query in asked:
-            return query
-        raise EOFError
-
-    monkeypatch.setattr("builtins.input", answer)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
-    assert main([*COMMAND, "--top", "1"]) == 0
-    assert found("a dog", top=1)[0][0].text in capsys.readouterr().out

@@ -3,16 +3,15 @@
 The rows are the positive pairs of ``bt`` and ``bt+sg-opt`` (Kim et al. 2021) and, if sampled at a temperature, noisy
 training sets as in Gunel et al. 2021. The output is a TSV file with the columns ``sentence``, ``translation`` and
 ``pivot`` (the text in the other language), one line per distinct sentence in the order of the input. ``OUTPUT.json``
-next to it holds the settings and, at the end, the counts.
+next to it holds the settings and the counts.
 
-The file grows block by block. A run killed at any moment resumes from it and ends with the same bytes (same machine,
-same number of threads): the translations of a block depend only on its sentences, the settings and the seed, and an
-incomplete block is translated again.
+Finished blocks are kept in ``OUTPUT.partial`` until the output is complete. A run killed at any moment continues after
+them and ends with the same bytes (same machine, same number of threads): the translations of a block depend only on its
+sentences, the settings and the seed.
 """
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -30,14 +29,15 @@ from nearfar.disk import (
     check_regular,
     create_folder,
     disk_errors,
+    folder_lock,
     path_errors,
-    read_bytes,
     read_json,
-    read_text,
     refuse_overwriting_inputs,
+    remove,
     write_text,
 )
-from nearfar.disk.work import list_changes, refuse_changes
+from nearfar.disk.places import LocalFolder
+from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
@@ -49,6 +49,7 @@ HEADER = "sentence\ttranslation\tpivot\n"
 BEAMS = BackTranslateConfig.beams
 BLOCK = 8
 """Number of batches in a block. Sentences are sorted by length within a block, and saved block by block."""
+WORDS = {"sentences": "the number of texts", "digest": "the texts of --input"}
 
 
 @accepts_settings(BackTranslateConfig)
@@ -91,40 +92,50 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
         "sentences": len(texts),
         "digest": hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16],
     }
-    metadata = _read_metadata(file, settings)
-
     console = Console(stderr=True, soft_wrap=True, emoji=False)
-    if metadata and (finished := metadata["finished"]) and finished["bytes"] == file.stat().st_size:
-        if progress:
-            console.print(f"{file}: is already finished ({finished['rows']:,} rows); nothing to do.", highlight=False)
-        return file
-    done = _truncate_to_complete_blocks(file, texts, BLOCK * config.batch_size) if metadata else 0
-    if not metadata:
-        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance().to_dict()}
-    if done < len(texts):
-        from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
-
-        folders = [locate_translator(config.forward), locate_translator(config.backward)]
-        weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
-        if done and weights != metadata["weights"]:
-            raise NearfarError(
-                f"{file}: was started with other weights than its models have now; choose another --output."
-            )
-        there, back = (
-            load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders
-        )
-        metadata = metadata | {"weights": weights, "finished": None}
-        _write_metadata(file, metadata)
-        round_trip = partial(
-            _round_trip,
-            there=there,
-            back=back,
-            beams=config.beams,
-            temperature=config.temperature,
-            seed=config.seed,
-        )
-        _append(file, texts, done, round_trip, batch_size=config.batch_size, console=console if progress else None)
-    _write_metadata(file, metadata | {"finished": _counts(file, len(texts))})
+    place = LocalFolder(f"{file}.partial")
+    with folder_lock(place.shared, what=file, remove_if_empty=True):
+        work = Work(place, "nearfar back-translation")
+        finished = _finished_rows(file, settings)
+        if finished is not None and not work.exists:
+            if progress:
+                console.print(f"{file}: is already finished ({finished:,} rows); nothing to do.", highlight=False)
+            return file
+        size = BLOCK * config.batch_size
+        blocks = {f"block-{start // size:06}": texts[start : start + size] for start in range(0, len(texts), size)}
+        plan = work.settings()
+        if plan is not None:
+            if not all(isinstance(plan.get(name), dict) for name in ("settings", "provenance", "weights")):
+                raise work.damaged("it has no settings")
+            refuse_changes(file, list_changes(plan["settings"], settings, WORDS))
+        records = work.records(list(blocks)) if plan else {}
+        done = {name: record["rows"] for name, record in records.items() if record and _is_whole(record)}
+        if len(done) < len(blocks):
+            round_trip, weights = _open_translators(config)
+            if plan is None:
+                plan = {"settings": settings, "provenance": provenance().to_dict(), "weights": weights}
+                work.forget_parts()
+                work.begin(plan)
+            if weights != plan["weights"]:
+                raise NearfarError(
+                    f"{file}: was started with other weights than its models have now; choose another --output."
+                )
+            shown = console if progress else None
+            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, console=shown)
+        assert plan is not None
+        rows = [row for name in blocks for row in done[name]]
+        content = HEADER + "".join("\t".join(row) + "\n" for row in rows)
+        finished_counts = {
+            "rows": len(rows),
+            "empty": len(texts) - len(rows),
+            "unchanged": sum(sentence == translation for sentence, translation, _ in rows),
+            "bytes": len(content.encode()),
+        }
+        metadata = {"kind": "back-translation", **plan, "finished": finished_counts}
+        write_text(_metadata_path(file), json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+        write_text(file, content)
+        place.remove(PLAN)  # what is left later is nothing to continue
+        remove(place.shared / "_nearfar")
     return file
 
 
@@ -157,12 +168,8 @@ def _metadata_path(file: Path) -> Path:
     return file.with_name(file.name + ".json")
 
 
-def _write_metadata(file: Path, metadata: Mapping[str, Any]) -> None:
-    write_text(_metadata_path(file), json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
-
-
-def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The metadata of an output to resume; None if there is no output yet.
+def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
+    """The number of rows of a finished output; None if there is no output yet.
 
     Raises:
         NearfarError: the output or its metadata is another program's, is damaged, or has different settings.
@@ -173,10 +180,9 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
         metadata = read_json(place, otherwise=f"Remove it and {file.name} to start again.")
         if not isinstance(metadata, dict) or metadata.get("kind") != "back-translation":
             raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
-        finished = metadata.get("finished", {})
+        finished = metadata.get("finished")
         counts = [finished.get(name) for name in ("rows", "bytes")] if isinstance(finished, dict) else [finished]
-        is_valid = finished is None or all(type(count) is int for count in counts)
-        if not isinstance(metadata.get("settings"), dict) or not is_valid:
+        if not isinstance(metadata.get("settings"), dict) or not all(type(count) is int for count in counts):
             raise NearfarError(f"{place}: is damaged. Remove it and {file.name} to start again.")
     if not file.exists() or file.stat().st_size == 0:
         return None
@@ -184,63 +190,62 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
         raise NearfarError(
             f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
         )
-    words = {"sentences": "the number of texts", "digest": "the texts of --input"}
-    refuse_changes(file, list_changes(metadata["settings"], settings, words))
-    return metadata
+    refuse_changes(file, list_changes(metadata["settings"], settings, WORDS))
+    if file.stat().st_size != metadata["finished"]["bytes"]:
+        raise NearfarError(f"{file}: was changed since it was written; choose another --output.")
+    return int(metadata["finished"]["rows"])
 
 
-def _truncate_to_complete_blocks(file: Path, texts: list[str], block: int) -> int:
-    """Truncate the file after the last block known to be complete; returns the number of sentences done."""
-    lines = read_bytes(file).splitlines(keepends=True)  # on bytes, splits only at \n, \r and \r\n
-    if lines and not lines[-1].endswith(b"\n"):
-        lines.pop()
-    place_of = {text.encode(): place for place, text in enumerate(texts)}
-    places: list[int] = []
-    for number, line in enumerate(lines[1:], start=2):
-        place = place_of.get(line.split(b"\t")[0], -1)
-        if line.count(b"\t") != 2 or place <= (places[-1] if places else -1):
-            raise NearfarError(f"{file}, line {number}: was changed since it was written; choose another --output.")
-        places.append(place)
-    if lines and lines[0] != HEADER.encode():
-        raise NearfarError(f"{file}, line 1: was changed since it was written; choose another --output.")
-    # Later sentences of the block may have empty translations or be missing: translate the block again.
-    done = places[-1] + 1 if places else 0
-    if done < len(texts):
-        done -= done % block
-    kept = sum(place < done for place in places)
-    with disk_errors(file):
-        os.truncate(file, sum(map(len, lines[: kept + 1])))
-    return done
+def _is_whole(record: Mapping[str, Any]) -> bool:
+    """Whether a record of a block has its rows; a block with a damaged one is translated again."""
+    rows = record.get("rows")
+    return isinstance(rows, list) and all(
+        isinstance(row, list) and len(row) == len(HEADER.split()) and all(isinstance(text, str) for text in row)
+        for row in rows
+    )
 
 
-def _append(
-    file: Path,
-    texts: list[str],
-    done: int,
+def _open_translators(
+    config: BackTranslateConfig,
+) -> "tuple[Callable[[list[str], int], list[tuple[str, str]]], dict[str, str]]":
+    """A function that translates a batch there and back, and the fingerprints of the weights."""
+    from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
+
+    folders = [locate_translator(config.forward), locate_translator(config.backward)]
+    weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
+    there, back = (load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders)
+    round_trip = partial(
+        _round_trip, there=there, back=back, beams=config.beams, temperature=config.temperature, seed=config.seed
+    )
+    return round_trip, weights
+
+
+def _translate(
+    blocks: Mapping[str, list[str]],
+    done: "dict[str, list[tuple[str, str, str]]]",
     round_trip: "Callable[[list[str], int], list[tuple[str, str]]]",
+    work: Work,
     *,
     batch_size: int,
-    console: Any,
+    console: Console | None,
 ) -> None:
-    """Translate the remaining sentences and append them block by block."""
-    block = BLOCK * batch_size
+    """Translate and save the blocks that are not done: sentence, translation and pivot where there is a translation."""
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
+    finished, total = sum(len(blocks[name]) for name in done), sum(map(len, blocks.values()))
     with Progress("back-translating", *columns, console=console, disable=console is None) as bar:
-        task = bar.add_task("", total=len(texts), completed=done)
-        for start in range(done, len(texts), block):
-            part = texts[start : start + block]
-            by_length = sorted(range(len(part)), key=lambda place: -len(part[place]))
+        task = bar.add_task("", total=total, completed=finished)
+        for block, (name, part) in enumerate(blocks.items()):
+            if name in done:
+                continue
+            by_length = sorted(range(len(part)), key=lambda position: -len(part[position]))
             rows: dict[int, tuple[str, str]] = {}
-            for first in range(0, len(part), batch_size):
+            for number, first in enumerate(range(0, len(part), batch_size), block * BLOCK):
                 batch = by_length[first : first + batch_size]
-                translated = round_trip([part[place] for place in batch], (start + first) // batch_size)
+                translated = round_trip([part[position] for position in batch], number)
                 rows |= dict(zip(batch, translated, strict=True))
                 bar.advance(task, len(batch))
-            lines = [f"{part[place]}\t{back}\t{pivot}\n" for place, (pivot, back) in sorted(rows.items()) if back]
-            with disk_errors(file), file.open("ab") as stream:
-                stream.write("".join(lines if stream.tell() else [HEADER, *lines]).encode())
-                stream.flush()
-                os.fsync(stream.fileno())
+            done[name] = [(part[position], back, pivot) for position, (pivot, back) in sorted(rows.items()) if back]
+            work.finish_part(name, {"rows": done[name]})
 
 
 def _round_trip(
@@ -264,14 +269,3 @@ def _round_trip(
         if translation:
             rows[place] = (pivots[place], translation)
     return rows
-
-
-def _counts(file: Path, sentences: int) -> dict[str, int]:
-    rows = [line.split("\t") for line in read_text(file).split("\n")[1:-1]]
-    unchanged = sum(sentence == translation for sentence, translation, _ in rows)
-    return {
-        "rows": len(rows),
-        "empty": sentences - len(rows),
-        "unchanged": unchanged,
-        "bytes": file.stat().st_size,
-    }

@@ -11,20 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.parts import (
-    load_encoder,
-    locate_model,
-)
-from nearfar.commands.encode.plan import (
-    RANGES,
-    PartRecord,
-    Plan,
-    work_of,
-)
+from nearfar.commands.encode.parts import load_encoder, locate_model
+from nearfar.commands.encode.plan import RANGES, PartRecord, Plan, work_of
 from nearfar.config.encode import EncodeConfig
-from nearfar.disk import (
-    check_regular,
-)
+from nearfar.disk import check_regular
 from nearfar.disk.places import LocalFolder, Place, open_place
 from nearfar.encoder.precision import check_computing, precision_record, resolve
 from nearfar.types import ARRAY_ERRORS, NearfarError

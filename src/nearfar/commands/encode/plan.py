@@ -199,6 +199,18 @@ def finished_part(place: Place, plan: Plan, part: int) -> PartRecord | None:
     return record
 
 
+def finished_parts(place: Place, plan: Plan) -> dict[int, Any]:
+    """The records of the parts that are there and valid; what is left of others is removed."""
+    recorded = set(work_of(place).recorded())
+    done = {}
+    for part in range(plan.parts):
+        if record_name(part) in recorded and (record := finished_part(place, plan, part)):
+            done[part] = record
+        else:
+            place.clean(part_name(part))
+    return done
+
+
 def _record_of(found: Mapping[str, Any] | None, plan: Plan, part: int) -> PartRecord | None:
     try:
         record = PartRecord(**{**(found or {}), "rows": tuple((found or {})["rows"])})

@@ -1,7 +1,8 @@
-"""The vectors of texts that a command works on, kept beside its output until that is complete: a second call has them.
+"""Parts joined into one file; and the vectors of the texts of a command, kept beside its output for a second call.
 
-``OUTPUT.vectors/KEY.npy`` holds the vectors of all texts, ``OUTPUT.vectors/KEY`` the finished parts while they are
-computed. KEY is a hash of model, settings and texts, so vectors of other texts are never read.
+Until the output is complete, ``OUTPUT.vectors/KEY.npy`` holds the vectors of all texts, and ``OUTPUT.vectors/KEY`` the
+finished parts while they are computed. KEY is a hash of model, settings and texts, so vectors of other texts are never
+read.
 """
 
 import hashlib
@@ -9,6 +10,7 @@ import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -18,11 +20,20 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.join import join_parts
-from nearfar.commands.encode.parts import OnTexts, Piece, missing_blocks, pieces_of, store_stream
-from nearfar.commands.encode.plan import Plan, finished_part, part_name, read_records, record_name, work_of
-from nearfar.disk import check_regular, folder_lock, remove
+from nearfar.commands.encode.parts import (
+    OnTexts,
+    arrow_array,
+    arrow_vectors,
+    missing_blocks,
+    pieces_of,
+    read_plan_ranges,
+    store_stream,
+    stored_in_parts,
+)
+from nearfar.commands.encode.plan import Plan, finished_parts, part_name, read_records
+from nearfar.disk import check_regular, folder_lock, new_file, remove, write_bytes, write_npy
 from nearfar.disk.places import LocalFolder, Place
+from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS
 
 if TYPE_CHECKING:
@@ -33,8 +44,8 @@ PART_TEXTS = 2**11
 
 
 @contextmanager
-def vectors_folder(output: str | Path | None) -> Iterator[Path]:
-    """The folder ``OUTPUT.vectors``, locked; without an output, a temporary folder.
+def vectors_folder(output: str | Path | None, *, flag: str = "--output") -> Iterator[Path]:
+    """The folder ``OUTPUT.vectors``, locked; without an output, a temporary folder. ``flag`` names another output.
 
     Raises:
         NearfarError: another process uses it, or it cannot be created.
@@ -43,7 +54,7 @@ def vectors_folder(output: str | Path | None) -> Iterator[Path]:
         with TemporaryDirectory(prefix="nearfar-", ignore_cleanup_errors=True) as temporary:
             yield Path(temporary)
         return
-    with folder_lock(kept_vectors(output), what=output, remove_if_empty=True):
+    with folder_lock(kept_vectors(output), what=output, remove_if_empty=True, flag=flag):
         yield kept_vectors(output)
 
 
@@ -70,9 +81,11 @@ def encode_texts(
     model: str,
     prompt: str,
     bf16: bool,
+    normalize: bool = True,
+    dimensions: int | None = None,
     on_texts: OnTexts = lambda _: None,
 ) -> Float32[np.ndarray, "texts dim"]:
-    """The unit vectors of texts, memory-mapped; those that ``folder`` does not have are encoded first.
+    """The vectors of texts, memory-mapped; those that ``folder`` does not have are encoded first.
 
     Args:
         folder: the folder of :func:`vectors_folder`.
@@ -81,6 +94,8 @@ def encode_texts(
         model: the fingerprint of its model.
         prompt: text before each text.
         bf16: compute in bfloat16.
+        normalize: scale the vectors to unit length.
+        dimensions: keep the first dimensions.
         on_texts: called with numbers of texts that are done.
 
     Raises:
@@ -95,16 +110,27 @@ def encode_texts(
         "max_length": encoder.max_length,
         "prompt": prompt,
         "precision": "bf16" if bf16 else "fp32",
+        "normalize": normalize,
     }
-    plan = plan_of_texts(texts, encoder.dim, settings)
-
-    def pieces(done: Mapping[int, Any]) -> Iterable[Piece]:
-        tokens = tokenize_blocks(encoder, missing_blocks(iter(texts), plan, done), prompt=prompt)
-        return pieces_of(encode_blocks(encoder, tokens, normalize=True, bf16=bf16, on_batch=on_texts), on_texts)
-
-    vectors, truncated = stored_vectors(folder / f"{plan.digest}.npy", plan, pieces, on_texts)
+    plan = plan_of_texts(texts, dimensions or encoder.dim, settings)
+    file = folder / f"{plan.digest}.npy"
+    vectors = read_vectors_file(file, (plan.rows, plan.dim))
+    if vectors is not None:
+        on_texts(plan.rows)
+        return vectors
+    place = LocalFolder(str(file.with_suffix("")))
+    done = finished_parts(place, plan)
+    on_texts(sum(stop - start for start, stop in map(plan.row_range, done)))
+    tokens = tokenize_blocks(encoder, missing_blocks(iter(texts), plan, done), prompt=prompt)
+    encoded = encode_blocks(encoder, tokens, normalize=normalize, dimensions=dimensions, bf16=bf16, on_batch=on_texts)
+    store_stream(place, plan, pieces_of(encoded, on_texts), place.shared)
+    join_parts(place, plan, file)
+    truncated = sum(record.truncated for record in read_records(place, plan).values())
+    remove(place.shared)
     if truncated:
         warnings.warn(truncation_message(truncated, len(texts), encoder.max_length), stacklevel=2)
+    vectors = read_vectors_file(file, (plan.rows, plan.dim))
+    assert vectors is not None  # just written
     return vectors
 
 
@@ -118,51 +144,6 @@ def plan_of_texts(texts: Iterable[str], dim: int, settings: Mapping[str, Any]) -
     return Plan({**settings, **stored}, dim, (InputFile("", count, 0, digest.hexdigest()),))
 
 
-def stored_vectors(
-    file: Path,
-    plan: Plan,
-    pieces: Callable[[Mapping[int, Any]], Iterable[Piece]],
-    on_texts: OnTexts = lambda _: None,
-) -> tuple[Float32[np.ndarray, "texts dim"], int]:
-    """The vectors of a plan of :func:`plan_of_texts`, memory-mapped from ``file``, and how many texts were truncated.
-
-    Args:
-        file: the .npy file; what it lacks is computed first. The parts are in a folder beside it meanwhile.
-        plan: what the vectors are.
-        pieces: computes the vectors of all parts but the finished ones, which it gets.
-        on_texts: called with numbers of texts that were done before.
-
-    Raises:
-        NearfarError: a vector is not finite, or a file cannot be written.
-    """
-    vectors = read_vectors_file(file, (plan.rows, plan.dim))
-    if vectors is not None:
-        on_texts(plan.rows)
-        return vectors, 0
-    place = LocalFolder(str(file.with_suffix("")))
-    done = finished_parts(place, plan)
-    on_texts(sum(stop - start for start, stop in map(plan.row_range, done)))
-    store_stream(place, plan, pieces(done), place.shared)
-    join_parts(place, plan, file)
-    truncated = sum(record.truncated for record in read_records(place, plan).values())
-    remove(place.shared)
-    vectors = read_vectors_file(file, (plan.rows, plan.dim))
-    assert vectors is not None  # just written
-    return vectors, truncated
-
-
-def finished_parts(place: Place, plan: Plan) -> dict[int, Any]:
-    """The records of the parts that are there and valid; what is left of others is removed."""
-    recorded = set(work_of(place).recorded())
-    done = {}
-    for part in range(plan.parts):
-        if record_name(part) in recorded and (record := finished_part(place, plan, part)):
-            done[part] = record
-        else:
-            place.clean(part_name(part))
-    return done
-
-
 def read_vectors_file(file: Path, shape: tuple[int, int]) -> NDArray[np.float32] | None:
     """The finite float32 vectors of a .npy file, memory-mapped; None if there is no such file, or a damaged one."""
     with suppress(*ARRAY_ERRORS):
@@ -172,3 +153,73 @@ def read_vectors_file(file: Path, shape: tuple[int, int]) -> NDArray[np.float32]
             blocks = (vectors[start : start + PART_TEXTS] for start in range(0, len(vectors), PART_TEXTS))
             return vectors if all(np.isfinite(block).all() for block in blocks) else None
     return None
+
+
+def read_vectors(place: Place, plan: Plan) -> Iterator[NDArray[Any]]:
+    """The stored vectors [rows, width] of all parts in order, one block at a time."""
+    import pyarrow.parquet
+
+    assert place.shared is not None
+    stored = stored_in_parts(plan, place)
+    for part in range(plan.parts):
+        with pyarrow.parquet.ParquetFile(place.shared / part_name(part)) as file:
+            for group in range(file.metadata.num_row_groups):
+                for chunk in file.read_row_group(group, columns=["vector"])["vector"].chunks:
+                    flat = chunk.flatten()  # its to_numpy() would import pandas
+                    values = np.frombuffer(flat.buffers()[1], stored.dtype)[flat.offset :]
+                    yield values[: len(flat)].reshape(-1, stored.width)
+
+
+def join_parts(place: Place, plan: Plan, output: Path, texts: Iterator[str] | None = None) -> None:
+    """Write all parts as one file, which appears when it is complete.
+
+    A .parquet file has the columns ``row``, ``text`` (if ``texts`` are given) and ``embedding``, and a row group for
+    each block. The ranges of int8 codes are written first, to :func:`ranges_file`.
+
+    Raises:
+        NearfarError: the disk is full, a file cannot be written, or the texts have changed since they were encoded.
+    """
+    stored = stored_in_parts(plan, place)
+    dtype = np.dtype(stored.dtype)
+    convert: Callable[[NDArray[Any]], NDArray[Any]] = np.asarray
+    if plan.settings["quantize"] == "int8":
+        own = plan.settings["calibrate"] is None
+        ranges = int8_ranges(read_vectors(place, plan)) if own else read_plan_ranges(place)
+        stream = BytesIO()
+        np.save(stream, ranges)
+        write_bytes(ranges_file(output), stream.getvalue())
+        if own:
+            dtype, convert = np.dtype("int8"), lambda vectors: quantize(vectors, "int8", ranges)
+    with new_file(output, refuse_busy=True) as file:
+        vectors = map(convert, read_vectors(place, plan))
+        if output.suffix == ".parquet":
+            _write_parquet(file, vectors, stored.width, dtype, texts)
+        else:
+            write_npy(file, dtype, (plan.rows, stored.width), vectors)
+
+
+def _write_parquet(
+    file: Path, vectors: Iterator[NDArray[Any]], width: int, dtype: np.dtype[Any], texts: Iterator[str] | None
+) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    list_type = pyarrow.list_(pyarrow.from_numpy_dtype(dtype), width)
+    columns = [("row", pyarrow.int64()), ("text", pyarrow.string()), ("embedding", list_type)]
+    schema = pyarrow.schema([column for column in columns if texts is not None or column[0] != "text"])
+    with pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=False, compression="zstd") as writer:
+        start = 0
+        for block in vectors:
+            count = len(block)
+            arrays = [arrow_array(np.arange(start, start + count, dtype=np.int64)), arrow_vectors(block, dtype)]
+            if texts is not None:
+                arrays.insert(1, pyarrow.array([next(texts) for _ in range(count)], pyarrow.string()))
+            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
+            start += count
+        if texts is not None:
+            next(texts, None)  # after the last text, raises if the texts changed since they were encoded
+
+
+def ranges_file(output: Path) -> Path:
+    """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
+    return output.with_suffix(".ranges.npy")

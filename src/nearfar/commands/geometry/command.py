@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
 from nearfar.commands.geometry import explorer
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data
 from nearfar.config.calls import accepts_settings
@@ -23,6 +25,7 @@ from nearfar.evaluation import plots, results
 from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
@@ -76,45 +79,50 @@ def geometry(
     _check(by_name, config.opening)
     data = load_geometry_data(config) if file else None
     texts, columns = explorer.load_texts(config) if page else (None, [])
-    found: dict[str, ModelGeometry] = {}
-    page_vectors: dict[str, NDArray[Any]] = {}
-    for name, model in by_name.items():
-        encode, encoder = _open(model, config.opening, progress=progress)
-        if data:
-            measured = _measure(name, encode, data, config.seed)
-            layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
-            pooling = None if encoder is None else encoder.pooling
-            found[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measured)
-        if texts:
-            page_vectors[name] = np.asarray(encode(texts.texts))
-    written = None
-    if page and texts:
-        written = explorer.write_page(page, texts, columns, page_vectors, config, progress=progress)
-    if not (file and data):
-        assert written is not None
-        return written
-    result = GeometryResult(
-        config=GeometrySettings(
-            pairs=config.pairs,
-            positive_above=data.positive_above,
-            task=config.task,
-            labelled=config.labelled,
-            labelled_limit=config.labelled_limit,
-            pooling=config.pooling,
-            max_length=config.max_length,
-            prompt=config.prompt,
-            seed=config.seed,
-        ),
-        provenance=results.provenance(),
-        pairs=data.measured_pairs,
-        task=data.layer_task,
-        labelled=data.plotted_texts,
-        unavailable=data.unavailable,
-        plots=_draw(file.parent, found, data),
-        models=found,
-        page=written,
-    )
-    save_with_tables(result, file)
+    with vectors_folder(file or page or None) as kept:
+        found: dict[str, ModelGeometry] = {}
+        page_vectors: dict[str, NDArray[Any]] = {}
+        for name, model in by_name.items():
+            encode, encoder = _open(model, config.opening, kept, progress=progress)
+            if data:
+                measured = _measure(name, encode, data, config.seed)
+                layers = None
+                if encoder and data.task:
+                    layers = _layers(encoder, data.task, progress=progress)
+                pooling = None if encoder is None else encoder.pooling
+                found[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measured)
+            if texts:
+                page_vectors[name] = np.asarray(encode(texts.texts))
+        written = None
+        if page and texts:
+            written = explorer.write_page(page, texts, columns, page_vectors, config, progress=progress)
+        if not (file and data):
+            assert written is not None
+            remove_vectors(kept)
+            return written
+        result = GeometryResult(
+            config=GeometrySettings(
+                pairs=config.pairs,
+                positive_above=data.positive_above,
+                task=config.task,
+                labelled=config.labelled,
+                labelled_limit=config.labelled_limit,
+                pooling=config.pooling,
+                max_length=config.max_length,
+                prompt=config.prompt,
+                seed=config.seed,
+            ),
+            provenance=results.provenance(),
+            pairs=data.measured_pairs,
+            task=data.layer_task,
+            labelled=data.plotted_texts,
+            unavailable=data.unavailable,
+            plots=_draw(file.parent, found, data),
+            models=found,
+            page=written,
+        )
+        save_with_tables(result, file)
+        remove_vectors(kept)
     return result
 
 
@@ -161,13 +169,29 @@ def _check(models: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
 
 
-def _open(model: Any, opening: Mapping[str, Any], *, progress: bool) -> "tuple[Encode, Encoder | None]":
+def _open(model: Any, opening: Mapping[str, Any], kept: Path, *, progress: bool) -> "tuple[Encode, Encoder | None]":
+    """A function from distinct texts to vectors, which are kept in a folder; and the encoder, if the model has one."""
     if callable(model):
         return model, None
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.weights import locate
 
-    encoder = Encoder.from_pretrained(model, **opening)
-    return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
+    encoder, fingerprint = Encoder.from_pretrained(model, **opening), fingerprint_model(locate(model))
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        with progress_bar("encoding", len(texts), shown=progress) as advance:
+            return encode_texts(
+                kept,
+                texts,
+                encoder,
+                model=fingerprint,
+                prompt=encoder.resolve_prompt(),
+                bf16=False,
+                normalize=False,
+                on_texts=advance,
+            )
+
+    return encode, encoder
 
 
 def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[str, Any]:

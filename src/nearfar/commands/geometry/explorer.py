@@ -1,9 +1,12 @@
-"""The explorer page of ``nearfar geometry``: checks its settings, computes neighbours and layouts, writes the file."""
+"""The explorer page of ``nearfar geometry``: reads its texts, computes neighbours and layouts, writes the file."""
 
+import math
+import random
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,8 +16,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from nearfar.commands.geometry.texts import PageTexts, load_page_texts
 from nearfar.config.geometry import GeometryConfig
+from nearfar.data.catalog import NamedTable, find
+from nearfar.data.files import extension, is_plain_text, read_lines
+from nearfar.data.sources import column_names, normalize_whitespace, text_field
 from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.evaluation.explorer.layout import (
     EXAGGERATED,
@@ -35,6 +40,34 @@ from nearfar.evaluation.explorer.neighbourhoods import (
 from nearfar.evaluation.explorer.page import Column, check_color_column, describe_column, explorer_data, explorer_html
 from nearfar.evaluation.results import ExplorerPage
 from nearfar.types import NearfarError
+
+DEFAULT_COLUMN = "text"
+_PEEKED = 100
+"""Number of rows that show whether a column holds single values, which the page has, or lists, which it leaves out."""
+
+
+@dataclass(frozen=True)
+class PageTexts:
+    """The texts of a page, and what was left out."""
+
+    texts: list[str]
+    columns: dict[str, list[str]]
+    """Other columns: name -> the value of each text, empty where it is missing."""
+    rows: int
+    """Number of texts in the source."""
+    distinct: int
+    """Number of distinct texts in the source; the first row of each counts."""
+
+    def notes(self, seed: int) -> list[str]:
+        """Sentences about texts that are not shown."""
+        notes = []
+        if repeated := self.rows - self.distinct:
+            notes.append(f"{repeated:,} of {self.rows:,} texts are repetitions; each distinct text is shown once.")
+        if self.distinct > len(self.texts):
+            notes.append(
+                f"{len(self.texts):,} of {self.distinct:,} distinct texts are shown, a random sample (seed {seed})."
+            )
+        return notes
 
 
 def check_page(config: GeometryConfig, inputs: Sequence[object]) -> Path:
@@ -75,8 +108,10 @@ def write_page(
         config: the settings.
         progress: show progress bars.
     """
+    from nearfar.encoder.precision import choose_device
+
     units = {name: _checked(found, len(texts.texts), name) for name, found in vectors.items()}
-    device = _device(config.device)
+    device = str(choose_device(config.device))
     notes = texts.notes(config.seed)
     if len(texts.texts) > SLOW and not uses_opentsne(len(texts.texts)):
         warnings.warn(
@@ -92,7 +127,10 @@ def write_page(
     for name, found in units.items():
         start = points[0] if points else None
         with _bar(f"layout, {name}", EXAGGERATED + ITERATIONS, shown=progress) as (bar, task):
-            report = partial(_report_iteration, bar, task)
+
+            def report(finished: int, bar: Progress = bar, task: TaskID = task) -> None:
+                bar.update(task, completed=finished)
+
             points.append(plane_layout(found, start=start, seed=config.seed, on_iteration=report))
     first = normalise(points[0])
     layouts = [first, *(align(one, first) for one in points[1:])]
@@ -116,16 +154,6 @@ def _checked(vectors: NDArray[np.floating], texts: int, name: str) -> NDArray[np
     return unit_vectors(vectors, name)
 
 
-def _device(name: str | None) -> str:
-    from nearfar.encoder.precision import choose_device
-
-    return str(choose_device(name))
-
-
-def _report_iteration(bar: Progress, task: TaskID, finished: int) -> None:
-    bar.update(task, completed=finished)
-
-
 @contextmanager
 def _bar(title: str, total: int, *, shown: bool) -> Iterator[tuple[Progress, TaskID]]:
     # The console has its file from the start, because the layout redirects sys.stdout.
@@ -134,3 +162,110 @@ def _bar(title: str, total: int, *, shown: bool) -> Iterator[tuple[Progress, Tas
     hidden = not (shown and console.is_terminal)
     with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as bar:
         yield bar, bar.add_task(title, total=total)
+
+
+def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: int = 0) -> PageTexts:
+    """Read the distinct texts of ``spec`` and its other columns; a random sample if there are more than ``limit``.
+
+    ``spec`` is any source of :mod:`nearfar.data.catalog`: plain text has no columns; a named set has its own columns of
+    texts, and a row with two texts gives two. Other columns are those that all tables of ``spec`` have and whose values
+    are single ones. The sample keeps the order of the source.
+
+    Raises:
+        NearfarError: the source or ``column`` cannot be found or read, a text is empty or not text (with file and
+            line), or there are fewer than two distinct texts.
+    """
+    names, entries = _entries(spec, column)
+    chooser, seen = random.Random(seed), set[int]()
+    kept: list[tuple[int, str, tuple[str, ...]]] = []
+    rows = 0
+    for text, values in entries:
+        rows += 1
+        key = hash(text)
+        if key in seen:
+            continue
+        entry = (len(seen), text, values)
+        seen.add(key)
+        if len(kept) < limit:
+            kept.append(entry)
+        elif (place := chooser.randrange(len(seen))) < limit:
+            kept[place] = entry  # reservoir sampling: each text so far is kept with the same probability
+    if len(seen) < 2:
+        found = "no texts" if not seen else f"a single text, {kept[0][1][:80]!r}"
+        raise NearfarError(f"--texts {spec}: holds {found}; the page needs at least two different texts.")
+    kept.sort()
+    columns = {name: [values[place] for _, _, values in kept] for place, name in enumerate(names)}
+    return PageTexts([text for _, text, _ in kept], columns, rows, len(seen))
+
+
+Entries = Iterator[tuple[str, tuple[str, ...]]]
+"""Texts with their values of the other columns."""
+
+
+def _entries(spec: str, column: str | None) -> tuple[list[str], Entries]:
+    """The names of the other columns, and the texts with their values."""
+    tables = find(spec)
+    readers = [_text_columns(found, spec, column) for found in tables]
+    others = [_other_columns(found, own) for found, own in zip(tables, readers, strict=True)]
+    shared = [name for name in others[0] if all(name in names for names in others)]
+    return shared, (entry for found, own in zip(tables, readers, strict=True) for entry in _read(found, own, shared))
+
+
+def _text_columns(found: NamedTable, spec: str, column: str | None) -> tuple[str, ...]:
+    """The columns of a table that hold texts; none for plain text."""
+    if isinstance(found.table.data, Path) and is_plain_text(found.table.data):
+        _refuse_column(spec, column)
+        return ()
+    names = (column,) if column else found.sentences or (DEFAULT_COLUMN,)
+    existing = column_names(found.table)
+    for name in names:
+        if name not in existing:
+            shown = ", ".join(existing[:20]) + (", ..." if len(existing) > 20 else "")
+            raise NearfarError(
+                f"--texts {found.table.title}: has no column {name!r}. Its columns: {shown}. Name the column of the "
+                "texts with --column."
+            )
+    return names
+
+
+def _refuse_column(spec: str, column: str | None) -> None:
+    if column is not None:
+        raise NearfarError(f"--column {column}: --texts {spec} is plain text, which has no columns. Remove --column.")
+
+
+def _other_columns(found: NamedTable, own: Sequence[str]) -> list[str]:
+    """The columns of a table beside its texts that have one value per row; names that occur twice are left out."""
+    if not own:
+        return []
+    names = column_names(found.table)
+    others = [name for name in names if name not in own and names.count(name) == 1]
+    if not others or (isinstance(found.table.data, Path) and extension(found.table.data).startswith((".tsv", ".csv"))):
+        return others
+    rows = (values for (_, values), _ in zip(found.table.rows(others), range(_PEEKED), strict=False))
+    lists = {place for values in rows for place, value in enumerate(values) if not _is_single(value)}
+    return [name for place, name in enumerate(others) if place not in lists]
+
+
+def _is_single(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _read(found: NamedTable, own: Sequence[str], others: Sequence[str]) -> Entries:
+    if not own:
+        assert isinstance(found.table.data, Path)
+        for where, line in read_lines(found.table.data):
+            yield text_field(line, DEFAULT_COLUMN, where), ()
+        return
+    for where, values in found.table.rows([*own, *others]):
+        beside = tuple(_written(value) for value in values[len(own) :])
+        for name, value in zip(own, values, strict=False):
+            yield text_field(value, name, where), beside
+
+
+def _written(value: object) -> str:
+    """A value of another column as text; empty if it is missing."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return normalize_whitespace(str(value))

@@ -1,6 +1,5 @@
 """``nearfar search``: the nearest texts of a file, for each query."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,11 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.search.build import BLOCK, IndexUpdate, update_index
-from nearfar.commands.search.checks import choose_precision, recorded_precision
 from nearfar.commands.search.corpus import Corpus, read_queries
-from nearfar.commands.search.hits import Hit, Searcher
-from nearfar.commands.search.output import format_hits, table_header
+from nearfar.commands.search.hits import Hit, Searcher, format_hits, table_header
+from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
 from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
 from nearfar.data.sources import normalize_whitespace
@@ -109,9 +106,7 @@ def check_output(config: SearchConfig) -> None:
 
 
 @path_errors()
-def open_search(
-    config: SearchConfig, *, queries: Sequence[str] | None = None, block: int = BLOCK, progress: bool = False
-) -> OpenedSearch:
+def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, progress: bool = False) -> OpenedSearch:
     """Open the model, and bring the index up to date.
 
     ``queries`` from a file are the sample on which the recall of approximate or quantized search is measured.
@@ -129,11 +124,9 @@ def open_search(
 
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.prompts import choose_width
-    from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
 
-    before = None if config.rebuild else recorded_precision(folder)
-    recorded, precision = choose_precision(config.precision, before, config.device)
+    recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)
     model = locate(config.model)
     encoder = Encoder.from_pretrained(model, **config.opening)
     settings = {
@@ -149,7 +142,7 @@ def open_search(
     }
     if config.dimensions is not None:
         settings["dimensions"] = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    reader, update = update_index(
+    index, update = update_index(
         folder,
         corpus,
         encoder,
@@ -157,11 +150,8 @@ def open_search(
         bf16=precision == "bf16",
         rebuild=config.rebuild,
         shared=config.index is not None,
-        block=block,
         progress=progress,
     )
-    if update.encoded and update.truncated:
-        warnings.warn(truncation_message(update.truncated, update.texts, encoder.max_length), stacklevel=2)
 
     def encode_query(texts: Sequence[str]) -> np.ndarray:
         return encoder.encode_query(
@@ -169,7 +159,7 @@ def open_search(
         )
 
     searcher = Searcher(
-        reader, encode_query, corpus.shown, config.top, config.keep_duplicates, device=str(encoder.device)
+        index, encode_query, corpus.shown, config.top, config.keep_duplicates, device=str(encoder.device)
     )
     recall = None
     if config.approximate or config.quantize is not None:
@@ -213,7 +203,7 @@ def _inexact(
     from nearfar.neighbours.recall import sample_of
 
     search: RecallSearch
-    texts = len(searcher.reader.vectors)
+    texts = len(searcher.index.vectors)
     what = "building the graph" if config.quantize is None else "quantizing"
     with (
         folder_lock(folder, what=folder, flag="--index"),
@@ -222,12 +212,12 @@ def _inexact(
         if config.quantize is None:
             from nearfar.neighbours.approximate import ApproximateSearch
 
-            search = ApproximateSearch(searcher.reader, on_added=advance)
+            search = ApproximateSearch(searcher.index, on_added=advance)
         else:
             from nearfar.neighbours.quantized import QuantizedSearch
 
             search = QuantizedSearch(
-                searcher.reader,
+                searcher.index,
                 config.quantize,
                 factor=config.rescore,
                 device=searcher.device,

@@ -1,15 +1,19 @@
-"""The hits of queries: the nearest texts of an index, with the rows that they come from."""
+"""The hits of queries: the nearest texts of an index, with the rows that they come from; and hits as text."""
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nearfar.data.sources import normalize_whitespace
 from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
-from nearfar.neighbours.index import IndexReader
-from nearfar.neighbours.manifest import damaged
+from nearfar.neighbours.index import SearchIndex, damaged
 from nearfar.neighbours.recall import RecallSearch
+
+FIELDS = ("query", "rank", "score", "row", "text", "count")
+"""The fields of every hit. A column of the input with one of these names gets the prefix ``input_``."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Hit:
 class Searcher:
     """An open index and an encoder for queries."""
 
-    reader: IndexReader
+    index: SearchIndex
     encode_query: Callable[[Sequence[str]], np.ndarray]
     """Queries -> vectors [queries, dim]."""
     columns: tuple[str, ...]
@@ -59,10 +63,10 @@ class Searcher:
             found = self.inexact.search(vectors, self.top)
         else:
             try:
-                found = nearest(vectors, self.reader.vectors, self.top, device=self.device)
+                found = nearest(vectors, self.index.vectors, self.top, device=self.device)
             except DocumentNotFiniteError as error:
-                raise damaged(self.reader.folder / "vectors.npy", "holds a vector that is not finite") from error
-        rows = self.reader.rows_of(found.ids.reshape(-1))
+                raise damaged(self.index.folder / "vectors.npy", "holds a vector that is not finite") from error
+        rows = self.index.rows_of(found.ids.reshape(-1))
         return [
             self._hits(texts.tolist(), scores.tolist(), rows)
             for texts, scores in zip(found.ids, found.scores, strict=True)
@@ -75,8 +79,43 @@ class Searcher:
             for row in own if self.keep_duplicates else own[:1]:
                 if len(hits) == self.top:
                     return hits
-                content, *values = self.reader.read_row(row)
+                content, *values = self.index.read_row(row)
                 columns = dict(zip(self.columns, values, strict=True))
                 count = 1 if self.keep_duplicates else len(own)
                 hits.append(Hit(len(hits) + 1, score, row, content, columns, count))
         return hits
+
+
+def table_header(columns: Sequence[str]) -> str:
+    """The first line of a .tsv file."""
+    return "\t".join([*FIELDS, *(show_value(name) for name in output_names(columns))]) + "\n"
+
+
+def format_hits(query: str, hits: Sequence[Hit], columns: Sequence[str], *, json_lines: bool) -> Iterator[str]:
+    """The lines of one query: JSON objects, or fields separated by tabs, in which white space is normalised."""
+    names = output_names(columns)
+    for hit in hits:
+        values = [query, hit.rank, round(hit.score, 6), hit.row, hit.text, hit.count]
+        values += [hit.columns[column] for column in columns]
+        if json_lines:
+            yield json.dumps(dict(zip((*FIELDS, *names), values, strict=True)), ensure_ascii=False) + "\n"
+        else:
+            yield "\t".join(map(show_value, values)) + "\n"
+
+
+def output_names(columns: Sequence[str]) -> list[str]:
+    """The names of the other columns in an output."""
+    names: list[str] = []
+    for column in columns:
+        name = column
+        while name in FIELDS or name in names or (name != column and name in columns):
+            name = f"input_{name}"
+        names.append(name)
+    return names
+
+
+def show_value(value: Any) -> str:
+    """A value of another column as one line of text; empty for a missing one."""
+    if value is None:
+        return ""
+    return normalize_whitespace(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))

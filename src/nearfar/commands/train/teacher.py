@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.join import join_parts
 from nearfar.commands.encode.parts import Piece, store_part
+from nearfar.commands.encode.plan import finished_parts
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.encode.vectors import PART_TEXTS, finished_parts, plan_of_texts, read_vectors_file
+from nearfar.commands.encode.vectors import PART_TEXTS, join_parts, plan_of_texts, read_vectors_file
 from nearfar.disk import remove
 from nearfar.disk.places import LocalFolder
 from nearfar.encoder.token_batches import truncation_message

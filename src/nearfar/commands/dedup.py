@@ -1,25 +1,33 @@
 """``nearfar dedup``: groups of similar texts in a file, by exact search; one row of each group is kept."""
 
+import gzip
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.dedup.rows import InputRows, copy_rows, extension, read_rows
 from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
 from nearfar.commands.mine.command import check_table_suffix, write_table
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import DedupConfig
+from nearfar.data.files import EXTENSIONS, PLAIN_TEXT, is_plain_text, read_file, read_lines
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
-from nearfar.disk import check_output_path, new_file, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.data.sources import normalize_whitespace, text_field
+from nearfar.disk import (
+    check_output_path,
+    disk_errors,
+    new_file,
+    path_errors,
+    refuse_existing,
+    refuse_overwriting_inputs,
+)
 from nearfar.encoder.precision import check_computing, resolve
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
 from nearfar.runs.fingerprints import fingerprint_model
@@ -31,6 +39,17 @@ if TYPE_CHECKING:
 GROUP_COLUMNS = ("group", "kept", "line", "similarity", "text")
 WIDTH = 0.05
 """Width of a bin of the histogram."""
+
+
+class InputRows(NamedTuple):
+    """The rows of a file, without blank lines."""
+
+    texts: list[str]
+    """The distinct texts, with normalised white space."""
+    text_of: Int64[np.ndarray, " rows"]
+    """Position of each row's text."""
+    lines: Int64[np.ndarray, " rows"]
+    """Number of the line where each row starts, or of the row of a Parquet file, counted from 1."""
 
 
 class Bin(NamedTuple):
@@ -115,7 +134,8 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
                 bf16=bf16,
                 on_texts=advance,
             )
-        near = _nearest_others(vectors, encoder.device, progress=progress)
+        with progress_bar("comparing", len(vectors), shown=progress) as advance:
+            near = find_nearest_others(vectors, device=encoder.device, on_rows=advance)
         bins = histogram(rows.texts, near.scores, near.ids)
         if config.threshold is None:
             return DedupResult(len(rows.lines), len(rows.texts), bins, None, None, None, None)
@@ -156,14 +176,6 @@ def _check_outputs(config: DedupConfig, source: Path) -> None:
         refuse_existing([output], overwrite=config.overwrite, flag=flag)
 
 
-def _nearest_others(vectors: NDArray[np.float32], device: "torch.device", *, progress: bool) -> NearestOthers:
-    """The nearest other text of each text."""
-    found = NearestOthers.empty(len(vectors))
-    with _rows_bar("comparing", len(vectors), shown=progress) as on_rows:
-        find_nearest_others(vectors, found, device=device, on_rows=on_rows)
-    return found
-
-
 def _group_texts(
     vectors: NDArray[np.float32], near: NearestOthers, threshold: float, device: "torch.device", *, progress: bool
 ) -> Int64[np.ndarray, " texts"]:
@@ -172,25 +184,11 @@ def _group_texts(
     Only texts whose nearest other text reaches the threshold are compared again.
     """
     close = np.flatnonzero(near.scores >= threshold)
-    groups = Groups.single(len(vectors))
+    groups = Groups(len(vectors))
     groups.unite(close, near.ids[close])
-    with _rows_bar("grouping", len(close), shown=progress) as on_rows:
-        connect(vectors, threshold, groups, among=close, device=device, on_rows=on_rows)
+    with progress_bar("grouping", len(close), shown=progress) as advance:
+        connect(vectors, threshold, groups, among=close, device=device, on_rows=advance)
     return np.unique(groups.roots(), return_inverse=True)[1].astype(np.int64)
-
-
-@contextmanager
-def _rows_bar(what: str, total: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar; yields a function that takes the number of rows done."""
-    with progress_bar(what, total, shown=shown) as advance:
-        done = 0
-
-        def on_rows(rows: int) -> None:
-            nonlocal done
-            advance(rows - done)
-            done = rows
-
-        yield on_rows
 
 
 def _choose(rows: InputRows, group_of: NDArray[np.int64], keep: str) -> Int64[np.ndarray, " kept"]:
@@ -247,3 +245,93 @@ def histogram(
             )
         )
     return tuple(found)
+
+
+def read_rows(source: Path, column: str | None) -> InputRows:
+    """Read the texts of a plain text file (without ``column``) or of a column of a table.
+
+    Raises:
+        NearfarError: the file or the column is missing, malformed or empty, or a table is given without ``column``.
+    """
+    numbers: dict[str, int] = {}
+    text_of, lines = [], []
+    for line, text in _texts(source, column):
+        text_of.append(numbers.setdefault(text, len(numbers)))
+        lines.append(line)
+    if not lines:
+        raise NearfarError(f"{source}: holds no texts.")
+    return InputRows(list(numbers), np.array(text_of, dtype=np.int64), np.array(lines, dtype=np.int64))
+
+
+def _texts(source: Path, column: str | None) -> Iterator[tuple[int, str]]:
+    if column is None:
+        if extension(source) in EXTENSIONS:
+            raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
+        for where, line in read_lines(source):
+            if text := normalize_whitespace(line):
+                yield where.number, text
+        return
+    if is_plain_text(source):
+        raise NearfarError(f"--column {column}: {source} has one text per line, and no columns.")
+    for where, (value,) in read_file(source, (column,)):
+        yield where.number, text_field(value, column, where)
+
+
+def extension(file: Path) -> str:
+    """The extension that determines the format, with .gz: ``.tsv.gz``; an unknown one counts as ``.txt``."""
+    known = [one for one in (*EXTENSIONS, *PLAIN_TEXT) if file.name.lower().endswith(one)]
+    return max(known, key=len) if known else ".txt"
+
+
+def copy_rows(source: Path, target: Path, lines: Sequence[int] | np.ndarray, starts: np.ndarray) -> None:
+    """Write the rows of ``source`` that start at ``lines``, unchanged, with the header of a table.
+
+    Args:
+        source: the file.
+        target: file to write; gzipped if the source is.
+        lines: numbers of the lines, or of the rows of a Parquet file, to keep.
+        starts: the numbers of all rows; a CSV row may span lines.
+
+    Raises:
+        NearfarError: a file cannot be read or written.
+    """
+    kind = extension(source)
+    with disk_errors(target):
+        if kind == ".parquet":
+            _copy_parquet(source, target, lines)
+            return
+        wanted, rows = set(map(int, lines)), set(map(int, starts))
+        with _open(source, kind, "rb") as reader, _open(target, kind, "wb") as writer:
+            writer.writelines(_kept(reader, wanted, rows, kind.removesuffix(".gz")))
+
+
+def _open(file: Path, kind: str, mode: str) -> BinaryIO:
+    if not kind.endswith(".gz"):
+        return cast(BinaryIO, file.open(mode))
+    return cast(BinaryIO, gzip.open(file, mode))
+
+
+def _kept(reader: BinaryIO, lines: set[int], starts: set[int], kind: str) -> Iterator[bytes]:
+    """The lines before the first row of a TSV or CSV file, its header, and the lines of the rows to keep."""
+    first = min(starts)
+    keep = False
+    for number, line in enumerate(reader, 1):
+        if number in starts or kind != ".csv":  # a CSV row may continue on the next line
+            keep = number in lines
+        if keep or (number < first and kind in (".tsv", ".csv")):
+            yield line if line.endswith(b"\n") else line + b"\n"
+
+
+def _copy_parquet(source: Path, target: Path, rows: Sequence[int] | np.ndarray) -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    wanted, start = np.sort(np.asarray(rows)) - 1, 0
+    with (
+        pyarrow.parquet.ParquetFile(source) as file,
+        pyarrow.parquet.ParquetWriter(target, file.schema_arrow) as writer,
+    ):
+        for batch in file.iter_batches():
+            inside = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
+            writer.write_batch(batch.take(pyarrow.array(inside)))
+            start += batch.num_rows

@@ -1,1 +1,0 @@
-"""``nearfar dedup``: a file -> the same file without near-duplicates."""

@@ -1,0 +1,339 @@
+"""Bring the index of a file up to date: encode the texts that are new, keep the vectors of all others."""
+
+import os
+import shutil
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+from numpy.typing import NDArray
+
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.vectors import encode_texts, kept_vectors, remove_vectors, vectors_folder
+from nearfar.commands.search.corpus import Corpus
+from nearfar.disk import LOCK, forget_folder, new_folder, restore_folder, write_npy
+from nearfar.disk.work import join_changes
+from nearfar.encoder.precision import is_native, resolve
+from nearfar.encoder.token_batches import NotFiniteError
+from nearfar.neighbours.index import APPROXIMATE, FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, read_manifest
+from nearfar.types import NearfarError, Precision, Resolved
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
+
+BLOCK = 2**14
+"""Number of vectors that are copied at a time."""
+RECENT = 2 * 10**9
+"""A file that was written less than this many nanoseconds ago can change again within the resolution of its time."""
+NOT_COMPARED = ("model_name",)
+"""Settings in the manifest that may differ."""
+
+
+@dataclass(frozen=True)
+class IndexUpdate:
+    """What bringing an index up to date did."""
+
+    state: Literal["unchanged", "new", "extended", "changed"]
+    rows: int
+    texts: int
+    """Number of distinct texts."""
+    encoded: int
+    """Number of distinct texts that were encoded now."""
+
+
+class _Rows(NamedTuple):
+    """The rows of a corpus, without their texts: 24 bytes each."""
+
+    hashes: NDArray[np.uint64]
+    text_hashes: NDArray[np.uint64]
+    ends: NDArray[np.int64]
+    """The end of each row's line in ``rows.jsonl``."""
+
+    def begin_with(self, index: SearchIndex) -> bool:
+        """Whether the first rows are all those of an index."""
+        return bool(np.array_equal(self.hashes[: len(index.rows)], index.rows["hash"]))
+
+
+def update_index(
+    folder: Path,
+    corpus: Corpus,
+    encoder: "Encoder",
+    settings: dict[str, Any],
+    *,
+    bf16: bool = False,
+    rebuild: bool = False,
+    shared: bool = False,
+    progress: bool = False,
+) -> tuple[SearchIndex, IndexUpdate]:
+    """Make the index in ``folder`` that of ``corpus``, and open it.
+
+    If rows have changed, a new index is written, with the vectors of all texts that the old one has, and takes its
+    place. The other vectors are in ``folder.vectors`` until then, so that an interrupted call is continued by the next
+    one. A file whose size, time and inode are those of the last call is not read.
+
+    Args:
+        folder: the index.
+        corpus: the rows.
+        encoder: encodes the texts.
+        settings: what determines the vectors and columns; an index with other settings is refused.
+        bf16: encode in bfloat16.
+        rebuild: use nothing of an existing index.
+        shared: whether ``folder`` was named by the user, so that it may be the index of another file.
+        progress: show a progress bar.
+
+    Raises:
+        NearfarError: the folder is no index, or is damaged, of other settings, in use or not writable; a row of the
+            corpus is malformed, or there is none.
+    """
+    check_folder(folder)
+    before, source = None if rebuild else _open(folder, settings), describe_source(corpus.path)
+    if before is not None:
+        if "size" in source and before.manifest.source == source:
+            return _unchanged(before)
+        rows = _read_rows(corpus)
+        if len(rows.hashes) == len(before.rows) and rows.begin_with(before):
+            if before.manifest.source != source:
+                with suppress(NearfarError):  # then the next call reads the file again
+                    replace(before.manifest, source=source).write(folder)
+            return _unchanged(before)
+        if shared and not rows.begin_with(before):
+            _check_source(before, corpus)
+    with ExitStack() as stack:
+        kept = stack.enter_context(vectors_folder(folder, flag="--index"))
+        if before is None and not rebuild:
+            restore_folder(folder)
+            before = _open(folder, settings)
+        new = stack.enter_context(new_folder(folder, replace=True, flag="--index"))
+        rows = _read_rows(corpus, new / "rows.jsonl")
+        if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
+            source = {"path": source["path"]}
+        manifest = _write_rows(new, rows, settings, settings.get("dimensions") or encoder.dim, source)
+        state: Literal["new", "extended", "changed"] = "new"
+        if before is not None:
+            state = "changed"
+            if rows.begin_with(before):
+                state, manifest = "extended", replace(manifest, generation=before.manifest.generation)
+                for file in APPROXIMATE:  # a graph is extended, not made again
+                    with suppress(FileNotFoundError):
+                        shutil.copyfile(folder / file, new / file)
+        manifest.write(new)
+        encoded = _write_vectors(new, manifest, before, encoder, kept, bf16=bf16, progress=progress)
+        remove_vectors(kept)
+    return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
+
+
+def _unchanged(index: SearchIndex) -> tuple[SearchIndex, IndexUpdate]:
+    forget_folder(index.folder)  # what a process left that was killed at its very end
+    if kept_vectors(index.folder).exists():
+        with suppress(NearfarError), vectors_folder(index.folder):
+            pass
+    return index, IndexUpdate("unchanged", len(index.rows), len(index.texts), 0)
+
+
+def _open(folder: Path, settings: dict[str, Any]) -> SearchIndex | None:
+    """The index in a folder; None if there is none.
+
+    Raises:
+        NearfarError: it is damaged, or of other settings.
+    """
+    if not (folder / MANIFEST).exists():
+        return None
+    index = SearchIndex.open(folder)
+    _check_settings(index, settings)
+    return index
+
+
+def _read_rows(corpus: Corpus, lines: Path | None = None) -> _Rows:
+    """Read a corpus once, and write its rows to a file.
+
+    Raises:
+        NearfarError: there are none, or one is malformed.
+        OSError: the file cannot be written.
+    """
+    hashes, text_hashes, ends, end = array("Q"), array("Q"), array("q"), 0
+    with Path(lines or os.devnull).open("wb") as stream:
+        for row in corpus.rows():
+            end += stream.write(row.line + b"\n")
+            hashes.append(row.row_hash)
+            text_hashes.append(row.text_hash)
+            ends.append(end)
+    if not ends:
+        raise NearfarError(f"{corpus.path}: holds no texts.")
+    return _Rows(np.array(hashes, np.uint64), np.array(text_hashes, np.uint64), np.array(ends, np.int64))
+
+
+def _write_rows(folder: Path, rows: _Rows, settings: dict[str, Any], dim: int, source: dict[str, Any]) -> Manifest:
+    """Write what an index has beside ``rows.jsonl`` and the vectors; returns its manifest."""
+    hashes, first, text_of = np.unique(rows.text_hashes, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    number = np.empty_like(order)
+    number[order] = np.arange(len(order))
+    texts, table = np.empty(len(order), TEXT), np.empty(len(rows.hashes), ROW)
+    texts["hash"], texts["row"] = hashes[order], first[order]
+    table["hash"], table["text"], table["end"] = rows.hashes, number[text_of], rows.ends
+    np.save(folder / "texts.npy", texts)
+    np.save(folder / "rows.npy", table)
+    return Manifest(settings, dim, len(table), len(texts), int(rows.ends[-1]), source)
+
+
+class _Texts(Sequence[str]):
+    """The first text of some rows of an index that has no vectors yet, read from the disk one by one."""
+
+    def __init__(self, folder: Path, manifest: Manifest, rows: NDArray[np.int64]) -> None:
+        table, lines = np.load(folder / "rows.npy", mmap_mode="r"), np.memmap(folder / "rows.jsonl", np.uint8, "r")
+        nothing = np.empty((0, manifest.dim), np.float32)
+        self._index, self._rows = SearchIndex(folder, manifest, nothing, np.empty(0, TEXT), table, lines), rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, number: Any) -> Any:
+        return self._index.read_row(int(self._rows[number]))[0]
+
+
+def _write_vectors(
+    folder: Path,
+    manifest: Manifest,
+    before: SearchIndex | None,
+    encoder: "Encoder",
+    kept: Path,
+    *,
+    bf16: bool,
+    progress: bool,
+) -> int:
+    """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
+    texts = np.load(folder / "texts.npy")
+    place = np.full(len(texts), -1, np.int64)  # in the older index
+    if before is not None:
+        _, own, old = np.intersect1d(texts["hash"], before.texts["hash"], assume_unique=True, return_indices=True)
+        place[own] = old
+    is_new = place < 0
+    rows = texts["row"][is_new]
+    new = np.empty((0, manifest.dim), np.float32)
+    if len(rows):
+        missing = _Texts(folder, manifest, rows)
+        with progress_bar("encoding", len(rows), shown=progress, stderr=True) as advance:
+            try:
+                new = encode_texts(
+                    kept,
+                    missing,
+                    encoder,
+                    model=str(manifest.settings["model"]),
+                    prompt=encoder.document_prompt,
+                    bf16=bf16,
+                    normalize=manifest.settings["normalize"],
+                    dimensions=manifest.settings.get("dimensions"),
+                    on_texts=advance,
+                )
+            except NotFiniteError as error:
+                raise NotFiniteError(int(rows[error.number]), missing[error.number]) from None
+    place[is_new] = np.arange(len(rows))
+
+    def blocks() -> Iterator[Float32[np.ndarray, "block dim"]]:
+        for start in range(0, len(texts), BLOCK):
+            part = slice(start, start + BLOCK)
+            block = np.empty((len(texts[part]), manifest.dim), np.float32)
+            block[is_new[part]] = new[place[part][is_new[part]]]
+            if before is not None:
+                block[~is_new[part]] = before.vectors[place[part][~is_new[part]]]
+            yield block
+
+    write_npy(folder / "vectors.npy", np.dtype("f4"), (len(texts), manifest.dim), blocks())
+    return len(rows)
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot become an index, before anything is read."""
+    if folder.is_dir():
+        others = sorted({path.name for path in folder.iterdir()} - {*FILES, LOCK})
+        if others:
+            raise NearfarError(
+                f"--index {folder}: is a folder with other files ({', '.join(others[:3])}); name another folder."
+            )
+        if wrong := [name for name in FILES if (folder / name).is_dir()]:
+            raise NearfarError(f"--index {folder}: {wrong[0]} is a folder, where an index has a file; remove it.")
+        return
+    if os.path.lexists(folder):
+        raise NearfarError(f"--index {folder}: is a file, but an index is a folder; name another --index.")
+    if not folder.parent.is_dir():
+        raise NearfarError(f"--index {folder}: the folder {folder.parent} does not exist.")
+    if not os.access(folder.parent, os.W_OK):
+        raise NearfarError(
+            f"--index {folder}: the folder {folder.parent} is not writable; name another folder for the index with "
+            "--index."
+        )
+
+
+def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
+    """Refuse an index of another model or other settings.
+
+    Raises:
+        NearfarError: a setting differs; the message names each, and the ways out.
+    """
+    before, words = index.manifest.settings, []
+    for key in {**before, **settings}:
+        if key in NOT_COMPARED or before.get(key) == settings.get(key):
+            continue
+        if key == "model":
+            names = before.get("model_name"), settings.get("model_name")
+            words.append(
+                f"it was made with the model {names[0]}, not with {names[1]}"
+                if names[0] != names[1]
+                else f"the model {names[0]} has other weights or settings now"
+            )
+        else:
+            name = {"columns": "the shown columns", "column": "the column of the texts"}.get(key, key.replace("_", " "))
+            words.append(f"{name}: was {_words(key, before.get(key))}, is {_words(key, settings.get(key))}")
+    if words:
+        raise NearfarError(
+            f"{index.folder}: is the index of another model or other settings: {join_changes(words)}. Replace it with "
+            "--rebuild, or keep both: name another folder with --index."
+        )
+
+
+def _words(key: str, value: Any) -> str:
+    if key == "document_prompt":
+        return repr(value or "")
+    if key == "dimensions":
+        return str(value or "all")
+    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+
+
+def _check_source(index: SearchIndex, corpus: Corpus) -> None:
+    """Refuse to replace the index of another file."""
+    before, now = index.manifest.source.get("path"), describe_source(corpus.path)["path"]
+    if before is not None and before != now:
+        raise NearfarError(
+            f"--index {index.folder}: is the index of {before}, and {corpus.path} has other rows. Replace it with "
+            "--rebuild, or name another folder."
+        )
+
+
+def describe_source(path: Path) -> dict[str, Any]:
+    """The path of a file, and its status if that will show the next change."""
+    found = path.stat()
+    source: dict[str, Any] = {"path": str(path.resolve())}
+    if time.time_ns() - found.st_mtime_ns > RECENT:
+        source |= {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
+    return source
+
+
+def choose_precision(requested: Precision, folder: Path | None, device: str | None) -> tuple[str, Resolved]:
+    """The precision that the index in ``folder`` records, and the one to compute in now.
+
+    ``auto`` keeps that of an existing index. If it is bf16 and the device does not have native bfloat16, fp32 is used:
+    it is more exact, and the embeddings remain comparable.
+    """
+    if requested == "auto" and folder is not None:
+        with suppress(NearfarError):  # reported when the index is opened
+            recorded = read_manifest(folder).settings.get("precision")
+            if recorded in ("fp32", "bf16"):
+                return recorded, "bf16" if recorded == "bf16" and is_native(device) else "fp32"
+    resolved = resolve(requested, device)
+    return resolved, resolved
