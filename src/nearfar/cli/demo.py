@@ -14,7 +14,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Generate pairs, train, test, search and explore; returns the exit status."""
     config, _ = parse(DemoConfig, argv, prog="nearfar demo")
 
-    from nearfar.commands.demo.command import demo
+    from nearfar.commands.demo import demo
     from nearfar.training.trainer import Interrupted
 
     try:

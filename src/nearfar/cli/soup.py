@@ -11,7 +11,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.soup.command import SoupResult
+    from nearfar.commands.soup import SoupResult
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
@@ -28,7 +28,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     if len(models) < 2:
         raise NearfarError("two models or more are needed: nearfar soup MODEL MODEL ... --output FOLDER")
 
-    from nearfar.commands.soup.command import soup
+    from nearfar.commands.soup import soup
 
     result = soup(*models, config=config)
     console.print("\n".join(_lines(result, config.output)), highlight=False, markup=False)

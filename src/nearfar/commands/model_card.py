@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.soup.command import SOUP_FILE, SoupResult
+from nearfar.commands.soup import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.config.files import read_toml
 from nearfar.data.named_sets import CATALOG
