@@ -1,7 +1,9 @@
 """``nearfar train``: an encoder, or the plan of its training."""
 
+import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
@@ -84,13 +86,24 @@ def _print_run(trained: "TrainResult", config: TrainConfig, console: "Console") 
             highlight=False,
             markup=False,
         )
-    from nearfar.commands.train.after import before_after, next_commands
+    from nearfar.commands.train.after import before_after
     from nearfar.evaluation.render import to_rich
 
     if trained.comparison is not None:
         console.print(to_rich(before_after(trained.comparison, trained.metric or "")), soft_wrap=False)
-    lines = next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None)
+    lines = _next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None)
     console.print("\n".join(["Next:", *lines]), markup=False, highlight=False)
+
+
+def _next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:
+    """Commands to go on with after training, one for each line."""
+    trained = run / "model"
+    lines = [
+        ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
+        ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
+        ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
+    ]
+    return [f"  {shlex.join(line)}" for line in lines]
 
 
 class _TrainArgs(NamedTuple):
@@ -109,8 +122,7 @@ def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
 
 def _choose(flags: list[str]) -> "Choice":
     """The method that the columns of --data choose."""
-    from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
-    from nearfar.commands.train.recipes import COLUMN_SETTINGS
+    from nearfar.commands.train.choose import CHANGES_RECIPE, COLUMN_SETTINGS, choose_method
 
     given = {name: values[0] for name in (*COLUMN_SETTINGS, *CHANGES_RECIPE) if (values := _values(flags, flag(name)))}
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]

@@ -14,7 +14,7 @@ from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.results import Provenance, provenance
 from nearfar.evaluation.results.base import format_json
 from nearfar.evaluation.results.record import OMITTED, Record
-from nearfar.runs.records import RUN_INFO, read_run_info
+from nearfar.runs.folder import RUN_INFO, read_run_info
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.held_out import HeldOut, VoteTask
 from nearfar.disk import model_of_run
+from nearfar.runs.folder import CONFIG, RUN_INFO, read_run_info
 from nearfar.runs.held_out import has_held_out, load_held_out
-from nearfar.runs.records import CONFIG, RUN_INFO, read_run_info
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from nearfar.data.rows import load_sentences
 from nearfar.data.sts import load_pairs, load_task
 from nearfar.encoder.classifier import Item
 from nearfar.evaluation.results import EvaluationResult
+from nearfar.runs.folder import CONFIG
 from nearfar.runs.held_out import has_held_out, load_held_out
-from nearfar.runs.records import CONFIG
 from nearfar.types import NearfarError
 
 DEFAULT_TASK, GENERATED = "stsb:dev", "microworld:dev"
