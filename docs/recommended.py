@@ -9,13 +9,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.train.recipes import FROM_RAW, FROM_SIMILAR, RECIPE_LEARNING_RATE, RowKind
+from nearfar.commands.train.choose import FROM_RAW, FROM_SIMILAR, RECIPE_LEARNING_RATE, Recipe
 from nearfar.config.values import flag
 
 DOCS = Path(__file__).resolve().parent
 GUIDE = DOCS / "guides" / "train.md"
 BLOCK = re.compile("<!-- recommended -->.*?<!-- end of recommended -->", re.DOTALL)
-RESULTS = re.compile(r"docs/tables/([\w-]+)\.md")
 TRIED = ("choice", "more-choice", "start-choice")
 """How the names of studies end that chose the settings of another."""
 
@@ -50,14 +49,13 @@ def table() -> Iterator[str]:
                 yield _row(name, start, kinds[name])
 
 
-def _row(name: str, start: str, kind: RowKind) -> str:
-    values = dict(kind.values)
+def _row(name: str, start: str, recipe: Recipe) -> str:
+    values = dict(recipe.values)
     if start == "plain transformers":
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
-    (study,) = RESULTS.findall(kind.why)
-    tried = [f"{study}-{end}" for end in TRIED if (DOCS / "tables" / f"{study}-{end}.md").exists()]
+    tried = [f"{recipe.study}-{end}" for end in TRIED if (DOCS / "tables" / f"{recipe.study}-{end}.md").exists()]
     links = ", ".join(f"[{number}](../tables/{one}.md)" for number, one in enumerate(tried, start=1))
-    cells = (name, start, f"`{kind.method}`", f"`{flags(values)}`", f"[results](../tables/{study}.md)", links)
+    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`", f"[results](../tables/{recipe.study}.md)", links)
     return f"| {' | '.join(cells)} |"
 
 

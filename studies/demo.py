@@ -17,10 +17,10 @@ from typing import Any
 
 from common import ROOT, interval, load, nearfar, results_of, table
 
-from nearfar.commands.demo.command import HOLD_OUT, PAIRS, RUN
+from nearfar.commands.demo import HOLD_OUT, PAIRS, RUN
 from nearfar.disk import write_text
+from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK
-from nearfar.runs.records import HELD_OUT
 from nearfar.studies.layout import p_value
 
 RESULTS = results_of("demo")

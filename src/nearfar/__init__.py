@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nearfar.commands.back_translate.command import back_translate
     from nearfar.commands.compare import compare
     from nearfar.commands.dedup import dedup
-    from nearfar.commands.demo.command import demo
+    from nearfar.commands.demo import demo
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nearfar.commands.push import push
     from nearfar.commands.report import report
     from nearfar.commands.search.command import search
-    from nearfar.commands.soup.command import soup
+    from nearfar.commands.soup import soup
     from nearfar.commands.static import static
     from nearfar.commands.train.command import train
     from nearfar.config import (
@@ -86,7 +86,7 @@ _MODULES = {
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
     "dedup": "commands.dedup",
-    "demo": "commands.demo.command",
+    "demo": "commands.demo",
     "encode": "commands.encode.command",
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",
@@ -102,7 +102,7 @@ _MODULES = {
     "report": "commands.report",
     "reproduce": "studies.papers",
     "search": "commands.search.command",
-    "soup": "commands.soup.command",
+    "soup": "commands.soup",
     "static": "commands.static",
     "study": "studies.run",
     "train": "commands.train.command",

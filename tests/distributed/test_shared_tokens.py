@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import distributed, multiprocessing
+from torch import distributed
 
 from nearfar.encoder import tokens
 from nearfar.encoder.tokens import TokenStore
 from nearfar.training.processes import Processes, leave_process_group
+from tests.distributed.processes import run_processes
 
 pytestmark = pytest.mark.long
 
@@ -27,9 +28,9 @@ def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
     raise AssertionError(f"tokenises {texts}")
 
 
-def work(rank: int, folder: Path) -> None:
+def work(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=size)
     tokens.BLOCK_SIZE, tokens.FILE_THRESHOLD = 7, 1
     tempfile.tempdir = str(folder / "temporary")
     store = TokenStore(
@@ -50,5 +51,5 @@ def work(rank: int, folder: Path) -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="files are shared through /proc")
 def test_the_second_process_never_tokenises(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
-    multiprocessing.spawn(work, args=(tmp_path,), nprocs=2)
+    run_processes(work, 2, tmp_path)
     assert sorted(path.name for path in tmp_path.glob("done*")) == ["done0", "done1"]

@@ -8,7 +8,6 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +15,9 @@ from safetensors.torch import load_file
 
 from nearfar import Encoder
 from nearfar.commands.train.command import train
-from nearfar.config import TrainConfig, dump_toml
-from nearfar.evaluation.results import ComparisonResult
+from nearfar.config import RunConfig, dump_toml
 from nearfar.types import NearfarError
+from tests.interrupted_runs import lines_of, steps_of
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
@@ -35,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def start(settings: TrainConfig, *flags: str) -> subprocess.Popen[bytes]:
+def start(settings: RunConfig, *flags: str) -> subprocess.Popen[bytes]:
     """Start torchrun with two processes; their output goes to a file next to the run folder."""
     file = Path(settings.output).with_suffix(".toml")
     file.write_text(dump_toml(settings))
@@ -49,7 +48,7 @@ def start(settings: TrainConfig, *flags: str) -> subprocess.Popen[bytes]:
         )
 
 
-def printed(settings: TrainConfig) -> Path:
+def printed(settings: RunConfig) -> Path:
     return Path(settings.output).with_suffix(".txt")
 
 
@@ -62,17 +61,11 @@ def finish(process: subprocess.Popen[bytes]) -> int:
         raise
 
 
-def lines(settings: TrainConfig) -> list[dict[str, Any]]:
-    file = Path(settings.output) / "metrics.jsonl"
-    complete_lines = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be incomplete
-    return [json.loads(line) for line in complete_lines]
-
-
-def assert_same_run(one: TrainConfig, two: TrainConfig) -> None:
+def assert_same_run(one: RunConfig, two: RunConfig) -> None:
     """Compare metrics and weights up to rounding, which depends on the number of processes."""
-    ours, theirs = ([line for line in lines(run) if "loss" in line] for run in (one, two))
+    ours, theirs = steps_of(one.output), steps_of(two.output)
     assert [line["step"] for line in ours] == [line["step"] for line in theirs]
-    for name in ours[0].keys() - {"items_per_second", "learning_rate"}:
+    for name in ours[0].keys() - {"learning_rate"}:
         expected = [line[name] for line in ours]
         np.testing.assert_allclose([line[name] for line in theirs], expected, rtol=1e-4, atol=2e-6, err_msg=name)
     first, second = (load_file(Path(run.output) / "model" / "model.safetensors") for run in (one, two))
@@ -135,7 +128,7 @@ def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     two = config("scl", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
     process = start(two)
     for _ in range(POLLS):
-        if process.poll() is not None or len(lines(two)) >= 8:
+        if process.poll() is not None or len(lines_of(two.output)) >= 8:
             break
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
@@ -153,21 +146,3 @@ def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     train(one)
     assert finish(process) == 0, printed(two).read_text()
     assert_same_run(one, two)
-
-
-@pytest.mark.nightly
-def test_two_processes_hold_out_the_same_rows(folder: Path, tmp_path: Path) -> None:
-    shared = {"model": str(folder / "tiny"), "evaluate_on": None, "hold_out": 8, "max_steps": 2, "keep": "last"}
-    two = config("info-nce", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
-    process = start(two)
-    one = config("info-nce", folder, output=str(tmp_path / "one"), batch_size=10, **shared)
-    train(one)
-    assert finish(process) == 0, printed(two).read_text()
-    assert_same_run(one, two)
-    for name in ("rows.tsv", "training.tsv", "held_out.json"):
-        assert (tmp_path / "one" / "held_out" / name).read_bytes() == (
-            tmp_path / "two" / "held_out" / name
-        ).read_bytes()
-    tests = [ComparisonResult.load(tmp_path / run / "held_out" / "before-after.json").tasks for run in ("one", "two")]
-    assert tests[0]["held-out"].second == tests[1]["held-out"].second
-    assert tests[0]["held-out"].pairs == tests[1]["held-out"].pairs == 4

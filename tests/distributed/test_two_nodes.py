@@ -19,16 +19,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from safetensors.torch import load_file
 
 from nearfar.commands.train.command import train
-from nearfar.config import TrainConfig, dump_toml
+from nearfar.config import RunConfig, dump_toml
 from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers
+from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.method_configs import config, write_data
 
 pytestmark = [
-    pytest.mark.long,
+    pytest.mark.nightly,
     pytest.mark.skipif(sys.platform != "linux", reason="two loopback addresses or network namespaces"),
 ]
 POLLS = 45_000  # only to end a test that hangs
@@ -65,33 +65,19 @@ def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> Iter
         agent.wait()
 
 
-def settings(data: Path, **changes: Any) -> TrainConfig:
+def settings(data: Path, **changes: Any) -> RunConfig:
     """A run whose paths are relative, so that each node has files of its own."""
     shared: dict[str, Any] = {"model": "tiny", "batch_size": 5, "epochs": 40, "max_steps": 9, "learning_rate": 3e-4}
     shared |= {"data": ("triplets.tsv",), "evaluate_on": "dev.tsv", "output": "run", "keep": "last", "ema": 0.8}
     return config("info-nce", data, **(shared | changes))
 
 
-def write(nodes: Sequence[Node], run: TrainConfig) -> None:
+def write(nodes: Sequence[Node], run: RunConfig) -> None:
     for node in nodes:
         (node.folder / "run.toml").write_text(dump_toml(run))
 
 
-def lines(run: Path) -> list[dict[str, Any]]:
-    file = run / "metrics.jsonl"
-    complete = file.read_text().split("\n")[:-1] if file.exists() else []
-    return [json.loads(line) for line in complete]
-
-
-def timeless(run: Path) -> list[dict[str, Any]]:
-    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines(run)]
-
-
-def model(run: Path) -> dict[str, torch.Tensor]:
-    return load_file(run / "model" / "model.safetensors")
-
-
-@pytest.mark.parametrize("rendezvous", ["static", pytest.param("c10d", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Path, rendezvous: str) -> None:
     tensorboard = importlib.util.find_spec("tensorboard") is not None
     run = settings(data)
@@ -105,13 +91,13 @@ def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Pa
     found = nodes[written[0]].folder / "run"
     if rendezvous == "static":
         assert written == [0]
-    ours, theirs = ([line for line in lines(path) if "loss" in line] for path in (tmp_path / "one", found))
+    ours, theirs = steps_of(tmp_path / "one"), steps_of(found)
     assert [line["step"] for line in theirs] == list(range(1, 10))
     np.testing.assert_allclose([line["loss"] for line in theirs], [line["loss"] for line in ours], rtol=1e-6)
     np.testing.assert_allclose(
         [line["gradient_norm"] for line in theirs], [line["gradient_norm"] for line in ours], rtol=1e-5, atol=1e-6
     )
-    expected, weights = model(tmp_path / "one"), model(found)
+    expected, weights = (load_file(run / "model" / "model.safetensors") for run in (tmp_path / "one", found))
     assert weights.keys() == expected.keys()
     for name, value in expected.items():
         if not name.endswith("key.bias"):  # adds a constant to all scores of a query: its gradient is only rounding
@@ -122,7 +108,6 @@ def test_two_nodes_equal_one_process(nodes: list[Node], data: Path, tmp_path: Pa
     assert len(list(found.glob("tracking/tensorboard/events*"))) == int(tensorboard)  # only the first process records
 
 
-@pytest.mark.nightly
 def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[Node], data: Path) -> None:
     """Four processes with dropout. The second node has no checkpoint: its state comes from the first."""
     run = settings(data, model="noisy", batch_size=3, max_steps=120, checkpoint_every=4, evaluate_every=1000)
@@ -133,7 +118,7 @@ def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[N
     cluster = Cluster(nodes, "train", "run.toml", processes=2)
     folder = nodes[0].folder / "run"
     for _ in range(POLLS):
-        if len(lines(folder)) >= 7 or any(agent.poll() is not None for agent in cluster.agents):
+        if len(lines_of(folder)) >= 7 or any(agent.poll() is not None for agent in cluster.agents):
             break
         time.sleep(0.02)
     victims = workers(cluster.agents[1])
@@ -148,13 +133,10 @@ def test_a_killed_rank_ends_both_nodes_and_they_resume_bit_for_bit(nodes: list[N
 
     cluster = Cluster(nodes, "train", "run.toml", "--resume", processes=2)
     assert cluster.finish() == [0, 0], cluster.printed(0) + cluster.printed(1)
-    expected, found = model(nodes[0].folder / "whole"), model(folder)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-    assert timeless(folder) == timeless(nodes[0].folder / "whole")
+    assert_same_run(folder, nodes[0].folder / "whole")
     assert not (nodes[1].folder / "run").exists()
 
 
-@pytest.mark.nightly
 def test_agents_restart_a_run_that_may_resume(nodes: list[Node], data: Path) -> None:
     """--max-restarts, with a folder that exists: --resume starts a run there, or continues it."""
     run = settings(data, model="noisy", max_steps=200, checkpoint_every=4, evaluate_every=1000)
@@ -165,7 +147,7 @@ def test_agents_restart_a_run_that_may_resume(nodes: list[Node], data: Path) -> 
     cluster = Cluster(nodes, "train", "run.toml", "--resume", restarts=2, rendezvous="c10d")
     folders = [node.folder / "run" for node in nodes]
     for _ in range(POLLS):
-        if any(len(lines(folder)) >= 7 for folder in folders) or cluster.agents[0].poll() is not None:
+        if any(len(lines_of(folder)) >= 7 for folder in folders) or cluster.agents[0].poll() is not None:
             break
         time.sleep(0.02)
     (victim,) = workers(cluster.agents[1])
@@ -173,8 +155,7 @@ def test_agents_restart_a_run_that_may_resume(nodes: list[Node], data: Path) -> 
     assert cluster.finish() == [0, 0], cluster.printed(0) + cluster.printed(1)
     (folder,) = [folder for folder in folders if (folder / "run.json").exists()]
     (whole,) = [node.folder / "whole" for node in nodes if (node.folder / "whole").exists()]
-    expected, found = model(whole), model(folder)
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert_same_run(folder, whole)
 
 
 def change_data(folder: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-from nearfar.training.joining import FRESH_STORE
+from nearfar.training.processes import FRESH_STORE
 
 TIMEOUT = 1800  # seconds, only to end a test that hangs
 AGENTS: list["subprocess.Popen[bytes]"] = []

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nearfar.disk import SEEN_FILE
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.types import NearfarError
 from tests.failing_reads import fail_reads
@@ -41,11 +42,12 @@ def test_the_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None
     assert fingerprint_model(tmp_path / "copy") == fingerprint_model(str(folder)) == found
 
     (tmp_path / "copy" / "README.md").write_text("not part of the model")
+    (tmp_path / "copy" / SEEN_FILE).write_text("changes no vector")
     (tmp_path / "copy" / "run" / "model").mkdir(parents=True)
     shutil.copy(folder / "config.json", tmp_path / "copy" / "run" / "model")
     assert fingerprint_model(tmp_path / "copy") == found
 
-    (weights,) = (tmp_path / "copy").glob("*.safetensors")
+    weights = tmp_path / "copy" / "model.safetensors"
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)

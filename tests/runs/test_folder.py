@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.config import SbertConfig, SclConfig, dump_toml
-from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, is_empty
-from nearfar.runs.records import read_input_fingerprints
+from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, is_empty, read_input_fingerprints
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from tests.flushes import record_flushes
@@ -131,13 +130,3 @@ def test_one_process_at_a_time(config: SclConfig) -> None:
             second.acquire(resume=True)
     with RunFolder(config, Processes(), second=SECOND) as again:
         assert again.acquire(resume=True) == "unfinished"
-
-
-def test_resuming_a_finished_run_removes_what_only_training_needs(config: SclConfig) -> None:
-    path = start(config)
-    (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
-    (path / "checkpoint").mkdir()  # as of a process that was killed after it wrote run.json
-    (path / "best.safetensors").write_text("")
-    with RunFolder(config, Processes(), second=SECOND) as folder:
-        assert folder.acquire(resume=True) == "finished"
-    assert sorted(one.name for one in path.iterdir()) == ["config.toml", "run.json", "second.toml"]

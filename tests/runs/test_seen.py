@@ -1,5 +1,6 @@
 """The hashes of training rows: what a run has seen, the file that keeps them, and the folders that inherit it."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
-from sentence_transformers import SentenceTransformer
 
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.finetune.command import finetune
@@ -19,23 +19,39 @@ from nearfar.data.sts import load_pairs
 from nearfar.disk import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.runs.fingerprints import fingerprint_model, seen_hashes
+from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.run import Run
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences, write_colours, write_nli, write_pairs
 
 
-@pytest.fixture
-def config(tmp_path: Path) -> SclConfig:
-    """Two steps on NLI rows."""
-    return SclConfig(
-        output=str(tmp_path / "run"),
-        model=str(save_tiny(tmp_path / "tiny")),
-        data=(str(write_nli(tmp_path / "nli.tsv")),),
-        evaluate_on=str(write_pairs(tmp_path / "pairs.tsv")),
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> SclConfig:
+    """A finished run of two steps on NLI rows."""
+    folder = tmp_path_factory.mktemp("finished")
+    config = SclConfig(
+        output=str(folder / "run"),
+        model=str(save_tiny(folder / "tiny")),
+        data=(str(write_nli(folder / "nli.tsv")),),
+        evaluate_on=str(write_pairs(folder / "pairs.tsv")),
         batch_size=10,
         max_steps=2,
     )
+    train(config)
+    return config
+
+
+@pytest.fixture
+def config(finished: SclConfig, tmp_path: Path) -> SclConfig:
+    """The same config with another folder, which does not exist."""
+    return replace(finished, output=str(tmp_path / "run"))
+
+
+@pytest.fixture
+def copied(finished: SclConfig, config: SclConfig) -> SclConfig:
+    """A copy of the finished run, for a test that changes it."""
+    shutil.copytree(finished.output, config.output)
+    return config
 
 
 def hashes(*texts: str) -> np.ndarray:
@@ -95,8 +111,8 @@ def test_a_triplet_has_two_pairs_and_a_single_text_none() -> None:
 
 
 @pytest.mark.long
-def test_a_model_inherits_what_its_initial_model_has_seen(config: SclConfig, tmp_path: Path) -> None:
-    train(config)
+def test_a_model_inherits_what_its_initial_model_has_seen(copied: SclConfig, tmp_path: Path) -> None:
+    config = copied
     other = write_nli(tmp_path / "other.tsv", seed=5)
     second = SimcseSupConfig(
         output=str(tmp_path / "second"),
@@ -117,7 +133,7 @@ def test_a_model_inherits_what_its_initial_model_has_seen(config: SclConfig, tmp
 
 def read_seen_of_training(config: SimcseSupConfig, tmp_path: Path) -> SeenHashes:
     """The hashes of the same training from a model without any."""
-    plain = replace(config, model=str(tmp_path / "tiny"), output=str(tmp_path / "plain"))
+    plain = replace(config, model=str(save_tiny(tmp_path / "tiny")), output=str(tmp_path / "plain"))
     train(plain)
     seen = read_seen(tmp_path / "plain")
     assert seen is not None
@@ -125,8 +141,8 @@ def read_seen_of_training(config: SimcseSupConfig, tmp_path: Path) -> SeenHashes
 
 
 @pytest.mark.long
-def test_no_fingerprints(config: SclConfig, tmp_path: Path) -> None:
-    train(config)
+def test_no_fingerprints(copied: SclConfig, tmp_path: Path) -> None:
+    config = copied
     without = replace(config, model=config.output, output=str(tmp_path / "without"), fingerprints=False)
     train(without)
     assert not list(Path(without.output).rglob(SEEN_FILE)), "not even those of the initial model"
@@ -138,20 +154,10 @@ def test_no_fingerprints(config: SclConfig, tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_hashes_change_neither_fingerprint_nor_vectors(config: SclConfig, tmp_path: Path) -> None:
-    train(config)
-    folder = Path(config.output) / "model"
-    with_file, texts = fingerprint_model(folder), sentences(5)
-    vectors = SentenceTransformer(str(folder), device="cpu").encode(texts)
-    (folder / SEEN_FILE).unlink()
-    assert fingerprint_model(folder) == with_file
-    assert np.array_equal(SentenceTransformer(str(folder), device="cpu").encode(texts), vectors)
-
-
-@pytest.mark.long
-def test_a_resumed_run_has_the_same_hashes(config: SclConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    train(config)
-    stopped = replace(config, output=str(tmp_path / "stopped"), checkpoint_every=1)
+def test_a_resumed_run_has_the_same_hashes(
+    finished: SclConfig, config: SclConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = replace(config, checkpoint_every=1)
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
@@ -162,17 +168,7 @@ def test_a_resumed_run_has_the_same_hashes(config: SclConfig, tmp_path: Path, mo
             train(stopped)
     assert not list(Path(stopped.output).rglob(SEEN_FILE))
     train(stopped, resume=True)
-    assert same(read_seen(Path(stopped.output)), read_seen(Path(config.output)))
-
-
-@pytest.mark.long
-def test_a_saved_copy_keeps_the_hashes(config: SclConfig, tmp_path: Path) -> None:
-    train(config)
-    encoder = Encoder.from_pretrained(config.output)
-    encoder.save_pretrained(tmp_path / "copy")
-    assert same(read_seen(tmp_path / "copy"), read_seen(Path(config.output)))
-    Encoder.from_pretrained(config.model).save_pretrained(tmp_path / "copy")
-    assert read_seen(tmp_path / "copy") is None, "a model without hashes leaves none of another model"
+    assert same(read_seen(Path(stopped.output)), read_seen(Path(finished.output)))
 
 
 @pytest.mark.long
@@ -246,8 +242,8 @@ def test_a_file_with_other_content_is_refused(
 
 
 @pytest.mark.long
-def test_a_damaged_file_is_named(config: SclConfig, tmp_path: Path) -> None:
-    train(config)
+def test_a_damaged_file_is_named(copied: SclConfig, tmp_path: Path) -> None:
+    config = copied
     file = Path(config.output) / "model" / SEEN_FILE
     content = file.read_bytes()
     for damaged in (b"", content[:50], content[:-3], b"\xff" * 100):

@@ -98,22 +98,3 @@ def test_processes_started_inside_inherit_them(monkeypatch: pytest.MonkeyPatch) 
         assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
         assert "GOMP_SPINCOUNT" not in os.environ
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
-
-
-def test_worker_processes_inherit_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from multiprocessing.context import SpawnProcess
-
-    from nearfar.encoder import stream
-
-    class Started(Exception):  # noqa: N818
-        pass
-
-    def start(process: SpawnProcess) -> None:
-        raise Started(os.environ.get("GOMP_SPINCOUNT"))
-
-    for name in WAIT_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(SpawnProcess, "start", start)
-    config = stream.WorkerConfig(tmp_path, "mean", 8, normalize=False, bf16=False)
-    with pytest.raises(Started, match=f"^{threads.SPIN_COUNT}$"):
-        next(stream.encode_in_processes(iter(()), config, ["cpu"]))

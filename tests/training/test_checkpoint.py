@@ -14,8 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from nearfar.disk import write_text
-from nearfar.training.checkpoint import Checkpoints, Progress
-from nearfar.training.state import TrainingState
+from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -72,26 +71,12 @@ def test_best_weights_are_restored(tmp_path: Path) -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(state), before, strict=True))
 
 
-def test_without_a_checkpoint_progress_is_new(tmp_path: Path) -> None:
-    state = state_of(network(0))
-    assert Checkpoints(tmp_path).load(state) == Progress()
-
-
 def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
     state = state_of(network(0))
     Checkpoints(tmp_path).save(Progress(step=1, processes=2), state)
     assert Checkpoints(tmp_path).load(state, processes=2).step == 1
     with pytest.raises(NearfarError, match="was started with 2 processes"):
         Checkpoints(tmp_path).load(state)
-
-
-def test_a_kill_between_the_renames_is_recovered(tmp_path: Path) -> None:
-    state = state_of(network(0))
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(step=1), state)
-    checkpoints.latest.rename(tmp_path / ".checkpoint.old")
-    (tmp_path / ".checkpoint.new" / "folder").mkdir(parents=True)  # half written
-    assert checkpoints.load(state).step == 1
 
 
 def test_a_kill_at_any_moment_of_a_save_leaves_a_whole_checkpoint(
@@ -192,17 +177,6 @@ def test_a_checkpoint_and_the_metrics_before_it_are_flushed(tmp_path: Path, monk
     assert events.index(("flush", "metrics.jsonl")) < events.index(("rename", ".checkpoint.new/folder", "checkpoint"))
     checkpoints.save_best(state)
     assert_flushed_before(events, Path("best.safetensors"), ("best.new/best.safetensors", "best.safetensors"))
-
-
-def test_what_could_not_be_removed_does_not_stop_later_checkpoints(tmp_path: Path) -> None:
-    state = state_of(network(0))
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(step=1), state)
-    (tmp_path / ".checkpoint.old").mkdir()
-    (tmp_path / ".checkpoint.old" / "progress.json").write_text("{}")  # its deletion failed
-    checkpoints.save(Progress(step=2), state)
-    assert checkpoints.load(state).step == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
 
 
 def test_clear_removes_what_interrupted_writes_left_and_names_what_it_cannot(

@@ -48,19 +48,6 @@ def test_printed_evaluations() -> None:
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
 
 
-def test_printed_evaluations_with_another_metric() -> None:
-    output = io.StringIO()
-    console = Console(file=output, width=200)
-    display = Display(console, total_steps=3, metric="accuracy", evaluated_on="the validation rows")
-    display.on_evaluate(0, EVALUATION, best=False)
-    display.on_evaluate(2, Evaluation(0.75, {}), best=True)
-    assert output.getvalue().splitlines() == [
-        "step 0: Accuracy 51.23 on the validation rows  before training",
-        "  alignment 0.25  mean cosine 0.12",
-        "step 2: Accuracy 75.00 on the validation rows  best so far",
-    ]
-
-
 def test_a_terminal_gets_a_bar() -> None:
     text = shown(40, terminal=True)
     assert "40/40" in text
@@ -74,13 +61,6 @@ def test_the_bar_of_a_resumed_run_starts_at_its_step() -> None:
     assert display.bar.tasks[0].completed == 4
     display.on_step(report(5))
     assert display.bar.tasks[0].completed == 5
-
-
-def test_the_bar_is_removed_after_an_error() -> None:
-    display = Display(Console(file=io.StringIO(), force_terminal=True), total_steps=10)
-    with pytest.raises(KeyboardInterrupt), display:
-        raise KeyboardInterrupt
-    assert not display.bar.live.is_started
 
 
 def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
@@ -108,18 +88,6 @@ def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
             "items_per_second": 123.5,
         },
     ]
-
-
-def test_another_metric_is_named_in_the_file(tmp_path: Path) -> None:
-    metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0, metric="accuracy")
-    metrics.on_step(report(1, accuracy=0.5))
-    metrics.on_evaluate(1, Evaluation(0.75, {"more": 0.1}), best=True)
-    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines[0].keys() >= {"loss", "accuracy"}  # a loss term, not an evaluation: there is no "metric"
-    assert "metric" not in lines[0]
-    assert lines[1] == {"step": 1, "metric": "accuracy", "accuracy": 0.75, "best": True, "more": 0.1}
-    MetricsFile(tmp_path / "metrics.jsonl", resume_at=1, metric="accuracy")
-    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == lines
 
 
 def test_lines_after_the_checkpoint_and_incomplete_lines_are_removed(tmp_path: Path) -> None:

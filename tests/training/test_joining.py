@@ -9,8 +9,8 @@ import accelerate
 import psutil
 import pytest
 
-from nearfar.training import joining
-from nearfar.training.joining import interface_to_first_process, join_process_group, require_fresh_store
+from nearfar.training import processes as joining
+from nearfar.training.processes import interface_to_first_process, join_process_group, require_fresh_store
 from nearfar.types import NearfarError
 
 

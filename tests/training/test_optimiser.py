@@ -33,15 +33,6 @@ def test_cosine() -> None:
     assert factors(4, warmup=0.0, schedule="cosine")[0] == 1
 
 
-def test_the_cosine_schedule_is_that_of_torch() -> None:
-    optimiser = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
-    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, T_max=9)
-    for ours in factors(9, warmup=0.0, schedule="cosine"):
-        assert ours == pytest.approx(theirs.get_last_lr()[0])
-        optimiser.step()
-        theirs.step()
-
-
 def test_all_warmup_never_divides_by_zero() -> None:
     assert factors(2, warmup=1.0, schedule="linear") == [1 / 2, 1]
 
@@ -77,11 +68,8 @@ def test_factors_of_single_parameters_make_groups_from_the_highest_rate_down() -
     assert [group["lr"] for group in optimiser.param_groups] == [0.05, 0.05, 0.025, 0.025, 0.15, 0.15]
 
 
-@pytest.mark.parametrize(("fused", "tolerance"), [(True, 0.0), (False, 1e-6)])
-def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_parameter(
-    fused: bool, tolerance: float
-) -> None:
-    """Bit for bit against torch's fused AdamW, up to rounding against its loop."""
+def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_parameter() -> None:
+    """Bit for bit."""
 
     def network() -> list[nn.Linear]:
         draw = torch.Generator().manual_seed(0)
@@ -103,7 +91,7 @@ def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_paramet
             for p in layer.parameters()
         ],
         betas=(0.9, 0.95),
-        fused=fused,
+        fused=True,
     )
     start = [p.detach().clone() for layer in ours for p in layer.parameters()]
     inputs = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
@@ -119,7 +107,7 @@ def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_paramet
     ]
     assert moved[0] < 0.6 * moved[-1]
     for mine, other in zip(nn.Sequential(*ours).parameters(), nn.Sequential(*theirs).parameters(), strict=True):
-        torch.testing.assert_close(mine, other, rtol=tolerance, atol=tolerance)
+        assert torch.equal(mine, other)
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 0.5])
@@ -133,17 +121,6 @@ def test_epsilon_is_added_to_the_root_of_the_second_moment(epsilon: float) -> No
     # after bias correction, the first moments are g and g^2
     moved = 0.1 * torch.tensor([[1.0 / (1.0 + epsilon), -2.0 / (2.0 + epsilon)]])
     torch.testing.assert_close(layer.weight.detach(), start - moved, atol=1e-6, rtol=0)
-
-
-def test_one_step_is_adamw() -> None:
-    layer = nn.Linear(2, 1, bias=False)
-    start = layer.weight.detach().clone()
-    optimiser = adamw(layer, [], OptimiserSettings(learning_rate=0.1))
-    set_learning_rate(optimiser, 0.5)
-    layer(torch.tensor([[1.0, -2.0]])).sum().backward()
-    optimiser.step()
-    # the first AdamW step changes every weight by lr * sign(gradient)
-    torch.testing.assert_close(layer.weight.detach(), start - 0.05 * torch.tensor([[1.0, -1.0]]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.3, 1.0])

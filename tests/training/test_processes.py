@@ -26,14 +26,6 @@ def test_rows_are_gathered_without_their_graph() -> None:
     assert not gathered.requires_grad
 
 
-def test_one_process_keeps_its_gradients() -> None:
-    linear = nn.Linear(2, 1)
-    linear.weight.grad = torch.tensor([[1.0, 2.0]])
-    Processes().all_reduce_gradients(linear.parameters())
-    assert torch.equal(linear.weight.grad, torch.tensor([[1.0, 2.0]]))
-    assert linear.bias.grad is None
-
-
 def test_one_process_computes_and_raises_errors() -> None:
     assert Processes().broadcast_from_first(lambda: [1, "two"]) == [1, "two"]
     with pytest.raises(NearfarError, match="is in the way"):
@@ -136,19 +128,6 @@ def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("shapes do not match")
 
 
-@pytest.mark.parametrize("size", [2, 3, 5])
-@pytest.mark.parametrize("total", [0, 1, 2, 4, 7, 10])
-def test_shares_are_even_and_complete(size: int, total: int) -> None:
-    shares = []
-    for rank in range(size):
-        one = Processes()
-        one.rank, one.size = rank, size
-        assert one.is_main == (rank == 0)
-        shares.append(list(range(total))[one.share])
-    assert sorted(item for share in shares for item in share) == list(range(total))
-    assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
 @pytest.mark.parametrize(("size", "total"), [(2, 5), (3, 7), (3, 6), (3, 2), (4, 1)])
 def test_gathered_rows_are_in_the_order_of_the_items(size: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mocks the rows of the other processes: each its share, padded to the longest."""
@@ -202,11 +181,3 @@ def test_gradients_are_reduced_in_buckets_without_missing_ones(monkeypatch: pyte
         None,
         [0.0],
     ]
-
-
-def test_leave_process_group_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    destroyed: list[bool] = []
-    monkeypatch.setattr(module.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: destroyed.append(True))
-    leave_process_group()
-    assert destroyed == [True]

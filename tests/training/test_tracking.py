@@ -160,16 +160,6 @@ def test_a_tracker_that_does_not_start_or_end_is_a_warning(tmp_path: Path, monke
     tracker.close()
 
 
-def test_a_state_that_cannot_be_written_is_a_warning(memory: dict[str, Memory], tmp_path: Path) -> None:
-    tracker = Tracking(("wandb", "mlflow"), tmp_path, settings={})
-    (tmp_path / "tracking" / "state.json.new").mkdir()  # in the way
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        run(tracker, range(1, 4))
-    assert len(caught) == 2
-    assert memory["wandb"].steps == memory["mlflow"].steps == []
-
-
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"wandb": 3}', '{"wandb": {"step": "x", "run": null}}'])
 def test_a_damaged_state_begins_a_new_record(text: str, memory: dict[str, Memory], tmp_path: Path) -> None:
     (tmp_path / "tracking").mkdir()

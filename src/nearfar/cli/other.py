@@ -76,7 +76,7 @@ def _rows(file: str, rows: int | None, published: int | None) -> str:
 @verb("DemoConfig")
 def demo(call: Call, config: "DemoConfig") -> None:
     """Generate pairs, train, test, search and explore."""
-    from nearfar.commands.demo.command import demo
+    from nearfar.commands.demo import demo
     from nearfar.training.trainer import Interrupted
 
     try:

@@ -1,6 +1,8 @@
 """The verbs that make models and what they are trained on: train, finetune, mine, soup, static, back-translate."""
 
+import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import ExtraOption, parse
@@ -85,6 +87,17 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     return 0
 
 
+def _next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:
+    """Commands to go on with after training, one for each line."""
+    trained = run / "model"
+    lines = [
+        ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
+        ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
+        ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
+    ]
+    return [f"  {shlex.join(line)}" for line in lines]
+
+
 class _TrainArgs(NamedTuple):
     config: TrainConfig
     resume: bool
@@ -101,8 +114,7 @@ def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
 
 def _choose(flags: list[str]) -> "Choice":
     """The method that the columns of --data choose."""
-    from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
-    from nearfar.commands.train.recipes import COLUMN_SETTINGS
+    from nearfar.commands.train.choose import CHANGES_RECIPE, COLUMN_SETTINGS, choose_method
 
     given = {name: values[0] for name in (*COLUMN_SETTINGS, *CHANGES_RECIPE) if (values := _values(flags, flag(name)))}
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
@@ -160,7 +172,7 @@ def _say_plan(call: Call, plan: "Plan") -> None:
 
 
 def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
-    from nearfar.commands.train.after import before_after, next_commands
+    from nearfar.commands.train.after import before_after
 
     if trained.metric is None or trained.start_score is None or trained.best_score is None:
         call.say(f"The weights of the last step are in {trained.model}")
@@ -172,7 +184,7 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         )
     if trained.comparison is not None:
         call.show(before_after(trained.comparison, trained.metric or ""))
-    call.say("Next:", *next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None))
+    call.say("Next:", *_next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None))
 
 
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
@@ -297,7 +309,7 @@ def soup(call: Call, config: "SoupConfig", models: tuple[str, ...]) -> None:
     if len(models) < 2:
         raise NearfarError("two models or more are needed: nearfar soup MODEL MODEL ... --output FOLDER")
 
-    from nearfar.commands.soup.command import soup
+    from nearfar.commands.soup import soup
 
     result = soup(*models, config=config)
     for one in result.models:

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.soup.command import SOUP_FILE, SoupResult
+from nearfar.commands.soup import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
 from nearfar.config.files import read_toml
 from nearfar.data.named_sets import CATALOG, SOURCES
@@ -21,8 +21,8 @@ from nearfar.evaluation.render import Table, fill_template, markdown_text, to_ma
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
+from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 from nearfar.runs.held_out import COMPARISON
-from nearfar.runs.records import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 
 CARD = "README.md"
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")

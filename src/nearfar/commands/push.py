@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nearfar.commands.model_card import CARD, is_own_card, model_card
-from nearfar.commands.soup.command import SOUP_FILE
+from nearfar.commands.soup import SOUP_FILE
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PushConfig
 from nearfar.disk import model_of_run, path_errors, read_text

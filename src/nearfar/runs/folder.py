@@ -1,4 +1,4 @@
-"""The folder of a run: a lock for one process at a time, and checks of settings and data when a run resumes.
+"""The folder of a run: its files, a lock for one process at a time, and checks of settings and data on resuming.
 
 ``inputs.json`` holds a fingerprint of everything that the run reads, and its precision. It is written before the first
 step; ``run.json``, written at the end, replaces it. Files are written in an order that is safe against a kill at any
@@ -11,26 +11,33 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nearfar.config import RunConfig, build, flag, load_toml
-from nearfar.disk import LOCK, create_folder, disk_errors, flush_entries, folder_lock, read_text, remove, write_text
-from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
-from nearfar.runs.records import (
-    CONFIG,
-    HELD_OUT,
-    HELD_OUT_FILES,
-    INPUTS,
-    PRECISION,
-    RUN_INFO,
-    SECOND,
-    read_input_fingerprints,
+from nearfar.disk import (
+    LOCK,
+    create_folder,
+    disk_errors,
+    flush_entries,
+    folder_lock,
+    read_json,
+    read_text,
+    remove,
+    write_text,
 )
+from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
+CONFIG, SECOND, INPUTS, RUN_INFO = "config.toml", "second.toml", "inputs.json", "run.json"
+HELD_OUT, HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING = "held_out", "held_out.json", "rows.tsv", "training.tsv"
+HELD_OUT_FILES = frozenset({HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING})
+"""The folder of held-out rows, and the files that are written there before the first step; see
+:mod:`nearfar.runs.held_out`."""
+PRECISION = "precision"
+"""Key of the precision among the inputs; see :meth:`RunFolder.resolve_precision`."""
 LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
 """Files that a run may leave if it is killed before config.toml is written, beside those in ``held_out/``."""
 _FREE = ("output", "track")
@@ -254,3 +261,36 @@ def differing_settings(folder: Path, config: RunConfig) -> list[str]:
     before, now = asdict(build(kind, values, source=folder / CONFIG)), asdict(config)
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key not in _FREE)
     return differ if kind is type(config) else ["method", *differ]
+
+
+def read_run_info(folder: Path) -> dict[str, Any]:
+    """The run.json of a finished run, with its scores checked.
+
+    Raises:
+        NearfarError: it cannot be read, or is damaged.
+    """
+    file = folder / RUN_INFO
+    again = f"Remove {folder} and train again, or restore the file."
+    run_info = read_json(file, otherwise=again)
+    numbers = ("step", "best_step", "start_score", "best_score", "seconds")
+    config = run_info.get("config") if isinstance(run_info, dict) else None
+    if not isinstance(config, dict) or type(config.get("seed")) is not int:
+        raise NearfarError(f"{file}: is damaged: it has no config with the run's seed. {again}")
+    for name in numbers:
+        if type(run_info.get(name, 0)) not in (int, float, type(None)):
+            raise NearfarError(f"{file}: is damaged: {name} is not a number. {again}")
+    return dict(run_info)
+
+
+def read_input_fingerprints(folder: Path) -> dict[str, str]:
+    """The fingerprints of an unfinished run's inputs, from ``inputs.json``.
+
+    Raises:
+        NearfarError: the file is missing or damaged.
+    """
+    file = folder / INPUTS
+    again = f"Start again: choose another --output, or remove {folder}."
+    inputs = read_json(file, otherwise=again)
+    if not isinstance(inputs, dict) or not all(isinstance(value, str) for value in inputs.values()):
+        raise NearfarError(f"{file}: is damaged: the inputs are not an object of fingerprints. {again}")
+    return inputs

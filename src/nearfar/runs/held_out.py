@@ -15,10 +15,10 @@ from typing import Any
 from nearfar.data.files import read_file
 from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_errors, read_json
-from nearfar.runs.records import HELD_OUT as FOLDER
-from nearfar.runs.records import HELD_OUT_ROWS as ROWS
-from nearfar.runs.records import HELD_OUT_SUMMARY as SUMMARY
-from nearfar.runs.records import HELD_OUT_TRAINING as TRAINING
+from nearfar.runs.folder import HELD_OUT as FOLDER
+from nearfar.runs.folder import HELD_OUT_ROWS as ROWS
+from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
+from nearfar.runs.folder import HELD_OUT_TRAINING as TRAINING
 from nearfar.types import NearfarError
 
 COMPARISON = "before-after.json"

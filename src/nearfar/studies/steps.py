@@ -26,8 +26,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.paths import is_file
 from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
-from nearfar.runs.folder import differing_settings
-from nearfar.runs.records import CONFIG
+from nearfar.runs.folder import CONFIG, differing_settings
 from nearfar.settings import build
 from nearfar.studies.sources import digest_of_file
 from nearfar.studies.spec import ScriptConfig, SpeedConfig

@@ -17,7 +17,7 @@ from typing import NamedTuple, Protocol
 from torch import nn
 
 from nearfar.training.average import StartWeights, WeightAverage, all_applied
-from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import (
     OptimiserSettings,
@@ -28,7 +28,6 @@ from nearfar.training.optimiser import (
     set_learning_rate,
 )
 from nearfar.training.overlap import gradient_sums
-from nearfar.training.state import TrainingState
 from nearfar.types import NearfarError
 
 

@@ -1,7 +1,6 @@
 """Runs with averaged weights (--ema, --start-weight) and a learning rate by layer: what is kept, evaluated, resumed."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -17,6 +16,7 @@ from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.runs.run import Run
 from nearfar.training import trainer
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of, steps_of
 from tests.method_configs import config as method_config
 from tests.method_configs import write_data
 from tests.tiny import write_colours
@@ -32,6 +32,10 @@ RUNS = {
     "bf16": {"precision": "bf16"},
     "finetune": {},
 }
+
+
+def by_night(*day: str) -> list[Any]:
+    return [name if name in day else pytest.param(name, marks=pytest.mark.nightly) for name in RUNS]
 
 
 @pytest.fixture(scope="module")
@@ -62,11 +66,6 @@ def run(config: RunConfig, *, resume: bool = False) -> None:
 
 def kept(config: RunConfig) -> Weights:
     return load_file(Path(config.output) / "model" / "model.safetensors")
-
-
-def metrics(config: RunConfig) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in (Path(config.output) / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
 
 
 @pytest.fixture
@@ -111,7 +110,7 @@ def distance(trained: Weights, saved: Weights) -> float:
     return max(found)
 
 
-@pytest.mark.parametrize("name", ["train", "frozen embeddings", "micro-batches", "bf16", "finetune"])
+@pytest.mark.parametrize("name", by_night("train", "finetune"))
 def test_the_last_average_is_kept(name: str, folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
     config = config_of(name, folder, tmp_path / "run", keep="last")
     run(config)
@@ -120,24 +119,6 @@ def test_the_last_average_is_kept(name: str, folder: Path, tmp_path: Path, weigh
     assert distance(weights_after_steps[-1], kept(config)) > 1e-4
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (record["config"]["ema"], record["config"]["layer_decay"]) == (DECAY, 1.0)
-
-
-@pytest.mark.parametrize("name", ["train", "finetune"])
-def test_training_goes_on_with_the_weights_and_evaluations_see_the_average(
-    name: str, folder: Path, tmp_path: Path
-) -> None:
-    averaged, plain = (config_of(name, folder, tmp_path / str(ema), ema=ema) for ema in (DECAY, None))
-    run(averaged)
-    run(plain)
-    losses = [[line for line in metrics(config) if "loss" in line] for config in (averaged, plain)]
-    assert losses[0] == losses[1]
-    scores = [[line for line in metrics(config) if "loss" not in line] for config in (averaged, plain)]
-    assert scores[0][0] == scores[1][0]  # of the initial weights
-    if name == "train":  # of a few validation rows, accuracies may agree
-        assert all(one != two for one, two in zip(scores[0][1:], scores[1][1:], strict=True))
-    ours, theirs = kept(averaged), kept(plain)
-    assert ours.keys() == theirs.keys()
-    assert max(float((ours[key] - theirs[key]).abs().max()) for key in ours) > 1e-4
 
 
 def test_the_best_average_is_kept(folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
@@ -149,7 +130,7 @@ def test_the_best_average_is_kept(folder: Path, tmp_path: Path, weights_after_st
     assert distance(average_of(weights_after_steps), kept(config)) > 1e-4
 
 
-@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("name", by_night("micro-batches", "finetune"))
 def test_a_run_that_stopped_ends_bit_identical(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,31 +156,17 @@ def test_a_run_that_stopped_ends_bit_identical(
     monkeypatch.undo()
     run(stopped, resume=True)
     assert len(calls) == 8 + 3
-    assert metrics(stopped) == metrics(whole)
-    ours, theirs = kept(stopped), kept(whole)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[key], theirs[key]) for key in ours)
+    assert_same_run(stopped.output, whole.output)
 
 
 def raising(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_only_adapters_are_averaged(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = config_of("adapters", folder, tmp_path / "run")
-    monkeypatch.setattr(Run, "_finish", raising)
-    with pytest.raises(KeyboardInterrupt):
-        run(config)
-    tensors = load_file(tmp_path / "run" / "checkpoint" / "average.safetensors")
-    assert any("lora_" in name for name in tensors)
-    assert all("lora_" in name for name in tensors if name.startswith("encoder.backbone"))
-
-
-@pytest.mark.parametrize("name", ["train", "finetune"])
 def test_a_checkpoint_without_its_average_is_refused(
-    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = config_of(name, folder, tmp_path / "run")
+    config = config_of("train", folder, tmp_path / "run")
     monkeypatch.setattr(Run, "_finish", raising)
     with pytest.raises(KeyboardInterrupt):
         run(config)
@@ -218,11 +185,10 @@ def test_the_command_says_that_it_averages(folder: Path, tmp_path: Path, capsys:
         str(folder / "dev.tsv"),
     ]
     flags += ["--max-steps", "1", "--batch-size", "10"]
-    for extra, expected in (([], 0), (["--ema", "0.99", "--layer-decay", "0.9", "--schedule", "cosine"], 1)):
-        assert main(["train", "scl", *flags, *extra, "--output", str(tmp_path / f"run{expected}")]) == 0
-        line = "evaluations and the saved model use averaged weights (--ema 0.99)"
-        assert capsys.readouterr().out.count(line) == expected
-    config = json.loads((tmp_path / "run1" / "run.json").read_text())["config"]
+    flags += ["--ema", "0.99", "--layer-decay", "0.9", "--schedule", "cosine", "--output", str(tmp_path / "run")]
+    assert main(["train", "scl", *flags]) == 0
+    assert "evaluations and the saved model use averaged weights (--ema 0.99)" in capsys.readouterr().out
+    config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
     assert (config["ema"], config["layer_decay"], config["schedule"]) == (0.99, 0.9, "cosine")
 
 
@@ -240,37 +206,22 @@ def test_evaluations_and_the_saved_model_average_with_the_start(folder: Path, tm
     for name in shared:
         torch.testing.assert_close(averaged[name], 0.25 * before[name] + 0.75 * plain[name], rtol=0, atol=1e-6)
     assert max(float((averaged[name] - plain[name]).abs().max()) for name in shared) > 1e-4
-    lines = {share: metrics(config) for share, config in runs.items()}
-    assert [line for line in lines[0.0] if "loss" in line] == [line for line in lines[0.25] if "loss" in line]
-    scores = [[line for line in lines[share] if "loss" not in line] for share in runs]
+    assert steps_of(runs[0.0].output) == steps_of(runs[0.25].output)
+    scores = [[line for line in lines_of(config.output) if "loss" not in line] for config in runs.values()]
     assert scores[0][0] == scores[1][0]
     assert all(one != two for one, two in zip(scores[0][1:], scores[1][1:], strict=True))
 
 
-@pytest.mark.parametrize("keep", ["best", "last"])
 def test_a_resumed_run_averages_with_the_same_start(
-    keep: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, stopped = (
-        config_of("micro-batches", folder, tmp_path / name, keep=keep, start_weight=0.4)
-        for name in ("whole", "stopped")
+        config_of("micro-batches", folder, tmp_path / name, start_weight=0.4) for name in ("whole", "stopped")
     )
     run(whole)
-    step, steps = trainer.clipped_step, iter(range(20))
-
-    def interrupted(optimiser: torch.optim.AdamW, **settings: float) -> None:
-        if next(steps) == 5:
-            raise KeyboardInterrupt
-        step(optimiser, **settings)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(trainer, "clipped_step", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            run(stopped)
+    interrupt_at_step(6, monkeypatch, lambda: run(stopped))
     run(stopped, resume=True)
-    ours, theirs = kept(stopped), kept(whole)
-    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
-    assert metrics(stopped) == metrics(whole)
+    assert_same_run(stopped.output, whole.output)
 
 
 def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path) -> None:
@@ -282,7 +233,7 @@ def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path
     assert both.memory_gib - plain.memory_gib == pytest.approx(16 * plain.trained / 2**30)
 
 
-@pytest.mark.parametrize("name", ["train", "adapters", "finetune"])
+@pytest.mark.parametrize("name", ["train", pytest.param("adapters", marks=pytest.mark.nightly), "finetune"])
 def test_a_layer_decay_slows_the_lower_layers(name: str, folder: Path, tmp_path: Path) -> None:
     """AdamW's first step moves each weight that has a gradient by its learning rate."""
 
@@ -306,25 +257,3 @@ def test_a_layer_decay_slows_the_lower_layers(name: str, folder: Path, tmp_path:
     assert (full[table] > 0) == (name != "adapters")
     if name == "finetune":
         assert slowed["pooler.dense.weight"] == pytest.approx(full["pooler.dense.weight"], rel=0.02)
-
-
-@pytest.mark.parametrize(
-    ("settings", "match"),
-    [
-        ({"ema": 1.0}, r"--ema 1\.0: must be in \(0, 1\)"),
-        ({"ema": 0.0}, r"--ema 0\.0: must be in \(0, 1\)"),
-        ({"layer_decay": 0.0}, r"--layer-decay 0\.0: must be in \(0, 1\]"),
-        ({"layer_decay": 1.1}, r"--layer-decay 1\.1: must be in \(0, 1\]"),
-    ],
-)
-def test_values_out_of_range_are_refused(settings: dict[str, Any], match: str, folder: Path, tmp_path: Path) -> None:
-    for name in ("train", "finetune"):
-        with pytest.raises(NearfarError, match=match):
-            config_of(name, folder, tmp_path / "run", **settings)
-
-
-def test_a_run_with_another_average_is_not_resumed(folder: Path, tmp_path: Path) -> None:
-    config = config_of("train", folder, tmp_path / "run")
-    run(config)
-    with pytest.raises(NearfarError, match=r"other settings \(--ema, --layer-decay\)"):
-        run(replace(config, ema=0.5, layer_decay=0.9), resume=True)

@@ -2,7 +2,6 @@
 
 import json
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,20 +34,11 @@ def table(file: Path, *columns: str) -> str:
 
 
 def plain_model(folder: Path, width: int | None) -> Path:
-    """A plain transformers model of this hidden size, or of none; modules.json makes it a sentence-transformers one."""
+    """A plain transformers model of this hidden size, or of none."""
     start = folder / "start"
     start.mkdir()
     (start / "config.json").write_text(json.dumps({} if width is None else {"hidden_size": width}))
     return start
-
-
-def trained_start(folder: Path, width: int | str | None) -> dict[str, Any]:
-    """The setting of a sentence-transformers folder of this hidden size, or of none; ``default`` names no model."""
-    if isinstance(width, str):
-        return {}
-    start = plain_model(folder, width)
-    (start / "modules.json").write_text("[]")
-    return {"model": start}
 
 
 @pytest.mark.parametrize(
@@ -88,47 +78,95 @@ def test_named_sets_choose_it_without_being_read(name: str, method: str) -> None
     assert choose_method([name]).method == method
 
 
-@pytest.mark.parametrize(("width", "rate"), [(32, 2e-4), (384, 2e-4), (768, 2e-5), (None, 2e-5)])
-def test_nli_rows_and_a_plain_transformers_model(width: int | None, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-nli.md."""
-    start = plain_model(tmp_path, width)
-    file = table(tmp_path / "nli.tsv", "premise", "text", "label")
-    settings = {"data": file, "hypothesis_column": "text", "output": "x", "model": start, "order_weight": 0.3}
-    config = resolve_config(None, settings)
-    assert isinstance(config, NliOrderConfig)
-    assert (config.order_pairs, config.dropout, config.pooling) == ("batch", 0, "cls")
-    assert (config.order_weight, config.hypothesis_column, config.learning_rate) == (0.3, "text", rate)
-    assert (config.sentences, config.second_weight) == ((), 0.1)
-    own = resolve_config(None, {**settings, "sentences": "texts.txt"})
-    assert (own.sentences, own.second_weight) == (("texts.txt",), 0.3)  # docs/tables/recipes-nli-sentences.md
-    assert resolve_config(None, {**settings, "sentences": "texts.txt", "second_weight": 0.2}).second_weight == 0.2
-    choice = choose_method([file], {"hypothesis_column": "text"}, model=str(start))
-    assert "training by nli-order" in choice.explain()
-    assert "docs/tables/recipes-nli.md" in choice.explain()
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    "nli": ("premise text label", {"hypothesis_column": "text"}),
+    "pairs": ("query document", {}),
+    "triplets": ("query document hard_neg", {}),
+    "labels": ("text kind", {"label_column": "kind"}),
+    "scored": ("score one two", {"first_column": "one", "second_column": "two"}),
+    "sentences": ("body", {}),
+}
+"""Rows -> their columns, and the settings by which a user names them."""
+COLUMNS: dict[str, dict[str, Any]] = {
+    "pairs": {"anchor_column": "query", "positive_column": "document"},
+    "triplets": {"anchor_column": "query", "positive_column": "document", "negative_column": "hard_neg"},
+    "sentences": {"text_column": "body"},
+}
+"""The settings that the choice adds, because it knows these columns."""
+OWN: dict[str, Any] = {"sentences": ("own",), "second_weight": 0.1}
+COSENT: dict[str, Any] = {"objective": "cosent", "epochs": 4, "batch_size": 32, "warmup": 0.1}
+CLS: dict[str, Any] = {"pooling": "cls", "dropout": 0.0}
+WORDS: dict[str, Any] = {"sentences": ("vocabulary",), "second_weight": 0.3}
+PLAIN: dict[str, tuple[type[TrainConfig], dict[str, Any]]] = {
+    "nli": (NliOrderConfig, {"order_pairs": "batch", "order_weight": 0.1, **CLS}),
+    "pairs": (InfoNceConfig, {"directions": "both", "distinct_texts": True, **WORDS, **CLS}),
+    "triplets": (InfoNceConfig, {"distinct_texts": True, **CLS}),
+    "labels": (SupconTextConfig, {"temperature": 0.1, "epochs": 3, "pooling": "cls", **OWN, "start_weight": 0.3}),
+    "scored": (RegressionConfig, {**COSENT, **CLS, "sentences": ("own",), "second_weight": 0.3}),
+    "sentences": (SgOpt1Config, {"views": "0-0", "batch_size": 64, **CLS}),
+}
+"""Rows -> the recipe for a start that is a plain transformers model."""
+NEAR: dict[str, Any] = {"hard_negatives": "contradiction", "pooling": "own"}
+SIMILAR: dict[str, tuple[type[TrainConfig], dict[str, Any]]] = {
+    "nli": (SclConfig, {**NEAR, "learning_rate": 1e-4, "start_weight": 0.5}),
+    "pairs": (InfoNceConfig, {"distinct_texts": True, "learning_rate": 4e-4, "start_weight": 0.7}),
+    "triplets": (InfoNceConfig, {"distinct_texts": True, "learning_rate": 5e-5}),
+    "labels": (SupconTextConfig, {"temperature": 0.1, "epochs": 3, **OWN, "learning_rate": 2e-4, "start_weight": 0.3}),
+    "scored": (RegressionConfig, {**COSENT, "learning_rate": 5e-5, "start_weight": 0.3}),
+    "sentences": (
+        SgOpt1Config,
+        {"views": "0-0", "dropout": 0.0, "batch_size": 64, "pooling": "own", "learning_rate": 1e-4}
+        | {"start_weight": 0.85},
+    ),
+}
+"""Rows -> the recipe for a sentence-transformers folder."""
+WITH_SENTENCES = {("nli", False), ("pairs", False), ("pairs", True)}
+"""Recipes, for a start trained on similarity or not, in which sentences of the user's have the weight 0.3."""
 
 
-@pytest.mark.parametrize("width", [None, 32, 384, 768, "default"])
-def test_nli_rows_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-nli-minilm.md."""
-    file = table(tmp_path / "nli.tsv", "premise", "text", "label")
-    settings: dict[str, Any] = {"data": file, "hypothesis_column": "text", "output": "x"}
-    settings |= trained_start(tmp_path, width)
-    small = width in (32, 384, "default")
-    config = resolve_config(None, settings)
-    assert isinstance(config, SclConfig)
-    assert (config.learning_rate, config.start_weight) == ((1e-4, 0.5) if small else (2e-5, 0))
-    assert (config.hard_negatives, config.pooling, config.dropout) == ("contradiction", "own", None)
-    assert config.hypothesis_column == "text"
-    model = str(settings.get("model", TrainConfig.model))
-    choice = choose_method([file], {"hypothesis_column": "text"}, model=model)
-    assert ("averaged with those of the start" in choice.explain()) == small
+@pytest.mark.parametrize("width", [None, 32, 384, 768])
+@pytest.mark.parametrize("similar", [False, True])
+@pytest.mark.parametrize("rows", ROWS)
+def test_rows_and_start_choose_the_recipe(rows: str, similar: bool, width: int | None, tmp_path: Path) -> None:
+    """Up to the hidden size 384; wider plain models have the recipe without its learning rate, others no recipe."""
+    start, small = plain_model(tmp_path, width), width in (32, 384)
+    if similar:
+        (start / "modules.json").write_text("[]")
+    columns, given = ROWS[rows]
+    file = table(tmp_path / "rows.tsv", *columns.split())
+    kind, recipe = (SIMILAR if similar else PLAIN)[rows]
+    if similar and not small:
+        recipe = NEAR if rows == "nli" else {}
+    average = {"learning_rate", "start_weight"}
+    without = {name: value for name, value in recipe.items() if name not in average}
+    rate = {"learning_rate": 2e-4} if small and not similar else {}
+    recipe = recipe | rate if small else without
+    common: dict[str, Any] = {"data": file, "output": "x", "model": str(start), **given}
+
+    def check(expected: dict[str, Any], **own: Any) -> None:
+        values = {**common, "data": (file,), **COLUMNS.get(rows, {}), **expected, **own}
+        assert resolve_config(None, {**common, **own}) == kind(**values)
+
+    check(recipe)
     # The average belongs to the recipe's learning rate, and adapters cannot be averaged with the start.
-    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
-    assert (own.learning_rate, own.start_weight) == (3e-5, 0)
-    adapters = resolve_config(None, {**settings, "lora_rank": 4})
-    assert (adapters.learning_rate, adapters.start_weight) == (2e-5, 0)
-    share = resolve_config(None, {**settings, "start_weight": 0.2})
-    assert (share.learning_rate, share.start_weight) == (1e-4 if small else 2e-5, 0.2)
+    check(without, learning_rate=3e-5)
+    check(without | rate, lora_rank=4, **({"drift_weight": 0.0} if rows == "sentences" else {}))
+    beside = {"second_weight": 0.3} if (rows, similar) in WITH_SENTENCES and (small or not similar) else {}
+    check(recipe | beside, sentences=("texts.txt",))
+    check(recipe | beside, sentences=("texts.txt",), second_weight=0.2)
+    second = {"sentences", "second_weight", "dropout"}  # the second objective may need dropout
+    check({name: value for name, value in recipe.items() if name not in second}, second="simcse-unsup")
+    explained = choose_method([file], given, model=str(start)).explain()
+    ending = "-minilm" if similar else "-sentences" if rows == "pairs" else ""
+    page = f"with the settings of docs/tables/recipes-{rows}{ending}.md"
+    assert (page in explained) == (small or not similar)
+
+
+def test_a_batch_size_of_a_recipe_is_no_choice_of_the_user() -> None:
+    assert has_default_batch_size(RegressionConfig(output="x", batch_size=32))
+    assert has_default_batch_size(SgOpt1Config(output="x", batch_size=64))
+    assert not has_default_batch_size(SgOpt1Config(output="x", batch_size=63))
+    assert not has_default_batch_size(SgConfig(output="x", batch_size=64))  # no recipe
 
 
 @pytest.mark.long
@@ -145,192 +183,6 @@ def test_flags_that_change_the_recipe(tmp_path: Path, capsys: pytest.CaptureFixt
         shown = capsys.readouterr().out
         assert "training by scl" in shown
         assert ("averaged with those of the start" in shown) == average
-
-
-@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
-def test_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-pairs-sentences.md."""
-    start = plain_model(tmp_path, width)
-    file = table(tmp_path / "pairs.tsv", "query", "document")
-    config = resolve_config(None, {"data": file, "output": "x", "model": start, "temperature": 0.1})
-    assert isinstance(config, InfoNceConfig)
-    assert (config.directions, config.distinct_texts, config.pooling) == ("both", True, "cls")
-    assert (config.anchor_column, config.positive_column) == ("query", "document")
-    assert (config.learning_rate, config.temperature, config.dropout) == (rate, 0.1, 0)
-    assert (config.sentences, config.second_weight) == (("vocabulary",), 0.3)
-    own = resolve_config(None, {"data": file, "output": "x", "model": start, "sentences": "texts.txt"})
-    assert (own.sentences, own.second_weight, own.dropout) == (("texts.txt",), 0.3, 0)
-    second = resolve_config(None, {"data": file, "output": "x", "model": start, "second": "simcse-unsup"})
-    assert (second.sentences, second.second_weight, second.second) == ((), 0.1, "simcse-unsup")
-    assert second.dropout is None  # SimCSE needs the model's own
-    assert "docs/tables/recipes-pairs-sentences.md" in choose_method([file], model=str(start)).explain()
-    assert choose_method(["flickr8k"], model=str(start)).values["directions"] == "both"
-
-
-@pytest.mark.parametrize("width", [None, 384, 768, "default"])
-def test_pairs_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-pairs-minilm.md."""
-    file = table(tmp_path / "pairs.tsv", "query", "document")
-    settings: dict[str, Any] = {"data": file, "output": "x", **trained_start(tmp_path, width)}
-    small = width in (384, "default")
-    config, default = resolve_config(None, settings), InfoNceConfig(output="x")
-    assert isinstance(config, InfoNceConfig)
-    assert (config.learning_rate, config.start_weight) == ((4e-4, 0.7) if small else (default.learning_rate, 0))
-    assert config.distinct_texts == small
-    assert (config.directions, config.pooling, config.sentences) == ("query_to_doc", None, ())
-    assert (config.anchor_column, config.positive_column) == ("query", "document")
-    explained = choose_method([file], model=str(settings.get("model", TrainConfig.model))).explain()
-    assert ("docs/tables/recipes-pairs-minilm.md" in explained) == small
-    assert choose_method(["flickr8k"]).values["start_weight"] == 0.7
-    # With a rate of the user's own only the average is left out.
-    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
-    assert (own.learning_rate, own.start_weight, own.distinct_texts) == (3e-5, 0, small)
-    beside = resolve_config(None, {**settings, "sentences": "texts.txt"})
-    assert (beside.sentences, beside.start_weight) == (("texts.txt",), config.start_weight)
-    assert beside.second_weight == (0.3 if small else 0.1)  # docs/tables/recipes-pairs-sentences-minilm.md
-    own = resolve_config(None, {**settings, "sentences": "texts.txt", "second_weight": 0.2})
-    assert own.second_weight == 0.2
-
-
-@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
-def test_triplets_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-triplets.md."""
-    start = plain_model(tmp_path, width)
-    file = table(tmp_path / "triplets.tsv", "query", "document", "hard_neg")
-    config = resolve_config(None, {"data": file, "output": "x", "model": start})
-    assert isinstance(config, InfoNceConfig)
-    assert (config.directions, config.distinct_texts, config.pooling) == ("query_to_doc", True, "cls")
-    assert (config.anchor_column, config.positive_column, config.negative_column) == ("query", "document", "hard_neg")
-    assert (config.learning_rate, config.dropout) == (rate, 0)
-    assert config.sentences == ()  # random words help pairs, but not triplets
-    choice = choose_method([file], model=str(start))
-    assert "triplets (columns query, document, hard_neg)" in choice.explain()
-    assert "docs/tables/recipes-triplets.md" in choice.explain()
-    (start / "modules.json").write_text("[]")
-    assert (choose_method([file], model=str(start)) == choose_method([file])) == (width == 384)
-    assert ("distinct_texts" in choose_method([file], model=str(start)).values) == (width == 384)
-
-
-@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
-def test_labelled_texts_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-labels.md."""
-    start = plain_model(tmp_path, width)
-    file = table(tmp_path / "labelled.tsv", "text", "kind")
-    config = resolve_config(None, {"data": file, "output": "x", "model": start, "label_column": "kind"})
-    assert isinstance(config, SupconTextConfig)
-    assert (config.temperature, config.epochs, config.pooling, config.dropout) == (0.1, 3, "cls", None)
-    assert (config.sentences, config.second_weight, config.learning_rate) == (("own",), 0.1, rate)
-    assert (config.label_column, config.start_weight) == ("kind", 0.3 if width == 384 else 0)
-    choice = choose_method([file], {"label_column": "kind"}, model=str(start))
-    assert "docs/tables/recipes-labels.md" in choice.explain()
-    settings = {"data": file, "output": "x", "model": start, "label_column": "kind"}
-    for own in ({"lora_rank": 4}, {"learning_rate": 3e-5}):
-        changed = resolve_config(None, {**settings, **own})
-        assert (changed.start_weight, changed.sentences) == (0, ("own",))
-        assert changed.learning_rate == own.get("learning_rate", rate)
-
-
-@pytest.mark.parametrize("width", [None, 384, 768, "default"])
-def test_labelled_texts_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-labels-minilm.md."""
-    file = table(tmp_path / "labelled.tsv", "text", "kind")
-    settings: dict[str, Any] = {"data": file, "output": "x", "label_column": "kind"}
-    settings |= trained_start(tmp_path, width)
-    small = width in (384, "default")
-    config, default = resolve_config(None, settings), SupconTextConfig(output="x")
-    assert isinstance(config, SupconTextConfig)
-    assert (config.learning_rate, config.start_weight) == ((2e-4, 0.3) if small else (default.learning_rate, 0))
-    assert (config.temperature, config.epochs) == ((0.1, 3) if small else (default.temperature, default.epochs))
-    assert (config.sentences, config.second_weight) == ((("own",), 0.1) if small else ((), 0.1))
-    assert (config.pooling, config.dropout, config.label_column) == (None, None, "kind")
-    given = {"label_column": "kind"}
-    explained = choose_method([file], given, model=str(settings.get("model", TrainConfig.model))).explain()
-    assert ("docs/tables/recipes-labels-minilm.md" in explained) == small
-    # With a rate of the user's own only the average is left out, with a second objective only the sentences.
-    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
-    assert (own.learning_rate, own.start_weight, own.sentences) == (3e-5, 0, config.sentences)
-    second = resolve_config(None, {**settings, "second": "simcse-unsup"})
-    assert (second.start_weight, second.sentences) == (config.start_weight, ())
-
-
-@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 2e-5)])
-def test_scored_pairs_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-scored.md."""
-    start = plain_model(tmp_path, width)
-    file = table(tmp_path / "scored.tsv", "score", "one", "two")
-    given = {"first_column": "one", "second_column": "two"}
-    settings = {"data": file, "output": "x", "model": start, **given}
-    config = resolve_config(None, settings)
-    assert isinstance(config, RegressionConfig)
-    assert (config.objective, config.dropout, config.pooling) == ("cosent", 0, "cls")
-    assert (config.batch_size, config.epochs, config.warmup) == (32, 4, 0.1)
-    assert (config.first_column, config.second_column, config.learning_rate) == ("one", "two", rate)
-    assert (config.sentences, config.second_weight) == (("own",), 0.3)
-    assert has_default_batch_size(config)
-    own = resolve_config(None, {**settings, "objective": "mse", "epochs": 1})
-    assert (own.objective, own.epochs, own.dropout) == ("mse", 1, 0)
-    second = resolve_config(None, {**settings, "second": "simcse-unsup"})
-    assert (second.sentences, second.dropout, second.second_weight) == ((), None, 0.1)
-    assert "docs/tables/recipes-scored.md" in choose_method([file], given, model=str(start)).explain()
-    assert choose_method(["stsb-clean"], model=str(start)).values["objective"] == "cosent"
-
-
-@pytest.mark.parametrize("width", [None, 384, 768, "default"])
-def test_scored_pairs_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-scored-minilm.md."""
-    file = table(tmp_path / "scored.tsv", "score", "one", "two")
-    given = {"first_column": "one", "second_column": "two"}
-    settings: dict[str, Any] = {"data": file, "output": "x", **given}
-    settings |= trained_start(tmp_path, width)
-    small = width in (384, "default")
-    config = resolve_config(None, settings)
-    assert isinstance(config, RegressionConfig)
-    assert (config.learning_rate, config.start_weight) == ((5e-5, 0.3) if small else (2e-5, 0))
-    assert (config.objective, config.epochs, config.batch_size) == (("cosent", 4, 32) if small else ("mse", 10, 16))
-    assert (config.pooling, config.dropout, config.sentences) == (None, None, ())
-    assert (config.first_column, config.second_column) == ("one", "two")
-    explained = choose_method([file], given, model=str(settings.get("model", TrainConfig.model))).explain()
-    assert ("docs/tables/recipes-scored-minilm.md" in explained) == small
-    # With a rate of the user's own only the average is left out, not the objective.
-    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
-    assert (own.learning_rate, own.start_weight) == (3e-5, 0)
-    assert own.objective == ("cosent" if small else "mse")
-
-
-@pytest.mark.parametrize(("width", "rate"), [(384, 2e-4), (768, 5e-5)])
-def test_sentences_and_a_plain_transformers_model(width: int, rate: float, tmp_path: Path) -> None:
-    """A start that was not trained on similarity has the recipe of docs/tables/recipes-sentences.md."""
-    start = plain_model(tmp_path, width)
-    (tmp_path / "lines.txt").write_text("one\ntwo\n")
-    for file in (str(tmp_path / "lines.txt"), table(tmp_path / "rows.tsv", "body")):
-        config = resolve_config(None, {"data": file, "output": "x", "model": start})
-        assert isinstance(config, SgOpt1Config)
-        assert (config.views, config.dropout, config.batch_size, config.pooling) == ("0-0", 0, 64, "cls")
-        assert config.learning_rate == rate
-        assert has_default_batch_size(config)
-        assert "docs/tables/recipes-sentences.md" in choose_method([file], model=str(start)).explain()
-    assert config.text_column == "body"
-    assert not has_default_batch_size(replace(config, batch_size=63))
-    assert not has_default_batch_size(SgConfig(output="x", batch_size=64))  # no recipe
-
-
-@pytest.mark.parametrize("width", [None, 384, 768, "default"])
-def test_sentences_and_a_start_trained_on_similarity(width: int | str | None, tmp_path: Path) -> None:
-    """all-MiniLM-L6-v2 and others of its hidden size have the recipe of docs/tables/recipes-sentences-minilm.md."""
-    (tmp_path / "lines.txt").write_text("one\ntwo\n")
-    settings: dict[str, Any] = {"data": str(tmp_path / "lines.txt"), "output": "x"}
-    settings |= trained_start(tmp_path, width)
-    small = width in (384, "default")
-    config, default = resolve_config(None, settings), SgOpt1Config(output="x")
-    assert isinstance(config, SgOpt1Config)
-    assert (config.learning_rate, config.start_weight) == ((1e-4, 0.85) if small else (default.learning_rate, 0))
-    expected = ("0-0", 0, 64) if small else (default.views, default.dropout, default.batch_size)
-    assert (config.views, config.dropout, config.batch_size) == expected
-    assert config.pooling == ("own" if small else "cls")
-    explained = choose_method([settings["data"]], model=str(settings.get("model", TrainConfig.model))).explain()
-    assert ("docs/tables/recipes-sentences-minilm.md" in explained) == small
-    own = resolve_config(None, {**settings, "learning_rate": 3e-5})
-    assert (own.learning_rate, own.start_weight, own.views) == (3e-5, 0, expected[0])
 
 
 def test_a_missing_start_is_for_training_to_refuse(tmp_path: Path) -> None:

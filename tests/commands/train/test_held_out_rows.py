@@ -2,7 +2,6 @@
 
 import json
 import random
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,11 @@ import nearfar
 from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import plan
-from nearfar.config import InfoNceConfig
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.held_out import load_held_out
-from nearfar.training.trainer import Interrupted
 from nearfar.types import NearfarError
+from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of
 from tests.tiny import WORDS, save_tiny, write_nli, write_pairs
 
 pytestmark = pytest.mark.long
@@ -61,12 +57,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Path:
     """A finished run on pairs."""
-    train(data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **SETTINGS)
+    train(**on_pairs(folder, output=folder / "run"))
     return folder / "run"
 
 
-def lines_of(run: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+def on_pairs(folder: Path, **settings: Any) -> dict[str, Any]:
+    """Arguments of a run on pairs by one objective."""
+    columns = {"anchor_column": "question", "positive_column": "answer"}
+    rows = {"method": "info-nce", "data": folder / "pairs.tsv", "model": folder / "tiny", **columns}
+    return {**rows, **SETTINGS, **settings}
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -133,20 +132,17 @@ def test_the_progress_and_the_table_say_what_was_measured(
     assert "mrr@10" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("renamed", [False, True])
 @pytest.mark.parametrize(
     ("method", "flags", "file", "columns", "metric"),
     [
-        ("nli-order", "--directions all", "nli.tsv", "premise hypothesis label", "MRR@10"),
         (
             "nli-order",
-            "--order-pairs batch --order-weight 0.1 --no-neutral",
+            "--directions all --order-pairs batch --order-weight 0.1 --no-neutral",
             "nli.tsv",
             "premise hypothesis label",
             "MRR@10",
         ),
         ("regression", "--objective cosent", "scored.tsv", "sentence1 sentence2 score", "Spearman"),
-        ("regression", "--objective angle", "scored.tsv", "sentence1 sentence2 score", "Spearman"),
         ("info-nce", "--directions both --distinct-texts", "triplets.tsv", "anchor positive", "MRR@10"),
     ],
 )
@@ -156,19 +152,17 @@ def test_objectives_that_are_chosen_by_flags(
     file: str,
     columns: str,
     metric: str,
-    renamed: bool,
     folder: Path,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Rows of one's own alone, with the usual names of columns and with others."""
+    """Rows of one's own alone, with names of columns of one's own."""
     settings = {"sentence1": "first", "sentence2": "second"}
     header, *rows = (folder / file).read_text().splitlines()
     more = [*flags.split(), *"--batch-size 12 --max-steps 4 --evaluate-every 2".split()]
-    if renamed:
-        for name in columns.split():
-            header = header.replace(name, f"my {name}")
-            more += [f"--{settings.get(name, name)}-column", f"my {name}"]
+    for name in columns.split():
+        header = header.replace(name, f"my {name}")
+        more += [f"--{settings.get(name, name)}-column", f"my {name}"]
     (tmp_path / "own.tsv").write_text("\n".join([header, *rows]) + "\n")
     run = tmp_path / "run"
     words = ["--data", str(tmp_path / "own.tsv"), "--model", str(folder / "tiny"), "--output", str(run), *more]
@@ -200,73 +194,35 @@ def test_sentences_have_no_score(folder: Path, tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_last_weights_are_kept_without_a_dev_set(folder: Path, tmp_path: Path) -> None:
-    common: dict[str, Any] = {"data": folder / "pairs.tsv", "model": folder / "tiny", "hold_out": 0, **SETTINGS}
-    trained = train(output=tmp_path / "a", **common)
-    train(output=tmp_path / "b", keep="last", **common)
+    trained = train(**on_pairs(folder, hold_out=0, output=tmp_path / "a"))
+    train(**on_pairs(folder, hold_out=0, output=tmp_path / "b", keep="last"))
     assert (trained.start_score, trained.best_score, trained.best_step, trained.comparison) == (None, None, None, None)
     ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in "ab")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("hold_out", [None, 0])
 def test_a_stopped_run_resumes_exactly(
-    hold_out: float | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = resolve_config(
-        None,
-        {"data": folder / "pairs.tsv", "model": folder / "tiny", "output": tmp_path / "whole", **SETTINGS}
-        | {"hold_out": hold_out},
-    )
-    train(config)
-    from nearfar.training.display import MetricsFile
-
-    on_step = MetricsFile.on_step
-
-    def stop(self: MetricsFile, report: Any) -> None:
-        on_step(self, report)
-        if report.step == 3:
-            raise Interrupted
-
-    stopped = replace(config, output=str(tmp_path / "stopped"))
-    with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", stop)
-        with pytest.raises(Interrupted):
-            train(stopped)
-    train(stopped, resume=True)
-    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped"))
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-    def without_speed(run: Path) -> list[dict[str, Any]]:
-        return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines_of(run)]
-
-    assert without_speed(tmp_path / "whole") == without_speed(tmp_path / "stopped")
+    stopped = on_pairs(folder, output=tmp_path / "stopped")
+    interrupt_at_step(3, monkeypatch, lambda: train(**stopped))
+    train(**stopped, resume=True)
+    assert_same_run(run, tmp_path / "stopped")
 
 
 def test_changed_rows_are_found_on_resume_and_a_lost_table_is_made_again(run: Path, folder: Path) -> None:
     file = run / "held_out" / "before-after.json"
-    before = ComparisonResult.load(file)
+    before, table = ComparisonResult.load(file), file.with_suffix(".md").read_text()
+    given = on_pairs(folder, output=run)
+    file.with_suffix(".md").unlink()  # a run that was killed between the two
+    train(resume=True, **given)
+    assert file.with_suffix(".md").read_text() == table
     file.unlink()
-    given: dict[str, Any] = {"data": folder / "pairs.tsv", "model": folder / "tiny", "output": run, **SETTINGS}
     again = train(resume=True, **given)
     assert again.comparison is not None
     assert again.comparison.tasks == before.tasks
     with pytest.raises(NearfarError, match="--hold-out"):
         train(resume=True, hold_out=20, **given)
-
-
-def test_a_table_that_a_killed_run_did_not_write_is_written_on_resume(run: Path, folder: Path) -> None:
-    file = run / "held_out" / "before-after.md"
-    table = file.read_text()
-    file.unlink()
-    train(resume=True, data=folder / "pairs.tsv", model=folder / "tiny", output=run, **SETTINGS)
-    assert file.read_text() == table
-
-
-def test_a_dry_run_writes_nothing(folder: Path, tmp_path: Path) -> None:
-    planned = plan(InfoNceConfig(**given(folder, tmp_path)))
-    assert planned.dev == "dev set: the held-out dev rows: MRR@10 among 72 documents"
-    assert any(fact.startswith("held out: 8 anchors") for fact in planned.facts)
-    assert list(tmp_path.iterdir()) == []
 
 
 def given(folder: Path, tmp_path: Path, **settings: Any) -> dict[str, Any]:
@@ -299,35 +255,27 @@ def test_sentences_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
         train("simcse-unsup", **settings)
 
 
-def test_a_second_objective_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
+def test_a_second_objective_does_not_train_on_held_out_texts(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     second = tmp_path / "second.toml"
     second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')
-    train(
-        "info-nce",
-        **given(
-            folder,
-            tmp_path,
-            data=folder / "pairs.tsv",
-            second=str(second),
-            anchor_column="question",
-            positive_column="answer",
-        ),
-    )
+    train(console=Console(quiet=True), **on_pairs(folder, output=tmp_path / "run", second=str(second)))
     held = set(load_held_out(tmp_path / "run").texts) & set((folder / "sentences.txt").read_text().splitlines())
     assert len(held) == 16
     facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     assert "second objective, simcse-unsup: 224 rows" in facts
+    assert capsys.readouterr().out == ""
 
 
 def test_runs_that_hold_out_other_rows_are_refused(run: Path, folder: Path, tmp_path: Path) -> None:
-    common: dict[str, Any] = {"data": folder / "pairs.tsv", "model": folder / "tiny", **SETTINGS}
-    train(output=tmp_path / "other", hold_out=20, **common)
+    train(**on_pairs(folder, output=tmp_path / "other", hold_out=20))
     with pytest.raises(NearfarError, match="hold out different rows"):
         compare(run, tmp_path / "other", progress=False)
-    train(output=tmp_path / "none", hold_out=0, **common)
+    train(**on_pairs(folder, output=tmp_path / "none", hold_out=0))
     with pytest.warns(UserWarning, match="may have been trained on the rows"):
         compare(run, tmp_path / "none", progress=False)
-    train("info-nce", output=tmp_path / "triplets", seed=5, **common | {"data": folder / "triplets.tsv"})
+    train("info-nce", **given(folder, tmp_path, output=str(tmp_path / "triplets"), seed=5))
     compare(run, tmp_path / "triplets", progress=False)  # the same pairs, with hard negatives
     with pytest.raises(NearfarError, match="none of the sides is a run that holds out rows"):
         compare(folder / "tiny", tmp_path / "none", held_out=True, progress=False)
@@ -355,7 +303,12 @@ def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Pa
 
 @pytest.mark.realdata
 @pytest.mark.parametrize(
-    ("spec", "kind", "anchors"), [("flickr8k", "pairs", 100), ("snli:dev+test", "nli", 70), ("trec", "labelled", 99)]
+    ("spec", "kind", "anchors"),
+    [
+        ("snli:dev+test", "nli", 70),
+        pytest.param("flickr8k", "pairs", 100, marks=pytest.mark.nightly),
+        pytest.param("trec", "labelled", 99, marks=pytest.mark.nightly),
+    ],
 )
 def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: Path, nearfar_data: Path) -> None:
     limited = {"limit": 2000} if kind != "nli" else {"limit": 4500}
@@ -368,16 +321,9 @@ def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: P
     assert trained.comparison.tasks["held-out"].pairs == held_out.anchors("test")
 
 
-def test_a_console_that_is_quiet_shows_nothing(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    train("info-nce", console=Console(quiet=True), **given(folder, tmp_path))
-    assert capsys.readouterr().out == ""
-
-
 def test_held_out_rows_are_evaluated_with_the_prompts_of_training(folder: Path, tmp_path: Path) -> None:
     prompts = {"query_prompt": "the dog: ", "document_prompt": "a house: "}
-    trained = train(data=folder / "pairs.tsv", model=folder / "tiny", output=tmp_path / "run", **SETTINGS, **prompts)
+    trained = train(**on_pairs(folder, output=tmp_path / "run", **prompts))
     run = tmp_path / "run"
     own = evaluate(run, held_out=True, resamples=0, progress=False)
     assert {name: own.config[name] for name in prompts} == prompts

@@ -17,7 +17,7 @@ from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.studies.sources import find_source
 from nearfar.types import NearfarError
-from tests.tiny import ARCHITECTURES, save_tiny, sentences, write_pairs
+from tests.tiny import save_tiny, sentences, write_pairs
 
 
 @pytest.fixture(scope="module")
@@ -78,45 +78,25 @@ def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path:
     assert any(not torch.equal(ours[name], alone[name]) for name in alone)
     written = tomllib.loads((tmp_path / "flag" / "second.toml").read_text())
     assert (written["method"], written["data"], written["views"]) == ("sg-opt1", [text], "0-0")
-
-
-@pytest.mark.long
-def test_a_card_names_the_sentences_without_their_folder(folder: Path, tmp_path: Path) -> None:
-    text = str(folder / "sentences.txt")
-    nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=(text,))))
-    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    card = (tmp_path / "flag" / "model" / "README.md").read_text()
     assert "second objective, sg-opt1: sentences.txt" in card
     assert str(folder) not in card
 
 
 @pytest.mark.long
-def test_random_words_train_beside_the_rows(folder: Path, tmp_path: Path) -> None:
-    nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))))
-    facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
-    count = len(set(vocabulary_texts(str(folder / "tiny"))))
-    assert f"second objective, sg-opt1: {count:,} rows" in facts
-    repeated = nearfar.train(
-        InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))), resume=True
-    )
-    assert repeated.steps == 3
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["pairs", "scored"])
-def test_own_sentences_are_the_texts_of_the_rows(kind: str, folder: Path, tmp_path: Path) -> None:
+def test_own_sentences_are_the_texts_of_the_rows(folder: Path, tmp_path: Path) -> None:
     """A run is the same as with a file of these texts, in the order of the rows."""
     rows = [line.split("\t") for line in (folder / "pairs.tsv").read_text().splitlines()[1:]]
     (tmp_path / "texts.txt").write_text("\n".join(text for row in rows for text in row) + "\n")
     scored = [f"{first}\t{second}\t{number % 5}" for number, (first, second) in enumerate(rows)]
     (tmp_path / "scored.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scored]) + "\n")
-    data = str({"pairs": folder / "pairs.tsv", "scored": tmp_path / "scored.tsv"}[kind])
-    config = {"pairs": InfoNceConfig, "scored": RegressionConfig}[kind]
+    data = (str(tmp_path / "scored.tsv"),)
     for name, spec in {"own": "own", "file": str(tmp_path / "texts.txt")}.items():
-        nearfar.train(config(**settings(folder, tmp_path / name, data=(data,), sentences=(spec,))))
+        nearfar.train(RegressionConfig(**settings(folder, tmp_path / name, data=data, sentences=(spec,))))
     own, file = weights(tmp_path / "own"), weights(tmp_path / "file")
     assert all(torch.equal(own[name], file[name]) for name in file)
     assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["sentences"] == ["own"]
-    repeated = config(**settings(folder, tmp_path / "own", data=(data,), sentences=("own",)))
+    repeated = RegressionConfig(**settings(folder, tmp_path / "own", data=data, sentences=("own",)))
     assert nearfar.train(repeated, resume=True).steps == 3
 
 
@@ -132,13 +112,16 @@ def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_pairs_train_beside_random_words_by_default(architecture: str, folder: Path, tmp_path: Path) -> None:
-    start = save_tiny(tmp_path / "tiny", architecture)
-    given = settings(folder, tmp_path / "run", model=str(start))
+def test_pairs_train_beside_random_words_by_default(folder: Path, tmp_path: Path) -> None:
+    given = settings(folder, tmp_path / "run")
     nearfar.train(**given)
     facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
     assert any(fact.startswith("second objective, sg-opt1: vocabulary, generated") for fact in facts)
+    count = len(set(vocabulary_texts(str(folder / "tiny"))))
+    assert f"second objective, sg-opt1: {count:,} rows" in facts
+    assert nearfar.train(**given, resume=True).steps == 3
+    with pytest.raises(NearfarError, match="sentences"):
+        nearfar.train(**given | {"sentences": (str(folder / "sentences.txt"),)}, resume=True)
 
 
 @pytest.mark.long
@@ -149,14 +132,6 @@ def test_a_second_objective_on_the_command_line_replaces_the_random_words(folder
     words += ["--evaluate-on", str(folder / "dev.tsv"), "--max-steps", "2", "--second", str(second)]
     assert main([*words, "--output", str(tmp_path / "run")]) == 0
     assert tomllib.loads((tmp_path / "run" / "second.toml").read_text())["method"] == "simcse-unsup"
-
-
-@pytest.mark.long
-def test_other_sentences_are_another_run(folder: Path, tmp_path: Path) -> None:
-    nearfar.train(InfoNceConfig(**settings(folder, tmp_path / "run", sentences=("vocabulary",))))
-    other = InfoNceConfig(**settings(folder, tmp_path / "run", sentences=(str(folder / "sentences.txt"),)))
-    with pytest.raises(NearfarError, match="sentences"):
-        nearfar.train(other, resume=True)
 
 
 def test_bad_input(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

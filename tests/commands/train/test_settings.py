@@ -12,7 +12,6 @@ from nearfar.commands.train.command import train
 from nearfar.commands.train.inputs import second_objective_config
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import InfoNceConfig, RunConfig, SclConfig, TrainConfig
-from nearfar.runs.run import Run
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 SCL = SclConfig(output="runs/a", data=("my.tsv",))
@@ -87,29 +86,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("texts.txt").write_text("\n".join(dict.fromkeys(sentences(40, longest=8))) + "\n")
     Path("second-objective.toml").write_text('method = "scl"\ndata = ["nli.tsv"]\nscl_weight = 0.5\n')
     return tmp_path
-
-
-@pytest.mark.long
-def test_a_run_does_not_resume_with_another_second_objective(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"model": "tiny", "data": "texts.txt", "evaluate_on": "pairs.tsv", "batch_size": 8}
-    settings |= {"output": "run", "second": "second-objective.toml", "checkpoint_every": 1, "max_steps": 2}
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Run, "_finish", killed)
-        with pytest.raises(KeyboardInterrupt):
-            train("simcse-unsup", **settings)
-    file = Path("second-objective.toml")
-    before = file.read_text()
-    file.write_text(before.replace("scl_weight = 0.5", "scl_weight = 0.4"))
-    with pytest.raises(NearfarError, match=r"other settings \(--second\)"):
-        train("simcse-unsup", resume=True, **settings)
-    file.write_text(before)
-    result = train("simcse-unsup", resume=True, **settings)
-    assert (result.steps, result.dev, result.metric) == (2, "pairs.tsv", "spearman")
-    assert train("simcse-unsup", resume=True, **settings) == result
 
 
 # --- the summary of a run ---

@@ -26,8 +26,8 @@ from nearfar.evaluation.results import EvaluationResult, ProbeSettings, Transfer
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
-from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
 RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")

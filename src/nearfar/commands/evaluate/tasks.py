@@ -17,8 +17,8 @@ from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
 from nearfar.disk import model_of_run
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
+from nearfar.runs.folder import CONFIG, RUN_INFO, read_run_info
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
-from nearfar.runs.records import CONFIG, RUN_INFO, read_run_info
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:

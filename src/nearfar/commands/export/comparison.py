@@ -23,8 +23,8 @@ from nearfar.encoder.classifier import Item
 from nearfar.evaluation.finetuned import validation_scores
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import EvaluationResult, ExportResult, ExportSide
+from nearfar.runs.folder import CONFIG
 from nearfar.runs.held_out import has_held_out, load_held_out
-from nearfar.runs.records import CONFIG
 from nearfar.settings import build, load_toml
 from nearfar.types import NearfarError
 

@@ -16,8 +16,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.disk import path_errors
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import RunFolder
-from nearfar.runs.records import CONFIG, read_run_info
+from nearfar.runs.folder import CONFIG, RunFolder, read_run_info
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,30 +61,22 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     context = join_processes(config, console)
     processes, device, console = context
     with RunFolder(config, processes) as folder:
-        if folder.acquire(resume=resume) == "finished":
-            done = processes.broadcast_from_first(partial(load_finetune_result, folder.path))
-            processes.broadcast_from_first(partial(write_card, folder.path))
-            console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
-            return done
-        files = {CONFIG: dump_toml(config)}
-        config = replace(config, precision=folder.resolve_precision(config.precision, device))
-        with processes.joint_errors():
-            task = load_task(config)
-            for what, fingerprint in fingerprints(config, task).items():
-                folder.verify_input(what, fingerprint)
-            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
-        classifier = open_classifier(config, task, device=device)
-        run = ClassifierRun(config, task, classifier, folder=folder, context=context, files=files)
-        progress = run.execute()
+        state = folder.acquire(resume=resume)
+        if state != "finished":
+            files = {CONFIG: dump_toml(config)}
+            config = replace(config, precision=folder.resolve_precision(config.precision, device))
+            with processes.joint_errors():
+                task = load_task(config)
+                for what, fingerprint in fingerprints(config, task).items():
+                    folder.verify_input(what, fingerprint)
+                folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
+            classifier = open_classifier(config, task, device=device)
+            ClassifierRun(config, task, classifier, folder=folder, context=context, files=files).execute()
+        result = processes.broadcast_from_first(partial(load_finetune_result, folder.path))
         processes.broadcast_from_first(partial(write_card, folder.path))
-        return FinetuneResult(
-            progress.step,
-            progress.best_step or 0,
-            progress.start_score or 0.0,
-            progress.best_score or 0.0,
-            progress.seconds,
-            processes.broadcast_from_first(lambda: run.result),
-        )
+    if state == "finished":
+        console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
+    return result
 
 
 def load_finetune_result(folder: Path) -> FinetuneResult:

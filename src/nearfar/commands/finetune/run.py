@@ -79,8 +79,6 @@ class ClassifierRun(Run):
     """Trains a classifier on the training rows of a task, and tests it with the kept weights."""
 
     config: FinetuneConfig
-    result: EvaluationResult
-    """Scores on the test rows, in the first process, once the run is finished."""
 
     def __init__(
         self,
@@ -114,8 +112,7 @@ class ClassifierRun(Run):
 
     def conclude(self) -> dict[str, Any]:
         """Test the kept weights; write the result and the hashes into the run folder."""
-        self.result = self._test()
-        save_with_tables(self.result, self.folder.path / "result.json")
+        save_with_tables(self._test(), self.folder.path / "result.json")
         write_seen(self.folder.path, self.classifier.seen)
         return {"dev": f"{self.task.name}, validation", "metric": self.metric}
 

@@ -11,8 +11,8 @@ from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables.evaluation import format_score
 from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
-from nearfar.runs.records import HELD_OUT
 from nearfar.types import NearfarError, metric_title
 
 RESAMPLES = 10_000
@@ -70,16 +70,3 @@ def before_after(result: ComparisonResult, metric: str) -> Table:
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
     cells = [format_score(row.second), format_score(row.first), difference, p, found]
     return Table(title=title, columns=header, rows=[cells], notes=notes)
-
-
-def next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:
-    """Commands to go on with after training, one for each line."""
-    import shlex
-
-    trained = run / "model"
-    lines = [
-        ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
-        ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
-        ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
-    ]
-    return [f"  {shlex.join(line)}" for line in lines]

@@ -1,6 +1,8 @@
 """From the arguments of ``nearfar.train`` to a config: a method, a TOML file or a config, and settings.
 
-Without a method, it is the recommended one for what the columns of the rows say they are, and for what it starts from.
+Without a method, it is the recommended one for what the columns of the rows say they are, and for the start: a plain
+transformers model, or a sentence-transformers folder, which was trained on similarity. Each recipe names the page with
+its results.
 """
 
 import os
@@ -9,26 +11,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.commands.train.recipes import (
-    COLUMN_SETTINGS,
-    FROM_RAW,
-    FROM_SIMILAR,
-    KINDS,
-    NEGATIVE_COLUMNS,
-    PAIR_COLUMNS,
-    PAIRS,
-    RECIPE_LEARNING_RATE,
-    RECIPE_WIDTH,
-    SCORED,
-    SENTENCES,
-    RowKind,
-)
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings, field_types
 from nearfar.data.catalog import find
 from nearfar.data.files import is_plain_text, printable_name
-from nearfar.data.named_sets import CATALOG
+from nearfar.data.named_sets import CATALOG, OWN, VOCABULARY
 from nearfar.data.sources import column_names
+from nearfar.methods.kim import SgOpt1Config
+from nearfar.methods.regression import RegressionConfig
 from nearfar.registry import METHODS
 from nearfar.settings import build, check_keys, check_values, load_method
 from nearfar.types import NearfarError
@@ -41,35 +31,211 @@ SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
+PAIR_COLUMNS = (
+    ("anchor", "positive"),
+    ("query", "positive"),
+    ("query", "document"),
+    ("question", "answer"),
+    ("sent0", "sent1"),
+)
+"""Names of the columns of pairs."""
+NEGATIVE_COLUMNS = ("negative", "hard_neg")
+"""Names of the column of hard negatives, which makes triplets of pairs."""
+
+
+class RowKind(NamedTuple):
+    """A kind of rows, and the method that is recommended for it."""
+
+    name: str
+    columns: tuple[str, ...]
+    """Names of its columns, of pairs the first ones."""
+    settings: tuple[str, ...]
+    """The settings that name other columns."""
+    method: str
+    why: str
+    values: Mapping[str, Any] = {}
+    """Settings of the method that are not its defaults."""
+
+
+PAIRS = RowKind(
+    "pairs",
+    ("anchor", "positive"),
+    ("anchor_column", "positive_column", "negative_column"),
+    "info-nce",
+    "the other rows of a batch are negatives",
+)
+NLI = RowKind(
+    "NLI rows",
+    ("premise", "hypothesis", "label"),
+    ("premise_column", "hypothesis_column", "label_column"),
+    "scl",
+    "with --hard-negatives contradiction, as in docs/tables/recipes-nli-minilm.md for a start that was trained on "
+    "similarity",
+    {"hard_negatives": "contradiction", "pooling": "own"},
+)
+LABELLED = RowKind(
+    "labelled texts",
+    ("text", "label"),
+    ("text_column", "label_column"),
+    "supcon-text",
+    "texts of one label are positives of each other",
+)
+SCORED = RowKind(
+    "scored pairs",
+    ("sentence1", "sentence2", "score"),
+    ("first_column", "second_column", "score_column"),
+    "regression",
+    "cosines are fitted to the scores",
+)
+SENTENCES = RowKind(
+    "sentences",
+    ("text",),
+    ("text_column",),
+    "sg-opt1",
+    "the best method for sentences alone in docs/tables/methods-from-raw.md, from an encoder that was not yet trained "
+    "on similarity; one that was, such as all-MiniLM-L6-v2, often gets worse by it",
+)
+KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
+COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
+"""Settings that name columns."""
+
+
+class Recipe(NamedTuple):
+    """The measured settings for a kind of rows and of start."""
+
+    study: str
+    """The name of the study that measured it, and of its page in docs/tables/."""
+    method: str
+    why: str
+    values: Mapping[str, Any]
+    """Settings of the method that are not its defaults."""
+    with_sentences: Mapping[str, Any] = {}
+    """Further ones if the user names sentences (``--sentences``)."""
+
+
+RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
+"""The learning rate of all recipes (docs/tables/recipes-*.md) for a plain transformers model, and the hidden size that
+recipes were found for. Wider encoders, for which they are not measured, train with the method's default rate;
+wider sentence-transformers folders have all defaults."""
+_PLAIN: dict[str, Any] = {"pooling": "cls", "dropout": 0.0}
+_LABELS: dict[str, Any] = {"temperature": 0.1, "epochs": 3, "sentences": (OWN,), "second_weight": 0.1}
+_COSENT: dict[str, Any] = {
+    "objective": "cosent",
+    "batch_size": RegressionConfig.recipe_batch_size,
+    "epochs": 4,
+    "warmup": 0.1,
+}
+_GUIDED: dict[str, Any] = {"views": "0-0", "dropout": 0.0, "batch_size": SgOpt1Config.recipe_batch_size}
+FROM_RAW = {
+    "pairs": Recipe(
+        "recipes-pairs-sentences",
+        PAIRS.method,
+        "the other rows of a batch are negatives, and texts of random words train beside them",
+        {"distinct_texts": True, "directions": "both", **_PLAIN, "sentences": (VOCABULARY,), "second_weight": 0.3},
+    ),
+    "triplets": Recipe(
+        "recipes-triplets",
+        PAIRS.method,
+        "the other rows of a batch and all hard negatives are negatives",
+        {"distinct_texts": True, **_PLAIN},
+    ),
+    "NLI rows": Recipe(
+        "recipes-nli",
+        "nli-order",
+        "entailed hypotheses are positives, and the labels are ranked",
+        {"order_pairs": "batch", "order_weight": 0.1, **_PLAIN},
+        with_sentences={"second_weight": 0.3},
+    ),
+    "labelled texts": Recipe(
+        "recipes-labels",
+        LABELLED.method,
+        "texts of one label are positives of each other; the texts also train as sentences, which keeps the "
+        "similarity of other texts, as an average with the start does at the recipe's learning rate",
+        {**_LABELS, "pooling": "cls", "start_weight": 0.3},
+    ),
+    "scored pairs": Recipe(
+        "recipes-scored",
+        SCORED.method,
+        "cosines are ranked as the scores, and the texts also train as sentences",
+        {**_COSENT, **_PLAIN, "sentences": (OWN,), "second_weight": 0.3},
+    ),
+    "sentences": Recipe(
+        "recipes-sentences",
+        SENTENCES.method,
+        "the best that was measured for sentences alone",
+        {**_GUIDED, "pooling": "cls"},
+    ),
+}
+"""Name of the rows -> what is recommended for them and a plain transformers model, such as a masked language model."""
+FROM_SIMILAR = {
+    "pairs": Recipe(
+        "recipes-pairs-minilm",
+        PAIRS.method,
+        "the other rows of a batch are negatives, and the trained weights are averaged with those of the start",
+        {"distinct_texts": True, "learning_rate": 4e-4, "start_weight": 0.7},
+        with_sentences={"second_weight": 0.3},  # docs/tables/recipes-pairs-sentences-minilm.md
+    ),
+    "triplets": Recipe(
+        "recipes-triplets-minilm",
+        PAIRS.method,
+        "the other rows of a batch and all hard negatives are negatives",
+        {"distinct_texts": True, "learning_rate": 5e-5},
+    ),
+    "NLI rows": Recipe(
+        "recipes-nli-minilm",
+        NLI.method,
+        "with --hard-negatives contradiction, and the trained weights averaged with those of the start",
+        {**NLI.values, "learning_rate": 1e-4, "start_weight": 0.5},
+    ),
+    "labelled texts": Recipe(
+        "recipes-labels-minilm",
+        LABELLED.method,
+        "texts of one label are positives of each other; the texts also train as sentences, and trained weights are "
+        "averaged with those of the start, which keeps the similarity of other texts",
+        {**_LABELS, "learning_rate": 2e-4, "start_weight": 0.3},
+    ),
+    "scored pairs": Recipe(
+        "recipes-scored-minilm",
+        SCORED.method,
+        "cosines are ranked as the scores, and the trained weights averaged with those of the start",
+        {**_COSENT, "learning_rate": 5e-5, "start_weight": 0.3},
+    ),
+    "sentences": Recipe(
+        "recipes-sentences-minilm",
+        SENTENCES.method,
+        "the token embeddings guide it, and the trained weights are averaged with those of the start",
+        {**_GUIDED, "pooling": "own", "learning_rate": 1e-4, "start_weight": 0.85},
+    ),
+}
+"""Name of the rows -> what is recommended for them and a sentence-transformers folder."""
 
 
 @dataclass(frozen=True)
 class Choice:
     """A method, and the settings with which it reads the rows."""
 
-    kind: RowKind
+    method: str
+    """The method's name."""
+    rows: str
+    """What the rows are called."""
+    why: str
     values: dict[str, Any] = field(default_factory=dict)
     """Settings that are not the method's defaults."""
     columns: tuple[str, ...] = ()
     """The columns that are read; empty for text files and named sets with columns of their own."""
-
-    @property
-    def method(self) -> str:
-        """The method's name."""
-        return self.kind.method
-
-    @property
-    def rows(self) -> str:
-        """What the rows are called."""
-        return "triplets" if "negative_column" in self.values else self.kind.name
+    with_sentences: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings if the user names sentences."""
 
     def explain(self) -> str:
         """Which rows were found, which method was chosen, why, and how to choose another one."""
-        columns = f" (columns {', '.join(self.columns)})" if self.columns else ""
         return (
-            f"{self.rows}{columns}: training by {self.method}, the recommended method ({self.kind.why}). "
+            f"{self.describe('columns ')}: training by {self.method}, the recommended method ({self.why}). "
             "Another one: nearfar train METHOD --data ..."
         )
+
+    def describe(self, what: str = "") -> str:
+        """The rows and their columns."""
+        return f"{self.rows} ({what}{', '.join(self.columns)})" if self.columns else self.rows
 
 
 def choose_method(
@@ -97,16 +263,20 @@ def choose_method(
     for spec, choice in zip(specs, choices, strict=True):
         if choice != choices[0]:
             raise NearfarError(
-                f"--data: {specs[0]} has {_describe(choices[0])}, but {spec} has {_describe(choice)}. Files that are "
+                f"--data: {specs[0]} has {choices[0].describe()}, but {spec} has {choice.describe()}. Files that are "
                 "trained on together must be of one kind; name the method for another reading."
             )
     changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
-    found = _choose_by_start(choices[0], model, own_rate=bool(changes & {"learning_rate", "lora_rank"}))
+    chosen = _choose_by_start(choices[0], model, own_rate=bool(changes & {"learning_rate", "lora_rank"}))
     if "sentences" in changes:
-        found = replace(found, values={**found.kind.with_sentences, **found.values})
+        chosen = replace(chosen, values={**chosen.with_sentences, **chosen.values})
     if "second" not in changes:
-        return found
-    return replace(found, values={name: value for name, value in found.values.items() if name not in SECOND_OBJECTIVE})
+        return chosen
+    return replace(chosen, values=_without(chosen.values, SECOND_OBJECTIVE))
+
+
+def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if name not in names}
 
 
 def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
@@ -118,18 +288,19 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     start = _Start(True, RECIPE_WIDTH) if model == TrainConfig.model else _read_start(model)
     if start is None:
         return choice
+    recipe = (FROM_SIMILAR if start.similar else FROM_RAW)[choice.rows]
     small = start.width is not None and start.width <= RECIPE_WIDTH
-    kind = (FROM_SIMILAR if start.similar else FROM_RAW).get(choice.rows)
-    if kind is None or (start.similar and not small):
+    if start.similar and not small:
         return choice
-    columns = {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
-    values = {**kind.values, **columns}
-    if own_rate or not small:
-        values = {name: value for name, value in values.items() if name not in AVERAGE}
-        kind = choice.kind if start.similar else kind
+    values = dict(recipe.values) if small and not own_rate else _without(recipe.values, AVERAGE)
+    values |= {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
     if small and not start.similar:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
-    return replace(choice, kind=kind, values=values)
+    if start.similar and own_rate:
+        return replace(choice, values=values)
+    why = f"{recipe.why}; with the settings of docs/tables/{recipe.study}.md, for a start that was "
+    why += "trained on similarity" if start.similar else "not yet trained on similarity"
+    return Choice(recipe.method, choice.rows, why, values, choice.columns, with_sentences=recipe.with_sentences)
 
 
 class _Start(NamedTuple):
@@ -159,54 +330,53 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     name = spec.partition(":")[0]
     named = CATALOG.get(name)
     if named is not None and named.captions_by:
-        return Choice(PAIRS)
+        return _choice(PAIRS)
     if name == "stsb-text":
-        return Choice(SENTENCES)
+        return _choice(SENTENCES)
     if named is not None and named.scale is not None:
-        return Choice(SCORED, columns=SCORED.columns)
+        return _choice(SCORED, columns=SCORED.columns)
     table = find(spec)[0].table
     if isinstance(table.data, Path) and is_plain_text(table.data):
-        return Choice(SENTENCES)
+        return _choice(SENTENCES)
     columns = column_names(table)
     found = [choice for kind in KINDS if (choice := _match(kind, columns, given)) is not None]
     if len(found) == 1:
         return found[0]
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
     if found:
-        several = " or ".join(_describe(choice) for choice in found)
+        several = " or ".join(choice.describe() for choice in found)
         raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice()}")
     raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice()}")
+
+
+def _choice(kind: RowKind, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
+    """The method of a kind of rows, with the settings ``given`` that name columns."""
+    values = {**kind.values, **(given or {})}
+    rows = "triplets" if "negative_column" in values else kind.name
+    return Choice(kind.method, rows, kind.why, values, columns)
 
 
 def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
     """The choice for a kind of rows, if the columns are there; None if not, or if ``given`` names columns of others."""
     if not given.keys() <= set(kind.settings):
         return None
-    values = {**kind.values, **given}
     if kind is SENTENCES:
         column = given.get("text_column", columns[0] if len(columns) == 1 else None)
-        return Choice(kind, {**values, "text_column": column}, (column,)) if column in columns else None
-    if kind is not PAIRS:
-        names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=True))
-        return Choice(kind, values, names) if set(names) <= set(columns) else None
-    pairs = {
-        (given.get("anchor_column", anchor), given.get("positive_column", positive))
-        for anchor, positive in PAIR_COLUMNS
-    }
-    pairs = {pair for pair in pairs if set(pair) <= set(columns) and len(set(pair)) == 2}
-    if len(pairs) != 1:
-        return None
-    anchor, positive = pairs.pop()
-    names = (anchor, positive)
-    values |= {"anchor_column": anchor, "positive_column": positive}
-    negative = given.get("negative_column", next((name for name in NEGATIVE_COLUMNS if name in columns), None))
-    if negative is not None:
-        values["negative_column"], names = negative, (*names, negative)
-    return Choice(kind, values, names) if set(names) <= set(columns) else None
-
-
-def _describe(choice: Choice) -> str:
-    return f"{choice.rows} ({', '.join(choice.columns)})" if choice.columns else choice.rows
+        return _choice(kind, {"text_column": column}, (column,)) if column in columns else None
+    names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=False))
+    if kind is PAIRS:
+        sides = {
+            (given.get("anchor_column", anchor), given.get("positive_column", positive))
+            for anchor, positive in PAIR_COLUMNS
+        }
+        sides = {pair for pair in sides if set(pair) <= set(columns) and len(set(pair)) == 2}
+        if len(sides) != 1:
+            return None
+        (names,) = sides
+        negative = given.get("negative_column", next((name for name in NEGATIVE_COLUMNS if name in columns), None))
+        names = names if negative is None else (*names, negative)
+        given = dict(zip(kind.settings, names, strict=False))
+    return _choice(kind, given, names) if set(names) <= set(columns) else None
 
 
 def _advice() -> str:

@@ -17,9 +17,8 @@ from nearfar.config import TrainConfig, dump_toml, flag
 from nearfar.config.values import named_models
 from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import RunFolder, refuse_other_settings
+from nearfar.runs.folder import CONFIG, SECOND, RunFolder, read_run_info
 from nearfar.runs.held_out import held_out_files
-from nearfar.runs.records import CONFIG, SECOND, read_run_info
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -107,8 +106,7 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
         nearfar.training.trainer.Interrupted: as :func:`train`.
     """
     from nearfar.commands.train.prepare import prepare
-    from nearfar.commands.train.run import EncoderRun
-    from nearfar.commands.train.teacher import discard_teacher_vectors
+    from nearfar.commands.train.run import EncoderRun, discard_teacher_vectors
     from nearfar.runs.run import join_processes
 
     context = join_processes(config, console)
@@ -119,33 +117,25 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
     with RunFolder(config, processes, second=second) as folder:
         if folder.acquire(resume=resume) == "finished":
             processes.broadcast_from_first(partial(discard_teacher_vectors, folder.path))
-            done = processes.broadcast_from_first(partial(load_train_result, config))
+            trained = processes.broadcast_from_first(partial(load_train_result, folder.path))
             console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
-            return done
+            return trained
         files = {CONFIG: dump_toml(config)} | ({SECOND: second} if second else {})
-        config = replace(config, precision=folder.resolve_precision(config.precision, device))
+        run_config = replace(config, precision=folder.resolve_precision(config.precision, device))
         with processes.joint_errors():
-            inputs = load_inputs(config, folder.verify_input)
+            inputs = load_inputs(run_config, folder.verify_input)
             if inputs.held_out is not None:
                 files |= held_out_files(inputs.held_out)
             folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
             for name, model in _named_models(config).items():
                 folder.verify_input(name, partial(_fingerprint_named, name, model))
-        prepared = prepare(config, inputs.rows, processes=processes.size, device=device, console=console)
-        progress = EncoderRun(config, prepared, inputs, folder=folder, context=context, files=files).execute()
-    trained = TrainResult(
-        Path(config.output) / "model",
-        progress.step,
-        progress.start_score,
-        progress.best_score,
-        progress.best_step,
-        inputs.dev.metric,
-        inputs.dev.name,
-    )
+        prepared = prepare(run_config, inputs.rows, processes=processes.size, device=device, console=console)
+        EncoderRun(run_config, prepared, inputs, folder=folder, context=context, files=files).execute()
+        trained = processes.broadcast_from_first(partial(load_train_result, folder.path))
     start, best = trained.start_score, trained.best_score
     if start is not None and best is not None and best <= start:
         console.print(
-            f"No step scored higher on {inputs.dev.name} than the untrained encoder. Try a lower --learning-rate.",
+            f"No step scored higher on {trained.dev} than the untrained encoder. Try a lower --learning-rate.",
             markup=False,
         )
     return trained
@@ -166,14 +156,12 @@ def _fingerprint_named(name: str, model: str) -> str:
         raise NearfarError(f"{name}: {error}") from error
 
 
-def load_train_result(config: TrainConfig) -> TrainResult:
-    """The result of the finished run in ``config.output``.
+def load_train_result(folder: Path) -> TrainResult:
+    """The result of the finished run in ``folder``.
 
     Raises:
-        NearfarError: it has other settings, or its run.json is damaged.
+        NearfarError: its run.json is missing or damaged.
     """
-    folder = Path(config.output)
-    refuse_other_settings(folder, config, second=second_toml(config))
     run_info = read_run_info(folder)
     start, best = (None if run_info.get(key) is None else float(run_info[key]) for key in ("start_score", "best_score"))
     steps, best_step = (None if run_info.get(key) is None else int(run_info[key]) for key in ("step", "best_step"))

@@ -44,6 +44,21 @@ class Measured(NamedTuple):
     """Embeddings of the two sides of positive pairs, each [pairs, dim]."""
 
 
+class Encoded:
+    """The embeddings of texts, each of which is encoded once."""
+
+    def __init__(
+        self, encode: "Callable[..., NDArray[np.float32]]", texts: Sequence[str], precision: Precision
+    ) -> None:
+        self.places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        self.vectors = encode(list(self.places), precision=precision, check_finite=False)
+
+    def __call__(self, texts: Sequence[str]) -> "NDArray[np.float32]":
+        """The embeddings of some of the texts [texts, dim]."""
+        found: NDArray[np.float32] = self.vectors[[self.places[text] for text in texts]]
+        return found
+
+
 @dataclass(frozen=True, kw_only=True)
 class DevSet:
     """What chooses the best step."""
@@ -101,15 +116,14 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
         def vote(encoder: "Encoder", precision: Precision) -> Measured:
             from nearfar.evaluation.neighbour_vote import neighbour_vote
 
-            distinct = {text: place for place, text in enumerate(dict.fromkeys([*task.texts, *task.training_texts]))}
-            vectors = encoder.encode(list(distinct), precision=precision, check_finite=False)
-            texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
+            encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
 
             def score() -> float:
+                texts, training = encoded(task.texts), encoded(task.training_texts)
                 predicted = neighbour_vote(texts, training, task.training_labels, device=str(encoder.device))
                 return sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
 
-            return Measured(score, vectors)
+            return Measured(score, encoded.vectors)
 
         count = f"accuracy of a vote among {len(task.training_texts):,} training rows"
         return DevSet(name=name, shown=shown, metric="accuracy", measure=vote, count=count)
@@ -240,23 +254,19 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
     """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
     from nearfar.evaluation.correlation import undefined_reason
 
-    gold = [pair.score for pair in pairs]
-    places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
-    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(places) < 2 else None)
+    gold, texts = [pair.score for pair in pairs], [text for pair in pairs for text in pair[:2]]
+    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(set(texts)) < 2 else None)
     if reason is not None:
         raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}. {advice}")
-    near = 0.8 * max(gold)
-    positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
+    near = [pair for pair in pairs if pair.score >= 0.8 * max(gold)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
         from nearfar.evaluation.sts import evaluate_sts
 
-        vectors = encoder.encode(list(places), precision=precision, check_finite=False)
+        encoded = Encoded(encoder.encode, texts, precision)
 
         def score() -> float:
-            scored = evaluate_sts(
-                lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
-            )
+            scored = evaluate_sts(encoded, {source: {source: pairs}}, resamples=0)
             if source in scored.unavailable:
                 raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
             estimate = scored.tasks[source].spearman.all
@@ -264,8 +274,8 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
                 raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
             return float(estimate.score) / 100
 
-        first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
-        return Measured(score, vectors, (first, second) if positives else None)
+        first, second = encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near])
+        return Measured(score, encoded.vectors, (first, second) if near else None)
 
     return DevSet(
         name=source, shown=shown, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs"
@@ -277,29 +287,20 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
 
     from nearfar.evaluation.retrieval import evaluate_retrieval
 
-    queries = encoder.encode_query(task.queries, precision=precision, check_finite=False)
-    documents = encoder.encode_document(task.documents, precision=precision, check_finite=False)
-    query_places = {text: place for place, text in enumerate(task.queries)}
-    document_places = {text: place for place, text in enumerate(task.documents)}
+    queries = Encoded(encoder.encode_query, task.queries, precision)
+    documents = Encoded(encoder.encode_document, task.documents, precision)
 
     def score() -> float:
-        scored = evaluate_retrieval(
-            lambda texts: queries[[query_places[text] for text in texts]],
-            lambda texts: documents[[document_places[text] for text in texts]],
-            {TASK: task},
-            resamples=0,
-            device=str(encoder.device),
-        )
+        scored = evaluate_retrieval(queries, documents, {TASK: task}, resamples=0, device=str(encoder.device))
         if TASK in scored.unavailable:
             raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
         found = scored.tasks[TASK].measures["mrr@10"].score
         assert found is not None
         return found / 100
 
-    rows = [(query, next(iter(grades))) for query, grades in enumerate(task.relevant)]
-    positives = (queries[[query for query, _ in rows]], documents[[document for _, document in rows]])
-    others = [place for text, place in query_places.items() if text not in document_places]
-    return Measured(score, np.concatenate([documents, queries[others]]), positives)
+    positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
+    others = [text for text in queries.places if text not in documents.places]
+    return Measured(score, np.concatenate([documents.vectors, queries(others)]), positives)
 
 
 def _is_file(spec: str) -> bool:

@@ -4,7 +4,7 @@ Held-out rows are taken off the training rows. A second objective (``--second``,
 of its own, and shares the settings of the run with the first.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,15 +81,17 @@ class TrainingData(NamedTuple):
 
     first: "Rows"
     second: "Rows | None"
+    used: Mapping[str, int | None]
+    """The source of each objective's rows, in messages, and how many of them are used; None for all."""
 
-    def fingerprint_inputs(
-        self, config: TrainConfig
-    ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
-        """The texts, and labels or scores, that are used; by the name of their source in messages."""
-        named = [(f"--data {' '.join(config.data)}", self.first, config.limit)]
-        if self.second is not None and (second := second_objective_config(config)) is not None:
-            named.append((f"the data of {second_flag(config)}", self.second, second.limit))
-        return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
+    def texts_and_targets(self) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
+        """The texts, and labels or scores, that are used; by their source."""
+        both = zip(self.used.items(), (self.first, self.second), strict=False)
+        return {
+            what: (rows.rows[:limit], getattr(rows, "targets", None) or ())
+            for (what, limit), rows in both
+            if rows is not None
+        }
 
 
 def read_training_data(config: TrainConfig) -> TrainingData:
@@ -103,14 +105,16 @@ def read_training_data(config: TrainConfig) -> TrainingData:
     from nearfar.methods.build import read_rows
 
     second, first = second_objective_config(config), read_rows(config)
+    used = {f"--data {' '.join(config.data)}": config.limit}
     if second is None:
-        return TrainingData(first, None)
+        return TrainingData(first, None, used)
+    used[f"the data of {second_flag(config)}"] = second.limit
     with second_objective_errors(config):
         if not isinstance(second, SgOpt1Config) or OWN not in second.data:
-            return TrainingData(first, read_rows(second))
+            return TrainingData(first, read_rows(second), used)
         from nearfar.methods.kim import read_sentences
 
-        return TrainingData(first, read_sentences(second, own=_texts(first.rows)))
+        return TrainingData(first, read_sentences(second, own=_texts(first.rows)), used)
 
 
 class Inputs(NamedTuple):
@@ -141,7 +145,7 @@ def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
         pairs = dev.rows
         verify(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
     data = read_training_data(config)
-    for what, part in data.fingerprint_inputs(config).items():
+    for what, part in data.texts_and_targets().items():
         verify(what, lambda part=part: fingerprint_rows(*part))  # type: ignore[misc]
     if dev is not None:
         return Inputs(data, dev, None, dev.facts)
@@ -161,7 +165,8 @@ def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
     split = hold_out(_limited(data.first, config.limit), config.hold_out, source=source)
     second = _without_held_out(config, data.second, split.held_out.texts)
     verify("held-out rows", lambda: split.held_out.digest)
-    return Inputs(TrainingData(split.rows, second), held_out_dev(split.held_out), split.held_out, split.facts)
+    data = data._replace(first=split.rows, second=second)
+    return Inputs(data, held_out_dev(split.held_out), split.held_out, split.facts)
 
 
 def _agreement_inputs(config: TrainConfig, data: TrainingData, teacher: str, verify: Verify) -> Inputs:
@@ -174,7 +179,7 @@ def _agreement_inputs(config: TrainConfig, data: TrainingData, teacher: str, ver
     second = _without_held_out(config, data.second, held_out)
     dev = agreement_dev(held_out, teacher)
     verify("held-out sentences", lambda: fingerprint_rows(held_out))
-    return Inputs(TrainingData(kept, second), dev, None, dev.facts)
+    return Inputs(data._replace(first=kept, second=second), dev, None, dev.facts)
 
 
 def _without_held_out(config: TrainConfig, rows: "Rows | None", held_out: Sequence[str]) -> "Rows | None":

@@ -1,29 +1,67 @@
-"""Averages of models: their weights, what a greedy average keeps, and the record."""
+"""Averages of models: their weights, what a greedy average keeps, the record, and what is refused."""
 
 import json
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from torch import Tensor
+from torch import Tensor, nn
 
-from nearfar import Encoder, NearfarError, evaluate, push, soup, train
+from nearfar import Encoder, NearfarError, SoupConfig, evaluate, push, soup, train
 from nearfar.cli import main
-from nearfar.commands.soup.command import SoupResult
+from nearfar.commands.soup import SoupResult
 from nearfar.data.fingerprints import text_hashes
 from nearfar.data.sts import load_pairs
-from nearfar.disk import read_seen
+from nearfar.disk import SeenHashes, read_seen
+from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.runs.fingerprints import fingerprint_model
-from tests.commands.soup.helpers import weights, write_noisy
-from tests.tiny import save_tiny, sentences, write_nli
+from tests.tiny import make_workspace, save_tiny, sentences, write_nli
+
+pytestmark = pytest.mark.long
+
+
+def write_noisy(name: str, *, seed: int, scale: float = 0.05) -> None:
+    """The encoder ``tiny`` with noise in its weights, and with hashes of its own."""
+    encoder = Encoder.from_pretrained("tiny", pooling="cls")
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=draw))
+    encoder.seen = SeenHashes(*(np.unique(text_hashes([f"{name}{part}"])) for part in range(4)))
+    encoder.save_pretrained(name)
+
+
+def weights(folder: str | Path) -> dict[str, Tensor]:
+    return load_file(Path(folder) / "model.safetensors")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with ``a``, ``b``, ``c``: the encoder ``tiny`` with different noise in its weights."""
+    folder = make_workspace(tmp_path_factory.mktemp("models"))
+    with chdir(folder):
+        for number, name in enumerate("abc"):
+            write_noisy(name, seed=number)
+    return folder
+
+
+@pytest.fixture
+def folder(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory with these models."""
+    shutil.copytree(models, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    return tmp_path
 
 
 def mean(names: list[str], shares: list[float]) -> dict[str, Tensor]:
@@ -41,7 +79,6 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
         torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ("2, 1,1", [0.5, 0.25, 0.25])])
 def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
     result = soup("a", "b", "c", weights=given, output="out")
@@ -57,7 +94,6 @@ def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path)
     assert Encoder.from_pretrained("out").pooling == "cls"
 
 
-@pytest.mark.long
 def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None:
     for name in ("a2", "a3"):
         shutil.copytree("a", name)
@@ -65,7 +101,6 @@ def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
-@pytest.mark.long
 def test_modules_after_the_pooling_are_averaged_too(folder: Path) -> None:
     for seed, name in enumerate(("d", "e")):
         encoder = Encoder.from_pretrained("a")
@@ -79,7 +114,6 @@ def test_modules_after_the_pooling_are_averaged_too(folder: Path) -> None:
     assert not torch.equal(one["linear.weight"], two["linear.weight"])
 
 
-@pytest.mark.long
 def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> None:
     result = soup("a", Path("b"), weights="3,1", output="new/out")
     record = json.loads(Path("new/out/soup.json").read_text())
@@ -97,7 +131,6 @@ def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> 
     assert read_seen(Path("bare")) is None
 
 
-@pytest.mark.long
 def test_a_model_without_a_record_of_its_texts_is_named(folder: Path) -> None:
     for name in ("b", "c"):
         (folder / name / "nearfar_seen.safetensors").unlink()
@@ -132,7 +165,6 @@ def reference_greedy(names: list[str]) -> tuple[list[str], float]:
     return kept, score(kept)
 
 
-@pytest.mark.long
 def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     names = [f"model{seed}" for seed in range(7)]
     for seed, name in enumerate(names):
@@ -157,7 +189,6 @@ def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
     assert set(dev_texts.tolist()) < set(seen.chosen_texts.tolist())
 
 
-@pytest.mark.long
 def test_a_score_that_does_not_fall_is_enough(folder: Path) -> None:
     """Equal models have equal scores, in the order in which they are named."""
     shutil.copytree("a", "a2")
@@ -166,7 +197,6 @@ def test_a_score_that_does_not_fall_is_enough(folder: Path) -> None:
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
-@pytest.mark.long
 def test_evaluate_reports_what_the_models_of_an_average_have_seen(folder: Path) -> None:
     for seed in (1, 2):
         write_nli(folder / f"nli{seed}.tsv", premises=12, seed=seed)
@@ -187,7 +217,6 @@ def test_evaluate_reports_what_the_models_of_an_average_have_seen(folder: Path) 
     assert one.pairs == 0.25
 
 
-@pytest.mark.long
 def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) -> None:
     save_tiny(folder / "other", seed=3)
     shared: dict[str, Any] = {"data": "nli.tsv", "evaluate_on": "pairs.tsv", "max_steps": 1, "batch_size": 10}
@@ -200,7 +229,6 @@ def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) ->
         soup("run1", "run3/model", output="out2")
 
 
-@pytest.mark.long
 def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None:
     result = soup(folder / "a", folder / "b", output="out")
     assert SoupResult.load(Path("out/soup.json")) == result
@@ -214,7 +242,6 @@ def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None
         push("out", "me/average", dry_run=True)
 
 
-@pytest.mark.long
 def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("soup a b c --weights 2,1,1 --output out".split()) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -226,3 +253,145 @@ def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.Captu
     assert first == f"  100.00%  spearman {score:.2f}  a"
     assert second.endswith("  bad  (left out)")
     assert last == f"Wrote a alone to best: spearman {score:.2f} on pairs.tsv"
+
+
+# --- what is refused ---
+
+
+def changed(name: str, change: Callable[[Encoder], object]) -> str:
+    encoder = Encoder.from_pretrained("a")
+    change(encoder)
+    encoder.save_pretrained(name)
+    return name
+
+
+def edit(file: str, **settings: Any) -> None:
+    path = Path(file)
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def refuse(match: str, *models: str, **settings: Any) -> None:
+    with pytest.raises(NearfarError, match=match):
+        soup(*models, **{"output": "out", **settings})
+    assert not Path("out").exists()
+    assert not list(Path().glob(".out*"))
+
+
+def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path) -> None:
+    save_tiny(folder / "roberta", "roberta")
+    refuse(
+        "roberta: cannot be averaged with tiny: they have different architectures: class BertModel and RobertaModel",
+        "tiny",
+        "roberta",
+    )
+    refuse("they have different poolings: mean and cls", "tiny", "a")
+    refuse("different normalization", "a", changed("n", lambda encoder: setattr(encoder, "normalizes", True)))
+    refuse("different modules after the pooling", "a", changed("d", lambda encoder: encoder.add_dense()))
+    refuse(
+        "different maximum lengths: 62 and 20", "a", changed("m", lambda encoder: setattr(encoder, "max_length", 20))
+    )
+    refuse(
+        "different prompts or similarities: prompts query None and q: ",
+        "a",
+        changed("q", lambda encoder: encoder.set_prompts(query="q: ")),
+    )
+    shutil.copytree("a", "heads")
+    edit("heads/config.json", num_attention_heads=4)
+    refuse("heads: .*different architectures: num_attention_heads 2 and 4", "a", "heads")
+    shutil.copytree("a", "words")
+    vocabulary = json.loads(Path("words/tokenizer.json").read_text())
+    vocabulary["model"]["vocab"] |= {
+        "dog": vocabulary["model"]["vocab"]["cat"],
+        "cat": vocabulary["model"]["vocab"]["dog"],
+    }
+    Path("words/tokenizer.json").write_text(json.dumps(vocabulary))
+    refuse("words: .*different tokenizers: vocabulary cat ", "a", "words")
+    shutil.copytree("a", "cased")
+    edit("cased/tokenizer.json", normalizer=None)
+    refuse("cased: .*different tokenizers: normalizer", "a", "cased")
+
+
+def test_a_missing_pooler_is_a_different_shape(folder: Path) -> None:
+    shutil.copytree("a", "bare")
+    kept = {key: value for key, value in weights("bare").items() if not key.startswith("pooler")}
+    save_file(kept, "bare/model.safetensors", metadata={"format": "pt"})
+    refuse(r"bare: .*different shapes of weights: backbone\.pooler\.dense\.weight \(32, 32\) and None", "a", "bare")
+
+
+def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
+    Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
+    refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
+    refuse("^classifier: is a classifier", "a", "classifier")
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text("{}")
+    refuse("^adapter: is an adapter without its model", "a", "adapter")
+    shutil.copytree("a", "adapted")
+    Path("adapted/adapter_config.json").write_text("{}")
+    refuse("nearfar does not load adapters; merge the adapter into the model", "a", "adapted")
+    Path("empty").mkdir()
+    refuse("empty: holds no config.json", "a", "empty")
+    refuse("no such model folder", "a", "./nowhere")
+    file = Path("b/model.safetensors")
+    file.write_bytes(file.read_bytes()[:1000])
+    refuse("b/model.safetensors: the weights are truncated or damaged", "a", "b")
+
+
+def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
+    refuse("two models or more are needed", "a")
+    refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
+    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights="2")
+    refuse("--weights 1,0: each must be above 0; as in 2,1,1", "a", "b", weights="1,0")
+    refuse("--greedy: needs a dev set", "a", "b", greedy=True)
+    refuse("--evaluate-on: nowhere.tsv: no such file", "a", "b", greedy=True, evaluate_on="nowhere.tsv")
+    refuse(
+        r"(?s)--evaluate-on: .*microworld:dev, or set .*Without --greedy, no dev",
+        "a",
+        "b",
+        greedy=True,
+        evaluate_on="stsb:dev",
+    )
+    Path("flat.tsv").write_text("score\tsentence1\tsentence2\n" + "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3)
+    refuse("flat.tsv: no correlation to choose the best step by", "a", "b", greedy=True, evaluate_on="flat.tsv")
+    assert SoupConfig(output="out").weights is None
+
+
+def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
+    before = weights("b")
+    with pytest.raises(NearfarError, match="--output b: already exists; choose another folder"):
+        soup("a", "b", output="b")
+    assert all(torch.equal(tensor, before[key]) for key, tensor in weights("b").items())
+    Path("file").write_text("mine")
+    with pytest.raises(NearfarError, match="--output file: already exists"):
+        soup("a", "b", output="file")
+    with pytest.raises(NearfarError, match=r"--output file/out: .*file is a file, not a folder"):
+        soup("a", "b", output="file/out")
+    Path("free").mkdir()
+    soup("a", "b", output="free")
+    assert Path("free/modules.json").exists()
+
+
+def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nearfar.disk.folders.publish", fail)
+    refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
+
+
+def test_weights_that_are_not_numbers_with_a_point_must_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Encoder.from_pretrained
+
+    def with_buffer(name: str | Path, **settings: Any) -> Encoder:
+        encoder = opened(name, **settings)
+        encoder.backbone.register_buffer("counts", torch.tensor([len(Path(name).name)]))
+        return encoder
+
+    monkeypatch.setattr(Encoder, "from_pretrained", with_buffer)
+    shutil.copytree("a", "longer")
+    refuse(r"longer: cannot be averaged with a: their backbone\.counts differ", "a", "longer")
+    assert isinstance(opened("a").backbone, nn.Module)
+
+
+def test_settings_that_change_no_vector_may_differ(folder: Path) -> None:
+    edit("b/config.json", hidden_dropout_prob=0.3, transformers_version="4.0.0", architectures=["BertForMaskedLM"])
+    assert len(soup("a", "b", output="out").used) == 2

@@ -6,23 +6,27 @@ is a command that works the same way on other rows; the demo prints it and runs 
 """
 
 import json
+import shlex
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import islice
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from nearfar.commands.demo.queries import PERCENTS, choose_queries, describe_changes, describe_query
-from nearfar.commands.demo.report import Report, command_line
+from nearfar.commands.search.hits import Hit
 from nearfar.config import DemoConfig
 from nearfar.config.calls import accepts_settings
+from nearfar.config.values import flag
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
 from nearfar.disk import path_errors, write_text
+from nearfar.evaluation.render import Table, to_markdown, to_rich
+from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -35,6 +39,13 @@ RUN = "trained"
 """Name of the run folder."""
 SETTINGS_FILE = "demo.json"
 """The first file of the folder; without it, the folder is not replaced."""
+INTRODUCTION = (
+    "Written by `nearfar demo`: a pretrained sentence encoder is trained on pairs of generated sentences and tested on "
+    "held-out pairs. Each command works the same way on other rows."
+)
+PERCENTS = (0, 25, 50, 75, 100)
+"""Where in the order of queries by change the shown ones are."""
+SHOWN_HITS = 3
 
 
 @accepts_settings(DemoConfig)
@@ -55,13 +66,18 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
 
     started, worked = time.perf_counter(), time.process_time()
     folder = Path(config.output)
-    _check_folder(folder)
+    others = not folder.is_dir() or (any(folder.iterdir()) and not (folder / SETTINGS_FILE).is_file())
+    if folder.exists() and others:
+        raise NearfarError(f"{folder}: exists and is not the folder of a demo; choose another --output.")
     Encoder.from_pretrained(config.model)  # a missing model is reported before anything is generated
-    _clear(folder)
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
     write_text(folder / SETTINGS_FILE, json.dumps(asdict(config), indent=1) + "\n")
     report = Report(console or Console(quiet=True))
 
-    pairs = _pairs()
+    rows = islice(find("microworld-paraphrases")[0].table.rows(ParaphrasePair._fields), PAIRS)
+    pairs = [ParaphrasePair(*map(str, values)) for _, values in rows]
     _show_pairs(pairs, folder, report)
     trained = _train(config, folder, report)
     task = _write_test_rows(trained, pairs, folder)
@@ -70,12 +86,12 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     _open_elsewhere(task.queries, trained / "model", report)
 
     minutes, processor_minutes = (time.perf_counter() - started) / 60, (time.process_time() - worked) / 60
-    report.finish(folder / "report.md", minutes=minutes, processor_minutes=processor_minutes)
+    report.finish(folder / "report.md", f"{minutes:.1f} minutes ({processor_minutes:.1f} minutes of processor time)")
     return folder / "report.md"
 
 
 class ParaphrasePair(NamedTuple):
-    """Two sentences with the same meaning."""
+    """Two sentences with the same meaning: a row of ``microworld-paraphrases``."""
 
     anchor: str
     positive: str
@@ -83,27 +99,7 @@ class ParaphrasePair(NamedTuple):
     """The kind of activity."""
 
 
-def _pairs() -> list[ParaphrasePair]:
-    """The pairs of ``microworld-paraphrases``."""
-    rows = find("microworld-paraphrases")[0].table.rows(ParaphrasePair._fields)
-    return [ParaphrasePair(*map(str, values)) for _, values in islice(rows, PAIRS)]
-
-
-def _check_folder(folder: Path) -> None:
-    """Refuse a folder that is not an earlier demo's."""
-    if not folder.exists():
-        return
-    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / SETTINGS_FILE).is_file()):
-        raise NearfarError(f"{folder}: exists and is not the folder of a demo; choose another --output.")
-
-
-def _clear(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-
-
-def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: Report) -> None:
+def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: "Report") -> None:
     file = folder / "pairs.tsv"
     _write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
     report.step("Pairs")
@@ -114,19 +110,14 @@ def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: Report) -
     report.code([f"{pair.anchor}  |  {pair.positive}" for pair in pairs[:6]])
 
 
-def _train(config: DemoConfig, folder: Path, report: Report) -> Path:
+def _train(config: DemoConfig, folder: Path, report: "Report") -> Path:
     """Train, show the table on the held-out test rows, and return the run folder."""
     from nearfar.commands.train.after import before_after
     from nearfar.commands.train.command import train
 
     run = folder / RUN
-    settings: dict[str, Any] = {
-        "data": folder / "pairs.tsv",
-        "output": run,
-        "hold_out": HOLD_OUT,
-        "precision": config.precision,
-        "seed": config.seed,
-    }
+    settings: dict[str, Any] = {"data": folder / "pairs.tsv", "output": run, "hold_out": HOLD_OUT}
+    settings |= {"precision": config.precision, "seed": config.seed}
     if config.model != DemoConfig.model:
         settings["model"] = config.model
     if config.max_steps is not None:
@@ -162,7 +153,7 @@ def _write_test_rows(run: Path, pairs: Sequence[ParaphrasePair], folder: Path) -
     return task
 
 
-def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, report: Report) -> None:
+def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, report: "Report") -> None:
     """Search for all test queries before and after training, and show five of them."""
     from nearfar.commands.search.command import search
 
@@ -179,19 +170,63 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
     }
     (folder / "index").mkdir()
     report.step("Search before and after", *(command_line("search", **settings) for settings in sides.values()))
-    before, after = (search(**settings, progress=report.console.is_terminal) for settings in sides.values())
+    hits = (search(**settings, progress=report.console.is_terminal) for settings in sides.values())
     positives = [task.documents[next(iter(relevant))] for relevant in task.relevant]
-    chosen = choose_queries(task.queries, positives, before, after)
+    queries = [SearchedQuery(*query) for query in zip(task.queries, positives, *hits, strict=True)]
     report.text(
-        f"{describe_changes(positives, before, after)} The queries below are chosen by rule: all test queries are "
-        f"sorted by the change of their reciprocal rank, equal ones in the order of `queries.tsv`, and those at "
+        f"{describe_changes(queries)} The queries below are chosen by rule: all test queries are sorted by the change "
+        "of their reciprocal rank, equal ones in the order of `queries.tsv`, and those at "
         f"{', '.join(map(str, PERCENTS[:-1]))} and {PERCENTS[-1]} percent are shown, from the largest loss to the "
         "largest gain. `*` marks the right hit."
     )
-    report.code([line for query in chosen for line in describe_query(query)])
+    report.code([line for percent, query in choose_queries(queries) for line in query.describe(percent)])
 
 
-def _explore(config: DemoConfig, run: Path, folder: Path, report: Report) -> None:
+class SearchedQuery(NamedTuple):
+    """A query with its hits before and after training."""
+
+    query: str
+    positive: str
+    """The right hit."""
+    before: Sequence[Hit]
+    after: Sequence[Hit]
+
+    @property
+    def change(self) -> float:
+        """The change of the reciprocal rank of the right hit, which is 0 where it is not among the hits."""
+        before, after = (
+            next((1 / hit.rank for hit in hits if hit.text == self.positive), 0.0) for hits in (self.before, self.after)
+        )
+        return after - before
+
+    def describe(self, percent: int) -> list[str]:
+        """The query and its first hits, in lines of text."""
+        lines = [f"{percent}%  {self.query}"]
+        for name, hits in (("before", self.before), ("after", self.after)):
+            rank = next((hit.rank for hit in hits if hit.text == self.positive), None)
+            lines.append(f"  {name}: {f'rank {rank}' if rank else f'not among the first {len(hits)}'}")
+            for hit in hits[:SHOWN_HITS]:
+                lines.append(f"    {'*' if hit.text == self.positive else ' '} {hit.score:.3f}  {hit.text}")
+        return [*lines, f"  right: {self.positive}", ""]
+
+
+def choose_queries(queries: Sequence[SearchedQuery]) -> list[tuple[int, SearchedQuery]]:
+    """The queries at :data:`PERCENTS` of the order by change, equal changes in the order of ``queries``."""
+    order = sorted(queries, key=lambda query: query.change)
+    return [(percent, order[round(percent / 100 * (len(order) - 1))]) for percent in PERCENTS]
+
+
+def describe_changes(queries: Sequence[SearchedQuery]) -> str:
+    """The number of queries whose right hit ranks higher, lower, and the same."""
+    changes = [query.change for query in queries]
+    higher, lower = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
+    return (
+        f"After training, the right hit ranks higher for {higher:,} of {len(changes):,} test queries, lower for "
+        f"{lower:,}, and the same for {len(changes) - higher - lower:,}."
+    )
+
+
+def _explore(config: DemoConfig, run: Path, folder: Path, report: "Report") -> None:
     from nearfar.commands.geometry.command import geometry
     from nearfar.evaluation.results import ExplorerPage
     from nearfar.evaluation.tables.pages import explorer_notes
@@ -210,7 +245,7 @@ def _explore(config: DemoConfig, run: Path, folder: Path, report: Report) -> Non
     report.link(file.name)
 
 
-def _open_elsewhere(texts: Sequence[str], model: Path, report: Report) -> None:
+def _open_elsewhere(texts: Sequence[str], model: Path, report: "Report") -> None:
     """Open the model in sentence-transformers, and compare the embeddings of ``texts``."""
     import numpy as np
 
@@ -218,23 +253,78 @@ def _open_elsewhere(texts: Sequence[str], model: Path, report: Report) -> None:
     from nearfar.encoder.pretrained import encode_with_sentence_transformers
 
     report.step("Use it in sentence-transformers")
-    report.code(
-        [
-            "from sentence_transformers import SentenceTransformer",
-            f'model = SentenceTransformer("{model.as_posix()}")',
-            'vectors = model.encode(["A man is reading.", "Nobody is reading."])',
-        ],
-        language="python",
-    )
+    program = [
+        "from sentence_transformers import SentenceTransformer",
+        f'model = SentenceTransformer("{model.as_posix()}")',
+        'vectors = model.encode(["A man is reading.", "Nobody is reading."])',
+    ]
+    report.code(program, language="python")
     encoder = Encoder.from_pretrained(model)
     own = encoder.encode(texts, precision="fp32")
     theirs = encode_with_sentence_transformers(model, texts, device=str(encoder.device))
-    largest = float(np.abs(own - theirs).max())
     report.text(
         f"The embeddings of the {len(texts):,} test queries are those of nearfar: the largest difference of any number "
-        f"is {largest:.1e}."
+        f"is {float(np.abs(own - theirs).max()):.1e}."
     )
 
 
 def _write_table(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     write_text(file, "".join("\t".join(row) + "\n" for row in (header, *rows)))
+
+
+def command_line(verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:
+    """The command line of a verb with these settings.
+
+    >>> command_line("train", data="my pairs.tsv", hold_out=100)
+    "nearfar train --data 'my pairs.tsv' --hold-out 100"
+    """
+    flags = [word for name, value in settings.items() for word in (flag(name), str(value))]
+    return shlex.join(["nearfar", verb, *arguments, *flags])
+
+
+class Report:
+    """Steps with their commands and results, printed one by one, and written as Markdown at the end."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._steps = 0
+        self._lines = ["# Before and after training", "", INTRODUCTION]
+
+    def step(self, title: str, *commands: str) -> None:
+        """Begin a step, with the command lines that a user would type."""
+        self._steps += 1
+        heading = f"{self._steps}. {title}"
+        self.console.rule(heading)
+        self._lines += ["", f"## {heading}"]
+        if commands:
+            self.code(commands, language="sh", prefix="$ ")
+
+    def text(self, paragraph: str) -> None:
+        """Add a paragraph; backquotes mark code and are not printed."""
+        self._print(paragraph.replace("`", ""))
+        self._lines += ["", paragraph]
+
+    def code(self, lines: Sequence[str], *, language: str = "", prefix: str = "") -> None:
+        """Add lines as they are; on the console, with a prefix."""
+        self._print("\n".join(f"{prefix}{line}".rstrip() for line in lines))
+        self._lines += ["", f"```{language}", *lines, "```"]
+
+    def link(self, file: str) -> None:
+        """Add a link to a file beside the report; it is not printed."""
+        self._lines += ["", f"[{file}]({file})"]
+
+    def table(self, table: Table) -> None:
+        """Add a table."""
+        self.console.print(to_rich(table), soft_wrap=False)
+        self._lines += ["", to_markdown(replace(table, title=f"{table.title}:"))]
+
+    def finish(self, file: Path, took: str) -> None:
+        """Write the Markdown file, with the provenance, and print where it is."""
+        self._lines += ["", "## Provenance", "", f"- time: {took}"]
+        self._lines += [f"- {key}: {value}" for key, value in provenance().to_dict().items()]
+        write_text(file, "\n".join(self._lines) + "\n")
+        self.console.rule()
+        self._print(f"Done in {took}. Report: {file}\nOn your own pairs: nearfar train --data FILE --output RUN")
+
+    def _print(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False)

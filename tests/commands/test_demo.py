@@ -2,7 +2,8 @@
 
 import json
 import shlex
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
@@ -10,17 +11,17 @@ from typing import NamedTuple
 import pytest
 
 from nearfar.cli import main
-from nearfar.commands.demo import command
-from nearfar.commands.demo.queries import PERCENTS
-from nearfar.commands.demo.report import command_line
-from nearfar.config import DemoConfig
+from nearfar.commands import demo as command
+from nearfar.commands.demo import PERCENTS, SearchedQuery, choose_queries, command_line, describe_changes
+from nearfar.commands.search.hits import Hit
 from nearfar.data.triplets import load_tuples
+from nearfar.encoder import vocabulary
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny
 
 PAIRS, HELD_OUT = 200, 60
-ARGUMENTS = ["demo", "--output", "demo", "--max-steps", "2", "--seed", "3"]
+ARGUMENTS = ["demo", "--output", "demo", "--model", "tiny", "--max-steps", "2", "--seed", "3"]
 
 
 class Finished(NamedTuple):
@@ -36,12 +37,14 @@ def small() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "PAIRS", PAIRS)
         patch.setattr(command, "HOLD_OUT", HELD_OUT)
+        patch.setattr(vocabulary, "TEXTS", 300)
         yield patch
 
 
 @pytest.fixture(scope="module")
 def finished(small: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Finished:
     place = tmp_path_factory.mktemp("demo")
+    save_tiny(place / "tiny")
     with chdir(place):
         assert main(ARGUMENTS) == 0
     return Finished(place, (place / "demo" / "report.md").read_text(encoding="utf-8"))
@@ -85,9 +88,18 @@ def test_the_report_shows_the_result_of_training(finished: Finished) -> None:
         assert f"\n{percent}%  " in finished.report
 
 
-@pytest.mark.long
-def test_the_hits_have_the_score_of_the_table(finished: Finished) -> None:
-    folder = finished.place / "demo"
+@pytest.fixture(scope="module")
+def real(small: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A demo with the default model, which knows the words, so that no two documents are equal to it."""
+    place = tmp_path_factory.mktemp("real")
+    with chdir(place):
+        assert main([word for word in ARGUMENTS if word not in ("--model", "tiny")]) == 0
+    return Finished(place, (place / "demo" / "report.md").read_text(encoding="utf-8"))
+
+
+@pytest.mark.nightly
+def test_the_hits_have_the_score_of_the_table(real: Finished) -> None:
+    folder = real.place / "demo"
     row = ComparisonResult.load(folder / "trained" / "held_out" / "before-after.json").tasks["held-out"]
     positive = dict(lines_of(folder / "pairs.tsv"))
     for name, expected in (("before", row.second), ("after", row.first)):
@@ -105,12 +117,11 @@ def test_sentence_transformers_gives_the_same_vectors(finished: Finished) -> Non
 
 
 @pytest.mark.nightly
-@pytest.mark.long
-def test_its_commands_give_what_the_demo_has(finished: Finished) -> None:
+def test_its_commands_give_what_the_demo_has(real: Finished) -> None:
     """The commands of the report, with another output, write the same weights, hits and page."""
-    commands = commands_of(finished.report)
+    commands = commands_of(real.report)
     assert [words[0] for words in commands] == ["train", "search", "search", "geometry"]
-    with chdir(finished.place):
+    with chdir(real.place):
         for words in commands:
             place = words.index("--page" if words[0] == "geometry" else "--output") + 1
             before, again = Path(words[place]), Path(f"again-{Path(words[place]).name}")
@@ -121,22 +132,12 @@ def test_its_commands_give_what_the_demo_has(finished: Finished) -> None:
 
 
 @pytest.mark.long
-def test_a_second_demo_replaces_the_first(
-    small: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    model = save_tiny(tmp_path / "tiny")
-    arguments = ["demo", "--max-steps", "2", "--model", "tiny", "--seed"]
-    assert main([*arguments, "3"]) == 0
-    assert "$ nearfar search --model tiny" in capsys.readouterr().out
-    (tmp_path / "demo" / "left.txt").touch()
-    assert main([*arguments, "4"]) == 0
-    assert not (tmp_path / "demo" / "left.txt").exists()
-
-    report = (tmp_path / "demo" / "report.md").read_bytes()
-    (model / "model.safetensors").write_bytes(b"damaged")
-    assert main([*arguments, "4"]) == 2  # an earlier demo stays as it is
-    assert (tmp_path / "demo" / "report.md").read_bytes() == report
+def test_a_demo_with_a_damaged_model_leaves_the_one_before(finished: Finished, tmp_path: Path) -> None:
+    shutil.copytree(finished.place, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "tiny" / "model.safetensors").write_bytes(b"damaged")
+    with chdir(tmp_path):
+        assert main(ARGUMENTS) == 2
+    assert (tmp_path / "demo" / "report.md").read_text(encoding="utf-8") == finished.report
 
 
 def test_a_missing_model_is_refused_before_anything_is_written(
@@ -158,13 +159,6 @@ def test_what_is_not_the_folder_of_a_demo_is_kept(
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
-def test_the_folder_of_an_earlier_demo_is_cleared(tmp_path: Path) -> None:
-    (tmp_path / "demo.json").touch()
-    command._check_folder(tmp_path)
-    command._clear(tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_ctrl_c_during_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -178,6 +172,8 @@ def test_ctrl_c_during_training(
         assert main(["demo", "--output", str(folder), "--model", str(model)]) == 130
         assert "nearfar: stopped." in capsys.readouterr().err
         assert (folder / "pairs.tsv").exists()
+        assert not (folder / "left.txt").exists()
+        (folder / "left.txt").touch()
 
 
 def test_a_command_line_can_be_pasted() -> None:
@@ -187,5 +183,45 @@ def test_a_command_line_can_be_pasted() -> None:
     assert command_line("geometry", "a b", page="p.html") == "nearfar geometry 'a b' --page p.html"
 
 
-def test_its_settings() -> None:
-    assert (DemoConfig().precision, DemoConfig().seed) == ("fp32", 1)
+def hits(rank: int | None, *, of: str = "right", top: int = 4) -> list[Hit]:
+    """Hits among which ``of`` has this rank."""
+    texts = [of if place == rank else f"wrong {place}" for place in range(1, top + 1)]
+    return [Hit(place, 1 / place, place, text, {}) for place, text in enumerate(texts, 1)]
+
+
+def queries(ranks: Sequence[tuple[int | None, int | None]]) -> list[SearchedQuery]:
+    """Queries by the ranks of their right hits before and after."""
+    return [SearchedQuery(f"q{place}", "right", *map(hits, both)) for place, both in enumerate(ranks)]
+
+
+def test_queries_at_equal_steps_of_the_order_by_change() -> None:
+    ranks = ((2, 1), (1, 1), (1, 2), (None, 1), (1, None), (1, 1), (4, 2), (2, 2), (1, 1))
+    given = queries(ranks)
+    assert [query.change for query in given] == [0.5, 0, -0.5, 1, -1, 0, 0.25, 0, 0]  # order 4, 2, 1, 5, 7, 8, 6, 0, 3
+    chosen = choose_queries(given)
+    assert chosen == list(zip(PERCENTS, (given[place] for place in (4, 1, 7, 6, 3)), strict=True))
+    assert describe_changes(given).endswith("ranks higher for 3 of 9 test queries, lower for 2, and the same for 4.")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_few_queries(count: int) -> None:
+    chosen = [one.query for _, one in choose_queries(queries([(1, 1)] * count))]
+    assert (chosen[0], chosen[-1]) == ("q0", f"q{count - 1}")  # equal changes: in the order of the file
+    assert len(chosen) == len(PERCENTS)
+
+
+def test_a_query_in_words() -> None:
+    (query,) = queries([(None, 2)])
+    assert query.describe(0) == [
+        "0%  q0",
+        "  before: not among the first 4",
+        "      1.000  wrong 1",
+        "      0.500  wrong 2",
+        "      0.333  wrong 3",
+        "  after: rank 2",
+        "      1.000  wrong 1",
+        "    * 0.500  right",
+        "      0.333  wrong 3",
+        "  right: right",
+        "",
+    ]

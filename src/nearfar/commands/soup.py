@@ -1,0 +1,350 @@
+"""``nearfar soup``: averages the weights of models into one model."""
+
+import json
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import SoupConfig
+from nearfar.disk import SeenHashes, check_new_folder, new_folder, path_errors, read_json, read_seen
+from nearfar.encoder.precision import check_computing
+from nearfar.evaluation.results import Provenance, provenance
+from nearfar.evaluation.results.record import OMITTED, Record, format_json
+from nearfar.runs.folder import RUN_INFO, read_run_info
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from nearfar.commands.train.dev import DevSet
+    from nearfar.encoder.encoder import Encoder
+
+
+SOUP_FILE = "soup.json"
+"""The record of an average in its model folder."""
+NOT_COMPARED = {
+    "_name_or_path",
+    "architectures",
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "id2label",
+    "label2id",
+    "problem_type",
+    "use_cache",
+    "return_dict",
+    "output_hidden_states",
+    "output_attentions",
+    "gradient_checkpointing",
+}
+"""Entries of config.json that change no embedding; nor do dropout probabilities."""
+
+
+class Ingredient(Record):
+    """One of the models."""
+
+    model: str
+    """As it was named: a folder, or owner/name on the hub."""
+    fingerprint: str
+    """SHA-256 over the files of the model, 16 hexadecimal digits."""
+    weight: float
+    """Its share in the average, in [0, 1]; 0 if a greedy average left it out."""
+    score: float | None = field(default=None, metadata=OMITTED)
+    """Its score on the dev set, x 100; only of greedy averages."""
+
+
+class SoupResult(Record):
+    """An average of models."""
+
+    models: list[Ingredient]
+    """All models, in the order in which they were named."""
+    evaluate_on: str | None = field(default=None, metadata=OMITTED)
+    """The dev set of a greedy average."""
+    metric: str | None = field(default=None, metadata=OMITTED)
+    """The name of the scores."""
+    score: float | None = field(default=None, metadata=OMITTED)
+    """The score of the average on the dev set, x 100."""
+    provenance: Provenance
+
+    @classmethod
+    def load(cls, file: Path) -> "SoupResult":
+        """Read the record of an average.
+
+        Raises:
+            NearfarError: it is missing or damaged.
+        """
+        return cls.from_dict(read_json(file, otherwise="Average the models again."), source=file)
+
+    @property
+    def used(self) -> list[Ingredient]:
+        """The models that are part of the average."""
+        return [one for one in self.models if one.weight > 0]
+
+
+class Source(NamedTuple):
+    """A model as it was named, and its folder."""
+
+    name: str
+    folder: Path
+
+
+@accepts_settings(SoupConfig)
+@path_errors()
+def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
+    """Average the weights of models, and save the average as a model folder in ``config.output``.
+
+    Settings can be given by name: ``soup("runs/a", "runs/b", output="models/ab")``; see :class:`nearfar.SoupConfig`.
+    With the weights θ_i of k models and shares a_i that sum to 1, the average has the weights Σ a_i θ_i, computed in
+    float64. By default a_i = 1 / k (the uniform soup of Wortsman et al. 2022, "Model soups"). ``greedy`` is their
+    recipe 1: models are sorted by their score on the dev set; the first is kept, and each further model is added if the
+    score of the uniform average with it is not below the score without it.
+
+    The folder has the hashes of the texts that any of its models was trained on, and for ``greedy`` those of the dev
+    set, so that :func:`nearfar.evaluate` reports which test rows were seen; and ``soup.json``, a record of its models.
+
+    Args:
+        models: two or more run folders, model folders, or names on the hub.
+        config: the settings.
+
+    Raises:
+        NearfarError: fewer than two models, or one of them twice; a model that is missing or damaged, an adapter or a
+            classifier; models that differ in more than their weights (architecture, tokenizer, pooling, prompts,
+            maximum length, shapes); another number of weights than of models; an output that exists or cannot be
+            written; a dev set that cannot be scored.
+    """
+    names = [str(model) for model in models]
+    output = Path(config.output)
+    if config.numbers is not None and len(config.numbers) != len(names):
+        raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
+    check_computing(config.device, config.precision)
+    check_new_folder(output)
+    sources = _locate(names)
+
+    from nearfar.commands.train.dev import load_dev_pairs
+    from nearfar.runs.fingerprints import fingerprint_model
+
+    dev = None
+    if config.evaluate_on is not None:
+        dev = load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
+    encoder = _open(sources[0], device=config.device)
+    scores: list[float] = []
+    score = None
+    if dev is None:
+        shares = _average(encoder, sources, config.numbers or (1.0,) * len(sources), device=config.device)
+    else:
+        shares, scores, score = _greedy(encoder, sources, dev, config)
+    used = [source for source, share in zip(sources, shares, strict=True) if share]
+    _warn_of_different_starts(used)
+    result = SoupResult(
+        models=[
+            Ingredient(
+                model=source.name,
+                fingerprint=fingerprint_model(source.folder),
+                weight=shares[number],
+                score=round(100 * scores[number], 4) if scores else None,
+            )
+            for number, source in enumerate(sources)
+        ],
+        evaluate_on=config.evaluate_on,
+        metric=None if dev is None else dev.metric,
+        score=None if score is None else round(100 * score, 4),
+        provenance=provenance(),
+    )
+    encoder.seen = _seen(used, dev) if config.fingerprints else None
+    with new_folder(output) as fresh:
+        encoder.save_pretrained(fresh)
+        (fresh / SOUP_FILE).write_text(format_json(result.to_dict()) + "\n", encoding="utf-8")
+    return result
+
+
+def _locate(names: list[str]) -> list[Source]:
+    """The folders of the models: two or more, each named once."""
+    from nearfar.encoder.weights import locate
+
+    if len(names) < 2:
+        raise NearfarError("two models or more are needed for an average.")
+    found: dict[Path, str] = {}
+    for name in names:
+        folder = locate(name).resolve()
+        if folder in found:
+            raise NearfarError(f"{name}: is the same model as {found[folder]}; give it once, with a higher --weights.")
+        found[folder] = name
+    return [Source(name, folder) for folder, name in found.items()]
+
+
+def _open(source: Source, *, device: str | None) -> "Encoder":
+    """Open a sentence encoder; adapters and classifiers are refused."""
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.encoder_folder import transformer_folder
+    from nearfar.encoder.folder_checks import read_object
+
+    inner = transformer_folder(source.folder)
+    file = inner / "config.json"
+    if not file.exists() and (inner / "adapter_config.json").exists():
+        raise NearfarError(
+            f"{source.name}: is an adapter without its model, and averages of adapters are not those of models; merge "
+            "it into its model, and name the merged model."
+        )
+    kinds = read_object(file).get("architectures") if file.exists() else None
+    if isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
+        raise NearfarError(f"{source.name}: is a classifier; soup averages sentence encoders.")
+    return Encoder.from_pretrained(source.folder, device=device)
+
+
+def _open_others(encoder: "Encoder", sources: list[Source], *, device: str | None) -> "Iterator[Encoder]":
+    """Open all models but the first, ``encoder``, from which they may differ in the values of their weights alone."""
+    for source in sources[1:]:
+        opened = _open(source, device=device)
+        _check_same(sources[0], encoder, source, opened)
+        yield opened
+
+
+def _average(
+    encoder: "Encoder", sources: list[Source], weights: tuple[float, ...], *, device: str | None
+) -> list[float]:
+    """Give ``encoder``, the first model, the weighted mean of all; return each model's share."""
+    sums = _plus({}, encoder, weights[0])
+    for opened, weight in zip(_open_others(encoder, sources, device=device), weights[1:], strict=True):
+        sums = _plus(sums, opened, weight)
+    _copy_mean(sums, sum(weights), encoder)
+    return [weight / sum(weights) for weight in weights]
+
+
+def _greedy(
+    encoder: "Encoder", sources: list[Source], dev: "DevSet", config: SoupConfig
+) -> tuple[list[float], list[float], float]:
+    """Give ``encoder``, the first model, the greedy average; return the shares, all scores, and the average's."""
+
+    def score_of(one: "Encoder") -> float:
+        score = dev.measure(one, config.precision).score()
+        assert score is not None
+        return score
+
+    scores = [score_of(encoder), *map(score_of, _open_others(encoder, sources, device=config.device))]
+    first, *order = sorted(range(len(sources)), key=lambda number: -scores[number])  # equal ones as they were named
+    kept, best = [first], scores[first]
+    sums = _plus({}, _open(sources[first], device=config.device))
+    for number in order:
+        candidate = _plus(sums, _open(sources[number], device=config.device))
+        _copy_mean(candidate, len(kept) + 1, encoder)
+        if (score := score_of(encoder)) >= best:
+            sums, best = candidate, score
+            kept.append(number)
+    _copy_mean(sums, len(kept), encoder)
+    return [1 / len(kept) if number in kept else 0.0 for number in range(len(sources))], scores, best
+
+
+def _plus(sums: "Mapping[str, Tensor]", encoder: "Encoder", weight: float = 1.0) -> "dict[str, Tensor]":
+    """Sums of weights in float64, with ``weight`` times the encoder's added; numbers without a point are left out."""
+    import torch
+
+    found = {}
+    for name, tensor in encoder.state_dict().items():
+        if tensor.is_floating_point():
+            addend = weight * tensor.to("cpu", torch.float64)  # some devices have no float64
+            found[name] = sums[name] + addend if sums else addend
+    return found
+
+
+def _copy_mean(sums: "Mapping[str, Tensor]", total: float, encoder: "Encoder") -> None:
+    """Replace the encoder's weights by ``sums`` divided by the ``total`` of the models' weights."""
+    for name, tensor in encoder.state_dict().items():
+        if name in sums:
+            tensor.copy_(sums[name] / total)
+
+
+def _check_same(first: Source, encoder: "Encoder", other: Source, opened: "Encoder") -> None:
+    """Check that two models differ in nothing but the values of their weights; the message names what differs."""
+    ours, theirs = _aspects(encoder), _aspects(opened)
+    for what in ours:
+        if ours[what] != theirs[what]:
+            raise NearfarError(
+                f"{other.name}: cannot be averaged with {first.name}: they have different {what}"
+                f"{_difference(ours[what], theirs[what])}. All models must be trained from the same model, with the "
+                "same settings of inference."
+            )
+    values = opened.state_dict()
+    for name, tensor in encoder.state_dict().items():
+        if not tensor.is_floating_point() and not tensor.equal(values[name]):
+            raise NearfarError(f"{other.name}: cannot be averaged with {first.name}: their {name} differ.")
+
+
+def _aspects(encoder: "Encoder") -> dict[str, Any]:
+    """What must be equal in all models of an average, by its name in messages."""
+    shape = encoder.backbone.config.to_dict()
+    shape = {key: value for key, value in shape.items() if key not in NOT_COMPARED and "drop" not in key}
+    tokenizer = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
+    tokenizer = {key: value for key, value in tokenizer.items() if key not in ("truncation", "padding")}
+    inference = encoder.inference_settings._replace(matryoshka=())._asdict()
+    inference["prompts"] = {name: text for name, text in inference["prompts"].items() if text}
+    return {
+        "architectures": {"class": type(encoder.backbone).__name__, **shape},
+        "tokenizers": {"vocabulary": dict(sorted(encoder.tokenizer.get_vocab().items())), **tokenizer},
+        "poolings": encoder.pooling,
+        "modules after the pooling": [
+            (type(module).__name__, module.get_config_dict())  # type: ignore[operator]
+            for module in encoder.tail
+        ],
+        "normalization": encoder.normalizes,
+        "prompts or similarities": inference,
+        "widths of --matryoshka": encoder.matryoshka,
+        "maximum lengths": encoder.max_length,
+        "shapes of weights": {key: tuple(value.shape) for key, value in encoder.state_dict().items()},
+    }
+
+
+def _difference(ours: Any, theirs: Any) -> str:
+    """The first difference of two values in words, if it is short."""
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        key = next(key for key in [*ours, *theirs] if ours.get(key) != theirs.get(key))
+        shown = _difference(ours.get(key), theirs.get(key))
+        return f": {key}{shown.replace(':', '', 1) if shown else ''}"
+    return f": {ours} and {theirs}" if len(str(ours)) + len(str(theirs)) < 120 else ""
+
+
+def _seen(used: list[Source], dev: "DevSet | None") -> SeenHashes | None:
+    """The hashes of what the models were trained on and chosen by, and of the dev set that chose among them."""
+    import numpy as np
+
+    from nearfar.data.fingerprints import row_hashes
+
+    hashes = {source.name: read_seen(source.folder) for source in used}
+    known = [seen for seen in hashes.values() if seen is not None]
+    unknown = [name for name, seen in hashes.items() if seen is None]
+    if unknown and known:
+        warnings.warn(
+            f"{', '.join(unknown)}: has no record of the texts that it was trained on; that of the average lacks them.",
+            stacklevel=2,
+        )
+    if dev is not None:
+        known.append(SeenHashes(*row_hashes(()), *(np.unique(part) for part in row_hashes(dev.rows))))
+    union = known[0] if known else None
+    for seen in known[1:]:
+        union = seen if union is None else union.union(seen)
+    return union
+
+
+def _warn_of_different_starts(used: list[Source]) -> None:
+    """Warn if runs started from different models: the average of their weights is then mostly noise."""
+    starts = {source.name: start for source in used if (start := _start_of(source)) is not None}
+    first = next(iter(starts), "")
+    other = next((name for name, start in starts.items() if start != starts[first]), None)
+    if other is not None:
+        warnings.warn(
+            f"{first} and {other} were trained from different models. An average is useful only for models that were "
+            "trained from the same one.",
+            stacklevel=2,
+        )
+
+
+def _start_of(source: Source) -> str | None:
+    """The fingerprint of the model that a run started from; None for a folder that is not in a run folder."""
+    for folder in (Path(source.name), source.folder.parent):
+        if (folder / RUN_INFO).is_file():
+            inputs = read_run_info(folder).get("inputs")
+            named = inputs.items() if isinstance(inputs, dict) else ()
+            return next((str(value) for key, value in named if key.startswith("--model ")), None)
+    return None

@@ -1,1 +1,0 @@
-"""``nearfar soup``: one model from the average of the weights of several."""
