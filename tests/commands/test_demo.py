@@ -15,7 +15,7 @@ from nearfar.commands import demo as command
 from nearfar.commands.demo import PERCENTS, SearchedQuery, choose_queries, command_line, describe_changes
 from nearfar.commands.search.hits import Hit
 from nearfar.data.triplets import load_tuples
-from nearfar.encoder import vocabulary
+from nearfar.encoder import tokens
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny
@@ -37,7 +37,7 @@ def small() -> Iterator[pytest.MonkeyPatch]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "PAIRS", PAIRS)
         patch.setattr(command, "HOLD_OUT", HELD_OUT)
-        patch.setattr(vocabulary, "TEXTS", 300)
+        patch.setattr(tokens, "TEXTS", 300)
         yield patch
 
 

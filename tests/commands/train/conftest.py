@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from nearfar.encoder import vocabulary
+from nearfar.encoder import tokens
 
 
 @pytest.fixture(scope="module", autouse=True)
 def few_random_words() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(vocabulary, "TEXTS", 300)
+        patch.setattr(tokens, "TEXTS", 300)
         yield
