@@ -31,7 +31,8 @@ class Docstrings(griffe.Extension):
             fields = {name: text for name in names if (text := field_text(cls, name))}
             if cls.docstring is not None and fields:
                 lines = [f"    {name}: {' '.join(text.split())}" for name, text in fields.items()]
-                cls.docstring.value = "\n".join([cls.docstring.value, "", "Args:", *lines])
+                section = "Attributes:" if cls.path.startswith(RESULTS) else "Args:"
+                cls.docstring.value = "\n".join([cls.docstring.value, "", section, *lines])
 
 
 def _classes(module: griffe.Module) -> Iterator[griffe.Class]:
