@@ -16,7 +16,7 @@ from tests.campaign.server import Server
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
 SEED = 1
-BY_DAY = {"kills": 5, "faults": 6, "inputs": 25}
+BY_DAY = {"kills": 3, "faults": 3, "inputs": 20}
 """Part -> number of cases."""
 GROUPS = ("train scl", "encode npy", "encode shards")
 """The groups of kills and faults by day."""
