@@ -31,7 +31,7 @@ check: .venv/.done  ## what every commit must pass
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(WORKERS) -m "not nightly" -rs
 
-campaign: .venv/.done  ## kills, faults, malformed input, equality and load on every command, in about two hours
+campaign: .venv/.done  ## kills, faults and malformed input on the commands that continue, in about an hour
 	$(BIN)/python -m tests.campaign $(CAMPAIGN)
 
 format: .venv/.done  ## rewrite the code in the one style
