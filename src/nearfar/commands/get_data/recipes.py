@@ -358,7 +358,7 @@ def recipes_for(targets: Iterable[str]) -> list[Recipe]:
 _OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
 _OFFICIALLY_LOWER = ("sts/STS14/deft-news.tsv", "sts/STS15/belief.tsv")
 """The files whose official text has upper-case letters, but not SentEval's; and those without them in both."""
-EMPTY, UNLABELLED = "with an empty text", "without a label or score"
+EMPTY, NO_LABEL = "with an empty text", "without a label or score"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -433,7 +433,7 @@ def convert(
                 for fields in recipe.reader(inputs):
                     values = None if fields is None else [normalize_whitespace(value) for value in fields]
                     if values is None:
-                        dropped[UNLABELLED] += 1
+                        dropped[NO_LABEL] += 1
                     elif not all(values):
                         dropped[EMPTY] += 1
                     else:
