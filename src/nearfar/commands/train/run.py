@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.parts import Piece, store_part
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.plan import finished_parts
+from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import PART_TEXTS, join_parts, plan_of_texts, read_vectors_file
 from nearfar.commands.train.dev import dev_evaluation
 from nearfar.commands.train.inputs import Inputs
