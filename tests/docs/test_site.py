@@ -19,16 +19,12 @@ def _build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("site")
-    completed = _build(ROOT / "mkdocs.yml", folder)
-    assert completed.returncode == 0, completed.stderr
-    return folder
-
-
 @pytest.mark.long
-def test_nothing_is_loaded_from_the_network(site: Path) -> None:
+def test_the_site(tmp_path: Path) -> None:
+    """It builds, loads nothing from the network, and has formulas in MathML and a table of settings."""
+    site = tmp_path / "site"
+    completed = _build(ROOT / "mkdocs.yml", site)
+    assert completed.returncode == 0, completed.stderr
     pages = list(site.rglob("*.html"))
     assert len(pages) > 35
     loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?(?:https?:)?//", re.IGNORECASE)
@@ -36,17 +32,11 @@ def test_nothing_is_loaded_from_the_network(site: Path) -> None:
     styles = [style.read_text(encoding="utf-8") for style in site.rglob("*.css")]
     assert styles
     assert not any(re.search(r"url\([\"']?(?:https?:)?//|@import", style) for style in styles)
-
-
-def test_formulas_are_mathml(site: Path) -> None:
     for name in ("liao", "simcse", "kim", "supcon-text", "regression", "nli-order", "distill", "gunel"):
         page = (site / "methods" / f"{name}.html").read_text(encoding="utf-8")
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in page
         assert "arithmatex" not in page
         assert "\\frac" not in page
-
-
-def test_settings_have_a_table(site: Path) -> None:
     page = (site / "reference" / "methods.html").read_text(encoding="utf-8")
     assert re.search(r"<code>scl_weight</code>.*?<code>0\.3</code>", page, re.DOTALL)
 

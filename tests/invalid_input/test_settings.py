@@ -16,7 +16,7 @@ from msgspec import Meta
 from nearfar import config
 from nearfar.cli.parsing import parse
 from nearfar.config import METHODS, Settings, build, load_toml, method_of
-from nearfar.config.bounds import Output, Prompt
+from nearfar.config.bounds import Output, Prompt, Shard
 from nearfar.types import NearfarError
 
 CLASSES: list[type[Settings]] = [getattr(config, name) for name in config.__all__ if name.endswith("Config")]
@@ -131,6 +131,9 @@ def out_of_bounds(kind: Declared) -> list[tuple[Any, str]]:
 
 def bad_texts(kind: Declared) -> Iterator[tuple[str, str]]:
     """Texts that no setting, or no name of a file, can be."""
+    if Shard in (kind.hint, *get_args(kind.hint)):
+        yield from ((text, "must be NUMBER/COUNT, with a number from 1 to COUNT") for text in ("", "a", "0/3", "4/3"))
+        return
     if Prompt not in (kind.hint, *get_args(kind.hint)):
         yield "", "must not be empty"
     yield "  ", "must not be empty"

@@ -186,7 +186,10 @@ class _Texts(Sequence[str]):
     """The first text of some rows of an index that has no vectors yet, read from the disk one by one."""
 
     def __init__(self, folder: Path, manifest: Manifest, rows: NDArray[np.int64]) -> None:
-        table, lines = np.load(folder / "rows.npy", mmap_mode="r"), np.memmap(folder / "rows.jsonl", np.uint8, "r")
+        table, lines = (
+            np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False),
+            np.memmap(folder / "rows.jsonl", np.uint8, "r"),
+        )
         nothing = np.empty((0, manifest.dim), np.float32)
         self._index, self._rows = SearchIndex(folder, manifest, nothing, np.empty(0, TEXT), table, lines), rows
 
@@ -208,7 +211,7 @@ def _write_vectors(
     progress: bool,
 ) -> int:
     """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
-    texts = np.load(folder / "texts.npy")
+    texts = np.load(folder / "texts.npy", allow_pickle=False)
     place = np.full(len(texts), -1, np.int64)  # in the older index
     if before is not None:
         _, own, old = np.intersect1d(texts["hash"], before.texts["hash"], assume_unique=True, return_indices=True)
