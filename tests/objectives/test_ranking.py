@@ -1,7 +1,5 @@
 """RankNet, CoSENT and AnglE's score: against loops and sentence-transformers, closed forms, extreme inputs."""
 
-import inspect
-import math
 from math import exp, log
 
 import pytest
@@ -9,7 +7,6 @@ import torch
 from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
 
 from nearfar.objectives import _contrast, angle_similarity, cosent, ranknet, row_similarities
-from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import LargestTensor, assert_same, vectors
 
@@ -174,26 +171,3 @@ def test_half_precision_is_computed_in_float32(dtype):
         angles = angle_similarity(u, v)
     assert angles.dtype == torch.float32
     torch.testing.assert_close(angles.double(), angle_similarity(u.double(), v.double()), rtol=1e-5, atol=1e-6)
-
-
-# --- invalid arguments ---
-
-
-@pytest.mark.parametrize("loss", [ranknet, cosent])
-def test_invalid_arguments_raise(loss):
-    scores, unchecked = vectors(3), inspect.unwrap(loss)
-    for temperature in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(NearfarError, match="temperature must be a positive number"):
-            loss(scores, scores, temperature=temperature)
-    for margin in (-0.1, math.nan, math.inf):
-        with pytest.raises(NearfarError, match="margin must be a finite number of at least 0"):
-            loss(scores, scores, temperature=1.0, margin=margin)
-    with pytest.raises(NearfarError, match=r"scores \(3,\) and targets \(2,\)"):
-        unchecked(scores, scores[:2], temperature=1.0)
-
-
-def test_other_mismatched_shapes_raise():
-    with pytest.raises(NearfarError, match=r"groups \(2,\) must be one for each of the 3 scores"):
-        inspect.unwrap(ranknet)(vectors(3), vectors(3), torch.zeros(2, dtype=torch.long), temperature=1.0)
-    with pytest.raises(NearfarError, match=r"first \(2, 3\) and second \(1, 3\)"):
-        inspect.unwrap(angle_similarity)(torch.ones(2, 3), torch.ones(1, 3))
