@@ -1,6 +1,4 @@
-"""Distillation: reference loops, closed forms, equal students and teachers, extreme inputs."""
-
-import math
+"""Distillation: reference loops, equal students and teachers, extreme inputs."""
 
 import pytest
 import torch
@@ -32,14 +30,6 @@ def test_vectors_match_the_reference(count):
     )
 
 
-def test_gradients_match_finite_differences():
-    students, teachers = vectors(4, 3).requires_grad_(), vectors(4, 5, seed=1)
-    assert torch.autograd.gradcheck(
-        lambda x: list_distillation(x, teachers, temperature=0.3, teacher_temperature=0.2), (students,)
-    )
-    assert torch.autograd.gradcheck(lambda x: vector_distillation(x, teachers[:, :3]), (students,))
-
-
 def test_an_equal_student_has_no_loss_and_no_gradient():
     teachers = vectors(7, 5)
     rotation = torch.linalg.qr(vectors(5, 5, seed=2)).Q
@@ -54,35 +44,6 @@ def test_an_equal_student_has_no_loss_and_no_gradient():
     vector_distillation(same, teachers).sum().backward()
     assert same.grad.abs().max() == 0
     assert list_distillation(teachers.flip(0), teachers, temperature=0.05).min() > 1e-3
-
-
-def test_closed_forms():
-    # All cosines of the student are equal, so q is uniform; the teacher's lists are (e, 1, 1)/(e + 2) by temperature 1.
-    students = torch.eye(4, dtype=torch.float64)
-    teachers = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64)
-    share, rest = math.e / (math.e + 2), 1 / (math.e + 2)
-    expected = math.log(3) + share * math.log(share) + 2 * rest * math.log(rest)
-    found = list_distillation(students, teachers, temperature=0.1, teacher_temperature=1.0)
-    assert found.tolist() == pytest.approx([expected] * 4)
-    sharp = list_distillation(students, teachers, temperature=0.1, teacher_temperature=1e-4)
-    assert sharp.tolist() == pytest.approx([math.log(3)] * 4)  # the teacher's list has one entry
-    assert vector_distillation(torch.zeros(2, 3), torch.full((2, 3), 2.0)).tolist() == [4, 4]
-
-
-def test_cross_entropy_and_divergence_have_the_same_gradient():
-    teachers = vectors(6, 4, seed=1)
-    students = vectors(6, 5).requires_grad_()
-    unit, target = (torch.nn.functional.normalize(x) for x in (students, teachers))
-    own = torch.eye(6, dtype=torch.bool)
-    logits = (unit @ unit.T / 0.1).masked_fill(own, -1e9)
-    lists = (target @ target.T / 0.05).masked_fill(own, -1e9).softmax(dim=1)
-    cross_entropy = torch.nn.functional.cross_entropy(logits, lists, reduction="none")
-    entropy = torch.special.entr(lists).sum(dim=1)
-    found = list_distillation(students, teachers, temperature=0.1, teacher_temperature=0.05)
-    torch.testing.assert_close(found, cross_entropy - entropy)
-    ours, theirs = (torch.autograd.grad(x.sum(), students, retain_graph=True)[0] for x in (found, cross_entropy))
-    assert theirs.norm() > 1e-3
-    torch.testing.assert_close(ours, theirs)
 
 
 def test_a_batch_of_one_has_an_empty_list():

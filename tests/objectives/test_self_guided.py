@@ -1,7 +1,5 @@
 """Self-guided contrastive learning and the parameters' drift: against reference loops, in closed form, with masks."""
 
-from math import exp, log
-
 import pytest
 import torch
 from torch import nn
@@ -46,26 +44,7 @@ def test_matches_the_reference(variant, count, temperature, masked):
     )
 
 
-def test_opt3_is_a_mean_over_layers_that_see_the_same_negatives():
-    # Layer 0 of each sentence is its vector, layer 1 is orthogonal to everything.
-    axes = torch.eye(6, dtype=torch.float64)
-    c, h = axes[:3], torch.stack([axes[:3], axes[3:]], dim=1)
-    value = self_guided(c, h, temperature=1.0, variant="opt3")
-    assert value.tolist() == pytest.approx([(log(1 + 4 * exp(-1)) + log(1 + 4)) / 2] * 3)
-
-
 # --- masks ---
-
-
-@variants
-def test_masking_a_sentence_equals_deleting_it(variant):
-    c, h = inputs(variant, 5)
-    mask = torch.ones(5, 5, dtype=torch.bool)
-    mask[:4, 4] = False
-    masked = self_guided(c, h, temperature=0.2, variant=variant, mask=mask)
-    alone = self_guided(c[:4], h[:4], temperature=0.2, variant=variant)
-    torch.testing.assert_close(masked.view(-1, 5)[:, :4].flatten(), alone)
-    assert not torch.allclose(masked, self_guided(c, h, temperature=0.2, variant=variant))
 
 
 @variants
