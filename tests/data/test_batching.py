@@ -101,13 +101,6 @@ def test_premises_fill_a_batch_while_they_fit():
             assert len(rows) + len(following) > 8
 
 
-def test_a_premise_larger_than_a_batch_is_a_batch_and_is_counted():
-    batches = NliBatches(rows_of([2, 7, 2, 9]), batch_size=4)
-    assert sorted(len(batch.rows) for batch in batches.epoch(0)) in ([2, 2, 7, 9], [4, 7, 9])
-    assert batches.oversized == 2
-    assert NliBatches(rows_of([2, 7, 2, 9]), batch_size=4, order="rows").oversized == 0
-
-
 def test_file_order_keeps_the_order_and_may_split_premises():
     batches = NliBatches(rows_of([3, 3, 3]), batch_size=4, order="file")
     for epoch in range(2):
@@ -151,28 +144,6 @@ def test_the_order_is_the_same_in_another_process():
     }
     rows = [NliRow(f"p{n % 7}", f"h{n}", 0) for n in range(30)]
     assert printed == {f"{[batch.rows for batch in NliBatches(rows, 8, 5).epoch(2)]}\n"}
-
-
-def test_premises_are_grouped_by_text_in_order_of_appearance():
-    rows = [NliRow("b", "x", 0), NliRow("a", "y", 1), NliRow("b", "z", 2)]
-    assert NliBatches(rows, 2).premises == [[0, 2], [1]]
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "message"),
-    [(7, "--batch-size is 7, but must be from 1 to the number of rows, 6"), (0, "--batch-size is 0"), (-1, "is -1")],
-)
-def test_an_invalid_batch_size_raises(batch_size, message):
-    with pytest.raises(NearfarError, match=message):
-        NliBatches(rows_of([3, 3]), batch_size)
-    NliBatches(rows_of([3, 3]), 6)
-
-
-def test_no_rows_and_unknown_orders_raise():
-    with pytest.raises(NearfarError, match="no NLI rows"):
-        NliBatches([], 1)
-    with pytest.raises(NearfarError, match="order must be one of premise, file, rows, not 'random'"):
-        NliBatches(rows_of([3]), 1, order="random")
 
 
 @st.composite
@@ -230,11 +201,6 @@ def test_total_steps_of_equal_epochs_are_computed_without_iterating(order):
     assert TextBatches(singles(5), 2).total_steps(10**15) == 2 * 10**15
 
 
-def test_a_single_row_raises():
-    with pytest.raises(NearfarError, match="there is 1 row to train on, but a contrastive loss needs at least 2"):
-        TextBatches(singles(1), 2)
-
-
 def singles(count):
     return [(f"text {number}",) for number in range(count)]
 
@@ -248,35 +214,44 @@ def test_a_single_remaining_row_joins_the_previous_batch_by_default(rows, min_ba
     assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
 
 
-def test_a_shared_text_is_listed_once():
-    (batch,) = TextBatches([("a", "b", "c"), ("c", "b", "d")], 2, targets=[0.5, 1]).epoch(0)
-    assert sorted(batch.sentences) == ["a", "b", "c", "d"]
-    anchors, positives, negatives = batch.columns
-    first = batch.rows.index(0)
-    assert positives[0] == positives[1]
-    assert negatives[first] == anchors[1 - first]
-    assert batch.targets[first] == 0.5
+def of_labels(texts, *labels):
+    return lambda size: TextBatches([(text,) for text in texts], size, targets=list(labels) or None, balanced=True)
+
+
+def of_premises(*sizes, **settings):
+    return lambda size: NliBatches(rows_of(sizes), size, **settings)
+
+
+def of_texts(count, **settings):
+    return lambda size: TextBatches(singles(count), size, **settings)
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "message"),
+    ("make", "batch_size", "message"),
     [
-        (
-            1,
-            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows",
-        ),
-        (7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
-        (0, "--batch-size is 0"),
+        (of_premises(3, 3), 7, "--batch-size is 7, but must be from 1 to the number of rows, 6"),
+        (of_premises(3, 3), 0, "--batch-size is 0"),
+        (of_premises(3, 3), -1, "is -1"),
+        (of_premises(), 1, "no NLI rows"),
+        (of_premises(3, order="random"), 1, "order must be one of premise, file, rows, not 'random'"),
+        (of_texts(1), 2, "there is 1 row to train on, but a contrastive loss needs at least 2"),
+        (of_texts(6), 1, r"is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows"),
+        (of_texts(6), 7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
+        (of_texts(6), 0, "--batch-size is 0"),
+        (of_texts(0), 2, "no rows"),
+        (of_texts(3, targets=[0, 1]), 2, "there are 2 targets for 3 rows"),
+        (of_labels("abcd"), 4, "need an integer label"),
+        (of_labels("abcd", 0, 0.5, 1, 1), 4, "need an integer label for each row"),
+        (of_labels("abcd", 1, 1, 1, 1), 4, "at least two classes"),
+        (of_labels("abcc", 0, 0, 1, 1), 4, "label 1 has a single text, 'c'"),
+        (of_labels("abcd", 0, 0, 1, 1), 3, "--batch-size is 3, but .* at least 4"),
     ],
 )
-def test_an_invalid_batch_size_of_texts_raises(batch_size, message):
+def test_rows_that_cannot_be_batched_raise(make, batch_size, message):
     with pytest.raises(NearfarError, match=message):
-        TextBatches(singles(6), batch_size)
-    assert TextBatches(singles(6), 1, min_batch_size=1).steps(0) == 6
+        make(batch_size)
 
 
-def test_no_texts_and_mismatched_targets_raise():
-    with pytest.raises(NearfarError, match="no rows"):
-        TextBatches([], 2)
-    with pytest.raises(NearfarError, match="there are 2 targets for 3 rows"):
-        TextBatches(singles(3), 2, targets=[0, 1])
+def test_the_smallest_and_the_largest_batch_are_possible():
+    assert of_premises(3, 3)(6).steps(0) == 1
+    assert of_texts(6, min_batch_size=1)(1).steps(0) == 6

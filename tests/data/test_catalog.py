@@ -88,20 +88,6 @@ def test_a_complete_task_is_local(folder, hub):
     assert hub == []
 
 
-def test_a_missing_split_is_not_substituted(folder, no_hub):
-    message = error("snli")
-    for part in (
-        "snli:train was not found",
-        str(folder / "nli" / "SNLI" / "train.tsv"),
-        "hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'",
-        "Available: snli:dev+test.",
-    ):
-        assert part in message
-    message = error("sts12")
-    assert "sts12:SMTeuroparl+surprise.OnWN+surprise.SMTnews was not found" in message
-    assert str(folder / "sts" / "STS12" / "SMTeuroparl.tsv") in message
-
-
 def test_without_a_local_folder(folder, no_hub, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "nowhere"))
     assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (the folder does not exist)" in error("snli")
@@ -145,12 +131,6 @@ def test_a_named_set_has_precedence_over_a_file(folder, hub):
     assert texts("snli:dev") == ["nli/SNLI/dev"]
     with pytest.raises(NearfarError, match="unknown extension"):
         texts("./snli")
-
-
-def test_saved_folders(folder, hub):
-    datasets.DatasetDict(train=TABLE, test=TABLE).save_to_disk(str(folder / "saved"))
-    assert names(f"{folder / 'saved'}:test+train") == ["test", "train"]
-    assert "has several splits" in error(str(folder / "saved"))
 
 
 def test_hub_names(folder, hub):

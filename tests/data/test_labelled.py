@@ -3,7 +3,6 @@
 from functools import partial
 
 import datasets
-import pytest
 
 from nearfar.data.classification import load_classification
 from tests.data.files import error_of, texts_of, write_lines
@@ -56,15 +55,3 @@ def test_labels_with_fractions_are_scores(tmp_path):
     )
     equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
     assert "every score is 0.5; there is nothing to learn" in error(equal)
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["label\ttext"], "a.tsv: no rows, only a header."),
-        (["label\ttext", "yes\tone", "yes\ttwo"], "a.tsv: every row has the label 'yes'; there must be at least two"),
-        (["label\ttext", "yes\tone", "no\ttwo"], "a.tsv: too few rows to hold some out for test; name other data for"),
-    ],
-)
-def test_errors_of_own_data(lines, message, tmp_path):
-    assert message in error(write_lines(tmp_path / "a.tsv", *lines))

@@ -99,25 +99,6 @@ def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path, fake_hub):
     assert load_task("owner/name:train") == {"train": [ScoredPair("a", "b", 2.5)]}
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("five\ta\tb", "mine.tsv, line 3: column 'score' holds 'five', not a number"),
-        ("\ta\tb", "mine.tsv, line 3: column 'score' holds '', not a number"),
-        ("nan\ta\tb", "mine.tsv, line 3: column 'score' holds 'nan'"),
-        ("inf\ta\tb", "mine.tsv, line 3: column 'score' holds 'inf'"),
-    ],
-)
-def test_errors(line, message, tmp_path):
-    (tmp_path / "mine.tsv").write_text(f"{HEADER}1\ta\tb\n{line}\n")
-    assert message in error(str(tmp_path / "mine.tsv"))
-
-
-def test_a_file_without_pairs(tmp_path):
-    (tmp_path / "mine.tsv").write_text(HEADER)
-    assert "mine.tsv: no pairs" in error(str(tmp_path / "mine.tsv"))
-
-
 def test_numbers_of_other_types(tmp_path):
     def write(scores):
         columns = {"sentence1": ["a"] * len(scores), "sentence2": ["b"] * len(scores), "score": scores}

@@ -113,22 +113,6 @@ def test_own_pairs(tmp_path):
     assert task.pairs
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "problem"),
-    [
-        ("a.tsv", "text\tlabel\n", "a.tsv: no rows, only a header."),
-        (
-            "a.tsv",
-            "text\tlabels\none\tx\n",
-            "Labelled data has the columns text and label, or sentence1, sentence2 and",
-        ),
-        ("a.jsonl", '{"text": "one", "label": 0.5}', "column 'label' holds 0.5. A label is a string or an integer;"),
-    ],
-)
-def test_errors_of_own_files(tmp_path, name, content, problem):
-    assert problem in error_of(load_labelled_task, write(tmp_path / name, content))
-
-
 @pytest.mark.nightly
 @pytest.mark.realdata
 def test_the_sets_have_the_published_row_counts(nearfar_data):
