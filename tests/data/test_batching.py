@@ -33,7 +33,7 @@ def batchings(draw):
 @given(batchings(), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch):
-    seen = []
+    seen, rest, oversized = [], set(range(len(batches.rows))), 0
     for batch in batches.epoch(epoch):
         assert len(set(batch.sentences)) == len(batch.sentences)
         for premise, hypothesis, label, row in zip(
@@ -42,7 +42,17 @@ def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch)
             assert batches.rows[row] == (batch.sentences[premise], batch.sentences[hypothesis], label)
         assert set(batch.premises) | set(batch.hypotheses) == set(range(len(batch.sentences)))
         seen += batch.rows
+        rest -= {*batch.rows}
+        if batches.order == "premise":  # the rows of each share a batch
+            assert not {batches.rows[row].premise for row in rest} & {batches.rows[row].premise for row in batch.rows}
+        oversized += len(batch.rows) > batches.batch_size
+        assert len(batch.rows) <= batches.batch_size or len(set(batch.premises)) == 1
     assert sorted(seen) == list(range(len(batches.rows)))
+    assert batches.oversized == oversized
+    assert batches.order == "premise" or oversized == 0
+    lengths = [len(list(batches.epoch(number))) for number in range(epoch + 1)]
+    assert [batches.steps(number) for number in range(epoch + 1)] == lengths
+    assert batches.total_steps(epoch + 1) == sum(lengths)
 
 
 @given(batchings(), st.integers(0, 3), st.data())
@@ -53,38 +63,6 @@ def test_an_epoch_can_be_resumed_at_any_step_by_another_object(batches, epoch, d
     every = list(batches.epoch(epoch))
     start = data.draw(st.integers(0, len(every)))
     assert list(again.epoch(epoch, start)) == every[start:]
-
-
-@given(batchings(), st.integers(0, 4))
-@settings(max_examples=50, deadline=None)
-def test_steps_equal_the_number_of_batches(batches, epochs):
-    lengths = [len(list(batches.epoch(epoch))) for epoch in range(epochs)]
-    assert [batches.steps(epoch) for epoch in range(epochs)] == lengths
-    assert batches.total_steps(epochs) == sum(lengths)
-
-
-@pytest.mark.long
-@given(batchings(), st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
-def test_only_a_large_premise_exceeds_the_batch_size(batches, epoch):
-    oversized = 0
-    for batch in batches.epoch(epoch):
-        if len(batch.rows) > batches.batch_size:
-            assert len(set(batch.premises)) == 1
-            oversized += 1
-    assert batches.oversized == oversized
-    if batches.order != "premise":
-        assert oversized == 0
-
-
-@given(row_lists, st.data())
-@settings(max_examples=50, deadline=None)
-def test_rows_of_a_premise_share_a_batch(rows, data):
-    batches = NliBatches(rows, data.draw(st.integers(1, len(rows))))
-    step_of_premise = {}
-    for step, batch in enumerate(batches.epoch(0)):
-        for row in batch.rows:
-            assert step_of_premise.setdefault(rows[row].premise, step) == step
 
 
 def test_premises_fill_a_batch_while_they_fit():

@@ -70,11 +70,6 @@ def test_splits_are_renamed_for_the_hub(folder, hub, monkeypatch):
     assert find("stsb:dev")[0].table.title == "hub:mteb/stsbenchmark-sts:validation"
 
 
-def test_snli_and_mnli(folder, hub):
-    assert texts("snli+mnli") == ["from the hub"] * 2
-    assert hub == [("stanfordnlp/snli", None, "train"), ("nyu-mll/multi_nli", None, "train")]
-
-
 def test_an_incomplete_task_comes_completely_from_the_hub(folder, hub):
     assert names("sts12") == ["all"]
     assert names("sickr-full") == ["all"]
@@ -167,13 +162,6 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     assert message.startswith(f"mpqa was not found.\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
     assert "Available" not in message
     assert hub == []
-
-
-def test_plain_text_files(folder, hub):
-    (folder / "mine.txt").write_text("a\n")
-    assert find(str(folder / "mine.txt"))[0].table.data == folder / "mine.txt"
-    assert "Did you mean 'mine.txt'?" in error(str(folder / "min.txt"))
-    assert "no such file" in error("mine.txt")
 
 
 def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub):

@@ -3,7 +3,6 @@
 from collections import Counter
 from functools import partial
 
-import datasets
 import pytest
 
 from nearfar.data.classification import load_classification
@@ -173,27 +172,6 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
-def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, fake_hub):
-    features = datasets.Features(
-        {
-            "sentence1": datasets.Value("string"),
-            "sentence2": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["not_equivalent", "equivalent"]),
-        }
-    )
-
-    def answer(name, config, split):
-        assert (name, config) == ("nyu-mll/glue", "mrpc")
-        texts = [f"{split} {number}" for number in range(20)]
-        rows = {"sentence1": texts, "sentence2": texts, "label": [0, 1] * 10}
-        return datasets.Dataset.from_dict(rows, features=features)
-
-    fake_hub(answer)
-    task = load_classification("mrpc-glue", splits="10-90")
-    assert (task.test.texts[0], task.test.targets[:2]) == (("validation 2", "validation 2"), [0, 1])
-    assert (task.train.texts[0], task.train.targets[:2]) == (("train 0", "train 0"), [0, 1])
-
-
 # --- own data
 
 
@@ -271,12 +249,3 @@ def test_the_tasks_have_the_published_row_counts(nearfar_data):
             assert all(0 <= score <= 5 for split in splits for score in split.targets)
         else:
             assert tuple(split.targets.count(0) for split in splits) == first, name
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_qnli_is_tested_on_its_validation_set(nearfar_data, tmp_path):
-    rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]
-    write_lines(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
-    task = load_classification(str(tmp_path / "t.tsv"), text_columns=("question", "sentence"), test="qnli:dev")
-    assert Counter(task.test.targets) == {0: 2702, 1: 2761}

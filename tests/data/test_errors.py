@@ -3,6 +3,7 @@
 import gzip
 import json
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 import pyarrow as pa
@@ -57,6 +58,7 @@ NO_LABELS = {
     '"\\ud800"': "half a surrogate pair",
     '"\\u0000"': "is empty",
 }
+MISSING = "line 4: column 'label' holds '{}', which marks a missing value"
 READERS_OF_LABELS = (load_labelled, load_classification, load_labelled_task)
 ROWS = [
     # loader, extension, content, expected message
@@ -128,14 +130,13 @@ ROWS = [
     (load_classification, "tsv", LABELLED + "yes\tone\nno\ttwo\n", "bad.tsv: too few rows to hold some out for test;"),
     *(
         (
-            READERS_OF_LABELS[number % 3],
+            load,
             "tsv",
             f"text\tlabel\na\tx\nb\ty\nc\t{label}\n",
-            "bad.tsv, line 4: column 'label'",
+            f"line 4: column 'label' {MISSING if label else 'is empty'}",
         )
-        for number, label in enumerate(MISSING_VALUES)
+        for load, label in zip(cycle(READERS_OF_LABELS), MISSING_VALUES)
     ),
-    (load_labelled, "tsv", LABELLED + "x\ta\nNA\tb\n", "which marks a missing value"),
     *(
         (load_labelled_task, "jsonl", '{"text": "a", "label": "b"}\n{"text": "c", "label": ' + label + "}\n", message)
         for label, message in NO_LABELS.items()

@@ -25,12 +25,6 @@ def hub(fake_hub):
     return fake_hub(lambda name, config, split: SPLITS if split is None else SPLITS[split])
 
 
-def test_names_configs_and_splits_are_passed_on(hub):
-    assert load_hub("owner/name", split="test").to_list() == TEST.to_list()
-    assert load_hub("owner/name/config", split="train").to_list() == TRAIN.to_list()
-    assert hub == [("owner/name", None, "test"), ("owner/name", "config", "train")]
-
-
 def test_several_splits_require_a_name(hub):
     with pytest.raises(NearfarError, match=r"has several splits. Name one: hub:owner/name:train, hub:owner/name:test"):
         load_hub("owner/name")

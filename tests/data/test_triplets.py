@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_sentences
 from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
@@ -44,13 +43,6 @@ def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
     assert load_tuples("flickr8k", limit=3).rows == data.rows[:3]
     write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\nx\ta\nx\t \n")
     assert f"{path}, line 3: column 'caption' is empty" in error_of(load_tuples, "flickr8k")
-
-
-def test_pairs_of_microworld_are_its_entailments():
-    rows = [row for row in load_nli("microworld").rows if row.label == ENTAILMENT]
-    data = load_tuples("microworld")
-    assert len(data.rows) + data.dropped == len(rows) > 1000
-    assert set(data.rows) <= {(row.premise, row.hypothesis) for row in rows}
 
 
 @pytest.mark.long

@@ -37,30 +37,13 @@ def without_last_line(content: bytes) -> bytes:
 
 # --- retrieval tasks ---
 
-RETRIEVAL = "evaluate nowhere --retrieval"
 QRELS = "query-id\tcorpus-id\tscore\n"
 JUDGED = "qrels/test.tsv"
-BEIR: list[tuple[str, Damage, str]] = [
-    ("corpus.jsonl", None, "has no corpus.jsonl"),
-    ("corpus.jsonl", text('{"_id": "d1", "text": "a", "title": 3}\n'), "column 'title' holds 3"),
-    (JUDGED, text("q1 0 d1 1\n"), "test.tsv, line 1: no column 'query-id'"),
-    (JUDGED, text(f"{QRELS}q1\td1\tinf\n"), "test.tsv, line 2: column 'score' holds 'inf'"),
-    (JUDGED, text(f"{QRELS}q1\td1\t1e300\n"), "A grade is at most"),
-    (JUDGED, text(f"{QRELS}q1\td1\t-1\n"), "1 have a score below 1"),
-    (JUDGED, text(QRELS), "no query has a relevant document. Of 0 judgements"),
-]
-"""What ``tests/data`` does not have."""
 COMMANDS = {
-    "--retrieval anchor.tsv": "no such file. Did you mean 'anchors.tsv'?",
-    "--retrieval beir:dev": "beir: has no split 'dev'. It has: test.",
-    "--retrieval tiny": "tiny: is a folder, but not in BEIR's layout",
-    "--retrieval pairs.tsv": "no column 'anchor'. Its columns: score, sentence1, sentence2.",
-    "--retrieval texts.txt": "texts.txt: unknown extension",
     "--retrieval hub:owner/name": "hub:owner/name",
     "--retrieval beir --corpus texts.txt": "beir: has its own corpus",
     "--retrieval anchors.tsv --corpus none.txt": "none.txt: no such file",
     "--retrieval anchors.tsv --corpus pairs.tsv": "no column 'text'",
-    "--retrieval anchors.tsv --exclude-same-id": "--exclude-same-id is for data in BEIR's layout",
     "--corpus texts.txt": "--corpus is for retrieval tasks",
     "--exclude-same-id": "--exclude-same-id is for retrieval tasks",
     "--retrieval a.tsv --pairs a.tsv": "a.tsv: is named both as scored pairs and as retrieval",
@@ -79,13 +62,6 @@ def retrieval(workspace: Path) -> Path:
     (workspace / "anchors.tsv").write_text("anchor\tpositive\na dog\ta cat\none bird\ttwo birds\n")
     (workspace / "corpus.json").write_text('{"text": "more"}\n')
     return workspace
-
-
-@pytest.mark.parametrize("number", range(len(BEIR)))
-def test_malformed_data_for_retrieval(number: int, retrieval: Path) -> None:
-    name, change, mention = BEIR[number]
-    damage(retrieval / "beir" / name, change)
-    assert_refused([*RETRIEVAL.split(), "beir"], mention)
 
 
 @pytest.mark.parametrize("flags", COMMANDS)

@@ -5,12 +5,9 @@ import json
 import os
 import socket
 from collections.abc import Callable
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from nearfar import NearfarError
@@ -19,7 +16,6 @@ from nearfar.config import SupconTextConfig
 from nearfar.data import files
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task
-from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored
 from nearfar.data.sources import read_columns
 from nearfar.data.sts import load_pairs
@@ -117,13 +113,6 @@ def test_other_places_that_are_no_files(workspace: Path) -> None:
             list(read_columns(f"{name}.tsv", ("text",)))
 
 
-@pytest.mark.long
-def test_a_line_without_line_end_raises(workspace: Path) -> None:
-    with open("bad.tsv", "wb") as file:
-        file.truncate(files.MAX_LINE_BYTES + 100)  # a sparse file of NUL bytes
-    assert_refused(argv_of("scl", "bad.tsv"), "bad.tsv, line 1: the line is longer than 64 MiB")
-
-
 @pytest.mark.parametrize("extension", ["tsv", "csv", "jsonl", "json.gz", "tsv.gz", "txt.gz"])
 def test_a_line_over_the_limit(extension: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 1000)
@@ -186,18 +175,6 @@ def test_a_score_is_read_equally_from_every_format(extension: str, value: Any, w
     assert load_scored(f"good.{extension}").targets == [0.6, *(n % 6 / 5 for n in range(1, 12))]
 
 
-def test_numbers_of_parquet_are_scores(workspace: Path) -> None:
-    for column in (
-        pa.array([1, 2, 3], pa.int8()),
-        pa.array([1, 2, 3], pa.float16()),
-        pa.array([Decimal("1.0"), Decimal("2.0"), Decimal("3.0")]),
-        pa.array(["1.0", "2", " 3"]).dictionary_encode(),
-    ):
-        texts = pa.array(["a", "b", "c"])
-        pq.write_table(pa.table({"sentence1": texts, "sentence2": texts, "score": column}), "x.parquet")
-        assert [pair.score for pair in load_pairs("x.parquet")] == [1.0, 2.0, 3.0]
-
-
 # --- labels ---
 
 
@@ -240,19 +217,6 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace:
     Path("bad.tsv").write_text("text\tlabel\na dog\twarm\na cat\tclod\n")
     message = "bad.tsv, line 3: the label 'clod' is not one of"
     assert_refused(argv_of("test", "bad.tsv"), message, "Did you mean 'cold'?")
-
-
-@pytest.mark.parametrize(
-    ("label", "extension"), paired([0, 0.0, "0.0", " ENTAILMENT ", -1, -1.0, "-1.0", "-"], FORMATS)
-)
-def test_a_label_of_nli_is_equal_in_every_spelling(extension: str, label: Any, workspace: Path) -> None:
-    file = f"a.{extension}"
-    write_rows(Path(file), [{**row, "label": label} for row in rows_of("nli")[:2]])
-    if str(label).startswith("-"):
-        with pytest.raises(NearfarError, match=r"no labelled rows \(2 without a label were dropped\)"):
-            load_nli(file)
-    else:
-        assert [row.label for row in load_nli(file).rows] == [0, 0]
 
 
 @pytest.mark.long
