@@ -129,12 +129,7 @@ ROWS = [
     (load_classification, "tsv", LABELLED + "yes\tone\nyes\ttwo\n", "every row has the label 'yes'; there must be at"),
     (load_classification, "tsv", LABELLED + "yes\tone\nno\ttwo\n", "bad.tsv: too few rows to hold some out for test;"),
     *(
-        (
-            load,
-            "tsv",
-            f"text\tlabel\na\tx\nb\ty\nc\t{label}\n",
-            f"line 4: column 'label' {MISSING if label else 'is empty'}",
-        )
+        (load, "tsv", f"text\tlabel\na\tx\nb\ty\nc\t{label}\n", MISSING.format(label) if label else "'label' is empty")
         for load, label in zip(cycle(READERS_OF_LABELS), MISSING_VALUES)
     ),
     *(
