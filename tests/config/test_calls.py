@@ -135,6 +135,6 @@ def test_help_shows_the_settings() -> None:
         "progress: bool = True) -> tuple[typing.Any, ...]"
     )
     assert list(inspect.signature(merge).parameters) == [
-        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress"),
+        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
     ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")

@@ -119,12 +119,7 @@ ROWS = [
     (load_labelled, "tsv", LABELLED + f"x\t{A}\ny\tb\ny\tc\n", f"The label 'x' has a single text, '{A[:79]}..."),
     (load_labelled, "tsv", LABELLED + f"{X}\ta\n{X}\tb\n", f"Every text has the label '{X[:79]}...; there"),
     (load_labelled_task, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
-    (
-        load_labelled_task,
-        "tsv",
-        "text\tlabels\none\tx\n",
-        "Labelled data has the columns text and label, or sentence1",
-    ),
+    (load_labelled_task, "tsv", "text\tlabels\none\tx\n", "Labelled data has the columns text and label, or sentence1"),
     (load_classification, "tsv", LABELLED, "bad.tsv: no rows, only a header."),
     (load_classification, "tsv", LABELLED + "yes\tone\nyes\ttwo\n", "every row has the label 'yes'; there must be at"),
     (load_classification, "tsv", LABELLED + "yes\tone\nno\ttwo\n", "bad.tsv: too few rows to hold some out for test;"),

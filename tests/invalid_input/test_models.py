@@ -510,10 +510,7 @@ DEFAULTS = {
 @pytest.mark.filterwarnings("ignore:.*longer than")
 @pytest.mark.parametrize(
     "form",
-    [
-        "modules",
-        *(pytest.param(form, marks=pytest.mark.nightly) for form in "plain classifier translator".split()),
-    ],
+    ["modules", *(pytest.param(form, marks=pytest.mark.nightly) for form in "plain classifier translator".split())],
 )
 def test_a_damaged_file_is_named_or_has_no_effect(models: Path, form: str, tmp_path: Path) -> None:
     expected = outputs_of(form, models / form)

@@ -58,12 +58,7 @@ def test_a_repeated_text_counts_once_and_its_first_row_decides():
 
 
 @pytest.mark.parametrize(
-    "rows",
-    [
-        [("goal", 0), ("tax", 1), ("sun", 2)],
-        [("goal", 0), ("goal", 0), ("sun", 2)],
-        [("goal", 0), ("goal", 0)],
-    ],
+    "rows", [[("goal", 0), ("tax", 1), ("sun", 2)], [("goal", 0), ("goal", 0), ("sun", 2)], [("goal", 0), ("goal", 0)]]
 )
 def test_a_batch_without_a_positive_has_loss_0(rows):
     table, method = build()

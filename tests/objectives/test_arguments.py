@@ -51,12 +51,7 @@ ROWS = [
     ("premise_scl", (X, X[:3], IDS, NONE), {}, r"premises \(4, 3\) and hypotheses \(3, 3\)"),
     ("premise_scl", (X, X, IDS, NONE[:3]), {}, r"labels \(3,\)"),
     ("premise_scl", (X, X, IDS, NONE), {"similarity": "euclid"}, "similarity must be one of dot, cosine, not 'euclid'"),
-    (
-        "premise_scl",
-        (X, X, IDS, NONE),
-        {"max_positives": 0},
-        "max_positives must be at least 1, or None for",
-    ),
+    ("premise_scl", (X, X, IDS, NONE), {"max_positives": 0}, "max_positives must be at least 1, or None for"),
     ("premise_scl", (X, X, IDS, NONE), {"max_negatives": -3}, "max_negatives"),
     *(
         ("premise_scl", (X, X, IDS, NONE), {"false_negative_margin": margin}, f"finite number or None, not {margin}")
@@ -76,12 +71,7 @@ ROWS = [
         row
         for name in ("sg", "opt1", "opt2")
         for row in (
-            (
-                "self_guided",
-                (X, torch.ones(4, 2, 3)),
-                {**HOT, "variant": name},
-                rf"{name} .* views \[batch, dim\]",
-            ),
+            ("self_guided", (X, torch.ones(4, 2, 3)), {**HOT, "variant": name}, rf"{name} .* views \[batch, dim\]"),
             ("self_guided", (X[:3], X), {**HOT, "variant": name}, f"variant {name} compares"),
             ("self_guided", (X, X), {**MASK, "variant": name}, r"mask must be a bool tensor of shape \(4, 4\)"),
         )
@@ -89,12 +79,7 @@ ROWS = [
     ("parameter_drift", (nn.Linear(2, 2), nn.Linear(2, 2, bias=False)), {}, "only the module has bias"),
     ("parameter_drift", (nn.Linear(2, 2, bias=False), nn.Linear(2, 2)), {}, "only the reference has bias"),
     # shapes that would broadcast
-    (
-        "parameter_drift",
-        (nn.Linear(3, 2), nn.Linear(1, 2)),
-        {},
-        r"weight is \(2, 3\) in the module but \(2, 1\) in",
-    ),
+    ("parameter_drift", (nn.Linear(3, 2), nn.Linear(1, 2)), {}, r"weight is \(2, 3\) in the module but \(2, 1\) in"),
     *(
         ("cosine_regression", (X, X, torch.tensor([0.5, 0, 0, target])), {}, r"targets must be in -1\.\.1, as cosines")
         for target in (1.01, -2.0, math.nan)
@@ -129,12 +114,7 @@ ROWS = [
     ),
     ("not_known_positive", (IDS, IDS[:1], IDS), {}, r"anchors \(4,\) and positives \(1,\) must have the same length"),
     ("below_positive", (X, X[:1], X), {"margin": 0.1}, r"anchors \(4, 3\) and positives \(1, 3\)"),
-    (
-        "below_positive",
-        (X, X, X[:, :2]),
-        {"margin": 0.1},
-        r"candidates \(4, 2\) must be \[candidates, dim\], as wide",
-    ),
+    ("below_positive", (X, X, X[:, :2]), {"margin": 0.1}, r"candidates \(4, 2\) must be \[candidates, dim\], as wide"),
     ("below_positive", (X, X, X), {"margin": 0.1, "similarity": "euclid"}, "one of dot, cosine, not 'euclid'"),
     *(
         ("below_positive", (X, X, X), {"margin": margin}, f"margin must be a finite number, not {margin}")

@@ -12,10 +12,7 @@ from tests import exact_reference as exact
 from tests.objectives.checks import vectors
 
 TEMPERATURES = (1e-8, 0.05, 1e4)
-SCALES = {
-    torch.float32: (1e-42, 1e-30, 1.0, 1e30, 1e38),
-    torch.float64: (1e-310, 1e-200, 1e200, 1e307),
-}
+SCALES = {torch.float32: (1e-42, 1e-30, 1.0, 1e30, 1e38), torch.float64: (1e-310, 1e-200, 1e200, 1e307)}
 LABELS = [0, 1, 0, 2, 1, 0]
 
 OBJECTIVES = {

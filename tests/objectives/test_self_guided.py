@@ -8,12 +8,7 @@ from nearfar.objectives import parameter_drift, self_guided
 from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, some_mask, vectors
 
-LOOPS = {
-    "sg": references.nt_xent,
-    "opt1": references.sg_opt1,
-    "opt2": references.sg_opt2,
-    "opt3": references.sg_opt3,
-}
+LOOPS = {"sg": references.nt_xent, "opt1": references.sg_opt1, "opt2": references.sg_opt2, "opt3": references.sg_opt3}
 VARIANTS = sorted(LOOPS)
 counts = pytest.mark.parametrize("count", [1, 7])
 temperatures = pytest.mark.parametrize("temperature", [1.0, 0.1])
