@@ -1,7 +1,6 @@
 """The checks of the campaign find what is wrong on purpose, and pass where all is well."""
 
 import os
-import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,8 +14,7 @@ from nearfar.types import NearfarError
 from tests.campaign import faults, kills, readers, scenarios, shim, verdicts
 from tests.campaign.__main__ import Records, run_case, sample
 from tests.campaign.case import Case
-from tests.campaign.mutations import CHANGES
-from tests.campaign.scenarios import SCENARIOS, Scenario, comparable
+from tests.campaign.scenarios import SCENARIOS, Scenario
 from tests.campaign.server import Done, Server
 from tests.campaign.shim import Call, read_log, settings
 
@@ -42,32 +40,6 @@ def run_python(program: str, folder: Path, **shim_settings: str) -> tuple[int, s
     environment = {**os.environ, "LD_PRELOAD": str(shim.library()), **settings(work, log=log, **shim_settings)}
     done = subprocess.run([sys.executable, "-c", program], cwd=work, env=environment, check=False, stdout=-1, text=True)
     return done.returncode, done.stdout, read_log(log) if log.exists() else []
-
-
-NAMES = """if True:
-    import os, shutil
-    os.makedirs('a/b'); open('a/b/x y%', 'w').close(); os.rename('a/b/x y%', 'a/z'); os.link('a/z', 'w')
-    folder = os.open('a', os.O_RDONLY); os.fsync(folder); os.close(folder)
-    os.symlink('../up', 'l'); os.unlink('w'); os.chdir('a'); shutil.rmtree('../a/../a/b'); os.mkdir('b', dir_fd=None)
-    open('/dev/null', 'w').close()
-"""
-
-
-def test_names_are_relative_to_the_root(tmp_path: Path) -> None:
-    status, _, calls = run_python(NAMES, tmp_path)
-    assert status == 0
-    assert [(call.kind, call.path, call.path2) for call in calls if call.kind not in ("open", "close")] == [
-        ("mkdir", "a", ""),
-        ("mkdir", "a/b", ""),
-        ("create", "a/b/x y%", ""),
-        ("rename", "a/b/x y%", "a/z"),
-        ("link", "a/z", "w"),
-        ("sync", "a", ""),
-        ("link", "l", "../up"),
-        ("unlink", "w", ""),
-        ("unlink", "a/b", ""),
-        ("mkdir", "a/b", ""),
-    ]
 
 
 STEPS = "import os; open('x', 'w').close(); os.rename('x', 'y'); os.unlink('y')"  # create, close, rename, unlink
@@ -190,25 +162,6 @@ def test_how_a_command_that_failed_is_judged(status: int, output: str, problem: 
     assert bool(found) == bool(problem)
 
 
-def test_another_run_is_equal_and_every_error_has_its_turn(server: Server, tmp_path: Path) -> None:
-    scenario = SCENARIOS["encode npy"]
-    whole = scenarios.undisturbed(scenario, server, tmp_path / "shared")
-    scenarios.start_state(scenario, server, tmp_path / "shared", tmp_path / "case")
-    assert scenarios.run(scenario.arguments, server, tmp_path / "case").status == 0
-    assert scenarios.difference(scenarios.contents(tmp_path / "case"), whole.files) == ""
-    chosen = [faults.chosen(scenario, whole.calls, random.Random(number), number) for number in range(60)]
-    kinds = {call.kind for call in whole.calls if call.result >= 0} & faults.ERRORS.keys()
-    assert {(call.kind, error) for call, error in chosen} >= {(kind, faults.ERRORS[kind][0]) for kind in kinds}
-
-
-def test_only_clocks_paths_and_the_commit_are_not_compared() -> None:
-    one = b'{"seconds": 1.5, "items_per_second": 2, "loss": 1.0, "date": "2026-01-01T00:00:00+00:00", "commit": null}'
-    other = b'{"seconds": 2.5, "items_per_second": 3, "loss": 1.0, "date": "2027-01-01T00:00:00+00:00", "commit": "a"}'
-    assert comparable("x.json", one) == comparable("x.json", other)
-    assert comparable("x.json", one) != comparable("x.json", other.replace(b"1.0", b"1.1"))
-    assert comparable("x.tsv", one) == one
-
-
 # --- inputs ---
 
 
@@ -263,22 +216,6 @@ def test_verdicts_of_commands(status: int, output: str, problem: str) -> None:
     found = verdicts.of_command(Done(status, output, 1, 500), ["a.tsv"])
     assert problem in found
     assert bool(found) == bool(problem)
-
-
-VALID = {"json": b'{"a": {"b": [1, 2.5, "c"], "d": "e"}, "f": 3}', "toml": b'method = "scl"\nseed = 1\n'}
-VALID |= {
-    "tsv": b"text\tlabel\n" + b"a dog\twarm\n" * 9,
-    "jsonl": b"".join(b'{"text": "a dog %d", "label": 1, "more": [2]}\n' % n for n in range(9)),
-}
-
-
-@pytest.mark.parametrize("extension", VALID)
-def test_each_change_changes_the_file_and_is_repeatable(extension: str) -> None:
-    content = VALID[extension]
-    for name, change in CHANGES[extension].items():
-        found = [change(content, random.Random(seed)) for seed in range(9)]
-        assert any(one != content for one in found), name
-        assert found == [change(content, random.Random(seed)) for seed in range(9)], name
 
 
 # --- the list of cases, their records and the page ---

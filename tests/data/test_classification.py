@@ -3,10 +3,7 @@
 from collections import Counter
 from functools import partial
 
-import pytest
-
 from nearfar.data.classification import load_classification
-from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write_lines
 
@@ -221,31 +218,3 @@ def test_invalid_row_counts_raise(tmp_path):
     assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
     assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
     assert "neither a file nor a named data set" in error("sst3")
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_the_tasks_have_the_published_row_counts(nearfar_data):
-    # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)
-    expected = {
-        "sst2": ((66849, 500, 872), (29559, 221, 428)),
-        "cola": ((8051, 500, 1043), (2380, 148, 322)),
-        "mrpc": ((3576, 500, 1725), (1161, 162, 578)),
-        "rte": ((1990, 500, 277), (998, 251, 146)),
-        "mnli:train_20k_nyu": ((19500, 500, 9815), (6541, 168, 3479)),
-        "stsb": ((5749, 1500, 1379), None),
-        "amazon2": ((3469, 500, 6065), (1751, 252, 3099)),
-        "yelp2": ((2715, 500, 803), (1366, 252, 404)),
-    }
-    absent = {"qnli", "mrpc-glue", "amazon-polarity", "yelp-polarity"}
-    assert {name.partition(":")[0] for name in expected} == set(FINETUNING_TASKS) - absent
-    for name, (sizes, first) in expected.items():
-        task = load_classification(name)
-        splits = (task.train, task.validation, task.test)
-        assert tuple(len(split.texts) for split in splits) == sizes, name
-        assert tuple(len(split.targets) for split in splits) == sizes, name
-        assert len({len(texts) for split in splits for texts in split.texts}) == 1
-        if first is None:
-            assert all(0 <= score <= 5 for split in splits for score in split.targets)
-        else:
-            assert tuple(split.targets.count(0) for split in splits) == first, name

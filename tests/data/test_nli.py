@@ -113,12 +113,3 @@ def test_real_sets_have_their_published_counts(spec, rows, premises, complete, n
     assert premises in (None, len(by_premise))
     assert complete in (None, sum(len(found) == 3 for found in by_premise.values()))
     assert (data.dropped, data.repaired) == (0, 0)
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_real_label_counts_and_files_by_path(nearfar_data):
-    counts = {"entailment": 15834, "neutral": 3560, "contradiction": 16544}
-    assert load_nli("snli:train_partial").counts == counts
-    parts = [str(nearfar_data / "nli" / "CAD" / f"{split}.tsv") for split in ("train", "dev", "test")]
-    assert [len(load_nli(part).rows) for part in parts] == [8330, 1000, 2000]

@@ -3,16 +3,11 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from rich.console import Console
 
-from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
-from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused, copy_workspace, drop_repeated_flags, run_cli
 from tests.invalid_input.tables import link_workspace
 
@@ -133,12 +128,7 @@ def test_a_batch_of_the_second_objective_is_shown(workspace: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "rows", "limit"),
-    [
-        ("scl", "nli.tsv", 30),
-        ("simcse-sup", "nli.tsv", 30),
-        ("regression", "pairs.tsv", 10),
-        ("sg-opt", "texts.txt", 10),
-    ],
+    [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)],
 )
 def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, limit: int, workspace: Path) -> None:
     shared = f"--model tiny --evaluate-on pairs.tsv --limit {limit} --max-steps 1 --output new --data {rows}"
@@ -167,28 +157,3 @@ def test_geometry_of_scores_on_any_scale(workspace: Path) -> None:
     assert result.status == 0, result.err
     assert "on the 20 pairs of other.tsv with a score above 80" in " ".join(result.out.split())
     assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000")
-
-
-class Collapsing:
-    """An encoder whose vectors are all equal after some calls."""
-
-    def __init__(self, good_calls: int) -> None:
-        self.good_calls, self.draws = good_calls, np.random.default_rng(0)
-
-    def encode(self, texts: Sequence[str], **_: object) -> Any:
-        self.good_calls -= 1
-        shape = (len(texts), 8)
-        return (self.draws.normal(size=shape) if self.good_calls >= 0 else np.ones(shape)).astype(np.float32)
-
-
-def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(workspace: Path) -> None:
-    def evaluation(good_calls: int) -> Any:
-        return dev_evaluation(Collapsing(good_calls), load_dev_pairs("pairs.tsv"), "fp32", Console(quiet=True))  # type: ignore[arg-type]
-
-    evaluate = evaluation(2)
-    evaluate()
-    evaluate()
-    with pytest.raises(NearfarError, match=r"^training diverged or collapsed; choose a lower --learning-rate\. pairs"):
-        evaluate()
-    with pytest.raises(NearfarError, match=r"^pairs\.tsv: no correlation"):
-        evaluation(0)()

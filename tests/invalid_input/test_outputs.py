@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from nearfar.disk import path_errors
-from tests.encode_helpers import Killed, stop_after
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.tables import paired, write_rows
 
@@ -153,20 +152,6 @@ def test_geometry_replaces_its_own_files_only(user_files: Path) -> None:
     Path("space/spectrum.png").symlink_to("spectrum.tsv")
     command[3] = "space/spectrum.tsv"
     assert_refused([*command, "--overwrite"], "space/spectrum.png: would overwrite the input space/spectrum.tsv")
-
-
-@pytest.mark.long
-def test_encode_resumes_when_it_replaces(user_files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = "encode tiny --input texts.txt --output v.npy".split()
-    Path("v.npy").write_text("old", encoding="utf-8")
-    with monkeypatch.context() as patch:
-        stop_after(0, patch)
-        with pytest.raises(Killed):
-            run_cli([*words, "--overwrite"])
-    assert Path("v.npy").read_text(encoding="utf-8") == "old"
-    assert_refused([*words, "--resume"], "v.npy: exists; replace it by --overwrite")
-    assert run_cli([*words, "--resume", "--overwrite"]).status == 0
-    assert_refused([*words, "--resume"], "v.npy: is finished, there is nothing to resume", "--overwrite")
 
 
 @to_file

@@ -8,7 +8,6 @@ import pytest
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
-from tests.encode_helpers import Killed, stop_after
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
 from tests.precision_mocks import WARNING, machine
@@ -121,32 +120,6 @@ def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(folder: str, runs: P
     for more in ([], ["--dry-run"][: folder == "stopped"]):
         assert_refused([*RESUMED[folder], *more], f"{folder}: this run {NO_NATIVE_BF16}", "with --precision fp32")
     assert not Path(folder, "run.json").exists()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("recorded", "flags", "native", "expected"),
-    [
-        ("bf16 emulated", [], False, True),
-        ("bf16", [], False, f"v.npy.partial: this run {NO_NATIVE_BF16}"),
-        ("bf16", ["--precision", "fp32"], False, "--precision was bf16, is fp32"),
-    ],
-)
-def test_encode_resumes_in_its_recorded_precision(
-    recorded: str, flags: list[str], native: bool, expected: Any, workspace: Path, monkeypatch: Any, used: set[bool]
-) -> None:
-    with monkeypatch.context() as patch:
-        stop_after(0, patch)
-        with pytest.raises(Killed):
-            run_cli(ENCODE)
-    machine(monkeypatch, native=native)
-    record("v.npy.partial/_nearfar/plan.json", recorded)
-    used.clear()
-    if isinstance(expected, str):
-        assert_refused([*ENCODE, "--resume", *flags], expected)
-    else:
-        assert run_ok([*ENCODE, "--resume", *flags]).count(WARNING) == (expected and not native)
-        assert used == {expected}
 
 
 @pytest.mark.parametrize("verb", ["train", "encode"])

@@ -241,10 +241,6 @@ def test_what_is_refused(start):
     for name in ("bt", "bt+sg-opt"):
         with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
             Built(start, name, [("a", "x"), ("b", "x")])
-    with pytest.raises(NearfarError, match="--lora-rank: adapters do not change the encoder's weights"):
-        Built(start, "bt", lora_rank=2, drift_weight=0.1)
-    with pytest.raises(NearfarError, match="--views 1-x: must be all, a layer such as 6, or a range such as 6-12"):
-        Built(start, "sg", views="1-x")
 
 
 # --- descriptions ---

@@ -251,11 +251,3 @@ def test_scl_describes_anchors_positives_and_negatives():
         "at each step, 3 negatives at most, drawn from these for each entailed pair",
     ]
     assert table.calls == []
-
-
-def test_augment_describes_the_added_pairs_too():
-    _, method = build("augment", order="file", max_positives=1)
-    *lines, caps, note = method.describe(only_batch(method))
-    assert lines[0] == "anchor      A dog runs."
-    assert caps == "at each step, 1 positive and 3 negatives at most, drawn from these for each entailed pair"
-    assert note == "added pairs: other positives as entailment, hypotheses of other premises as contradiction"
