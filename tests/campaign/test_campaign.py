@@ -12,7 +12,7 @@ import pytest
 
 from nearfar.types import NearfarError
 from tests.campaign import faults, kills, readers, scenarios, shim, verdicts
-from tests.campaign.__main__ import Records, run_case, sample
+from tests.campaign.__main__ import Records, run_case
 from tests.campaign.case import Case
 from tests.campaign.scenarios import SCENARIOS, Scenario
 from tests.campaign.server import Done, Server
@@ -233,4 +233,3 @@ def test_a_case_that_raises_is_recorded_and_its_last_outcome_counts(tmp_path: Pa
     with (tmp_path / "outcomes.jsonl").open("a") as stream:
         stream.write('{"part": "ki')
     assert Records(tmp_path / "outcomes.jsonl").outcomes == [mended]
-    assert sample(list(range(10)), 4) == [0, 2, 5, 7]  # type: ignore[arg-type]

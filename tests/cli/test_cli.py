@@ -34,18 +34,7 @@ TRAIN = "--model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10".sp
 
 HELPS = [[], ["--help"], ["train", "--help"], *([verb, "--help"] for verb in VERBS if verb != "train")]
 HELPS += [["train", method, "--help"] for method in METHODS]
-HEAVY = {
-    "torch",
-    "transformers",
-    "tokenizers",
-    "numpy",
-    "datasets",
-    "pandas",
-    "scipy",
-    "sklearn",
-    "pyarrow",
-    "matplotlib",
-}
+HEAVY = {*"torch transformers tokenizers numpy datasets pandas scipy sklearn pyarrow matplotlib".split()}
 SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 """Lighter, but each would take a large part of the time of ``--help``."""
 

@@ -96,11 +96,6 @@ def test_rows_have_class_names_with_any_dataset_format():
     assert [str(where) for where, _ in rows] == ["here, row 1", "here, row 2", "here, row 3"]
 
 
-def test_a_missing_column():
-    with pytest.raises(NearfarError, match=r"here: no column 'texts'. Its columns: text, label. Did you mean"):
-        list(read_dataset(TRAIN, ["texts"], title="here"))
-
-
 def test_saved_folders(tmp_path):
     TRAIN.save_to_disk(str(tmp_path / "one"))
     SPLITS.save_to_disk(str(tmp_path / "many"))

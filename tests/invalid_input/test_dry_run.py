@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import assert_refused, copy_workspace, drop_repeated_flags, run_cli
-from tests.invalid_input.tables import link_workspace
+from tests.invalid_input.runs import link_runs
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output new"
 SAME = TRAIN.replace("--max-steps 1", "--max-steps 2")
@@ -18,7 +18,7 @@ SAME = TRAIN.replace("--max-steps 1", "--max-steps 2")
 
 @pytest.fixture
 def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_workspace(valid_workspace, tmp_path, monkeypatch)
+    return link_runs(valid_workspace, tmp_path, monkeypatch)
 
 
 def nothing() -> None:

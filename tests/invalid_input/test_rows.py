@@ -16,15 +16,14 @@ from nearfar.config import SupconTextConfig
 from nearfar.data import files
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task
-from nearfar.data.rows import load_labelled, load_scored
+from nearfar.data.rows import load_labelled
 from nearfar.data.sources import read_columns
-from nearfar.data.sts import load_pairs
 from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.runs import link_runs
 from tests.invalid_input.tables import (
     COMMANDS,
     FORMATS,
     argv_of,
-    link_workspace,
     paired,
     row_location,
     rows_of,
@@ -37,7 +36,7 @@ COLUMN = {kind: next(iter(rows_of(kind)[0])) for kind, _ in COMMANDS.values()}
 
 @pytest.fixture
 def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_workspace(valid_workspace, tmp_path, monkeypatch)
+    return link_runs(valid_workspace, tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(("reader", "extension"), paired(COMMANDS, FORMATS))
@@ -163,16 +162,6 @@ def test_invalid_names_of_data(spec: str, workspace: Path) -> None:
 
 
 # --- scores ---
-
-
-@pytest.mark.parametrize(("value", "extension"), paired([3, 3.0, "3", " 3.0 ", "30e-1", "+3", "3."], FORMATS))
-def test_a_score_is_read_equally_from_every_format(extension: str, value: Any, workspace: Path) -> None:
-    rows = rows_of("scored")
-    for row in rows:
-        row["score"] = value if row is rows[0] else type(value)(row["score"])
-    write_rows(Path(f"good.{extension}"), rows)
-    assert [pair.score for pair in load_pairs(f"good.{extension}")] == [3.0, *(n % 6 for n in range(1, 12))]
-    assert load_scored(f"good.{extension}").targets == [0.6, *(n % 6 / 5 for n in range(1, 12))]
 
 
 # --- labels ---

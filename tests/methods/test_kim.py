@@ -272,19 +272,6 @@ def test_sg_opt_describes_its_rows(start):
     )
 
 
-def test_descriptions_of_the_variants_differ(start):
-    lines = {name: described(start, name) for name in VARIANT_NAMES.values()}
-    assert [name for name in lines if any("embeddings and views of" in line for line in lines[name])] == [
-        "sg",
-        "sg-opt1",
-    ]
-    assert tuple(name for name in lines if "one drawn at each step" in lines[name][1]) == ONE_VIEW
-    assert lines["sg"][-1] == "each view is an anchor too, and its row's embedding the positive"
-    assert block(described(start, "bt+sg-opt", view_pooling="mean"), "It")[1].startswith(
-        "  positive  It is raining. (frozen copy: mean over tokens"
-    )
-
-
 def test_bt_describes_its_pairs(start):
     lines = described(start, "bt", false_negative_margin=0.0)
     assert block(lines, "The cat") == [
