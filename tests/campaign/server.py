@@ -204,7 +204,7 @@ def nearfar(arguments: Sequence[str]) -> None:
     """Run a command; called in a fork."""
     from nearfar.cli import main
 
-    raise SystemExit(main(arguments))
+    raise SystemExit(main(list(arguments)))
 
 
 def _run(request: dict[str, Any]) -> None:
