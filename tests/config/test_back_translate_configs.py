@@ -32,7 +32,7 @@ def test_each_config_has_the_settings_of_its_source() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", list(EXPECTED))
+@pytest.mark.parametrize("name", [pytest.param("fsmt", marks=pytest.mark.nightly), "gunel", "opus-mt"])
 def test_a_config_translates_and_flags_override_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
