@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -88,11 +88,7 @@ def main() -> None:
         except SkipPartError as reason:
             skipped[part] = str(reason)
             continue
-        waiting[part] = deque(one for one in sample(cases, options.cases) if (part, one.name) not in finished)
-    if options.list:
-        for part, case in _in_turn(waiting):
-            console.print(f"{part}: {case.name}", markup=False, soft_wrap=True)
-        return
+        waiting[part] = deque(one for one in cases if (part, one.name) not in finished)
     deadline = time.monotonic() + 60 * (options.minutes or math.inf)
     try:
         _run_all(waiting, records, options.output, options.workers, deadline, console)
@@ -113,12 +109,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; by default all")
     parser.add_argument("--output", type=Path, default=Path("runs/campaign"), help="folder of the records")
     parser.add_argument("--minutes", type=float, help="stop to start cases after this time")
-    parser.add_argument("--cases", type=int, help="this number of cases of each part, evenly spread")
     parser.add_argument("--case", help="only cases whose group or name contains this")
     parser.add_argument("--again", action="store_true", help="run the recorded cases that failed once more")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")
     parser.add_argument("--workers", type=int, default=2, help="cases in parallel")
-    parser.add_argument("--list", action="store_true", help="print the names of the cases, and run none")
     parser.add_argument("--state", choices=page.STATES, help="write the result file of this state, and the page")
     options = parser.parse_args()
     unknown = sorted(set(options.parts) - set(PARTS))
@@ -126,13 +120,6 @@ def _options() -> argparse.Namespace:
         parser.error(f"unknown part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
     options.parts = options.parts or list(PARTS)
     return options
-
-
-def sample(cases: Sequence[Case], count: int | None) -> list[Case]:
-    """``count`` of the cases, evenly spread; all, if it is None or more than there are."""
-    if count is None or count >= len(cases):
-        return list(cases)
-    return [cases[number * len(cases) // count] for number in range(count)]
 
 
 def _run_all(

@@ -11,7 +11,7 @@ from tests.campaign.server import Server
 PARTS = {
     "kills": "SIGKILL at random moments, then the command again",
     "faults": "one system call fails, then the command again",
-    "inputs": "malformed flags, files and folders",
+    "inputs": "malformed files and folders",
 }
 """Name of a part -> what it does to the commands. The part is the module of this name in this package."""
 

@@ -1,4 +1,4 @@
-"""Part "inputs": malformed flags, tables, settings, results, models, and folders of unfinished work.
+"""Part "inputs": malformed tables, settings, results, models, and folders of unfinished work.
 
 A case changes a valid input (see ``mutations.py``) and gives it to nearfar, which must accept it or refuse it in one
 sentence that names it, within limits of time and memory. What is read from tables must be what a plain reader finds.
@@ -10,19 +10,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from nearfar import config
-from nearfar.config import METHODS, Settings
-from nearfar.config.values import FieldType, flag
 from tests.campaign import verdicts
 from tests.campaign.case import Case, SkipPartError
-from tests.campaign.mutations import CHANGES, KINDS_OF_FILE, NUMBERS, replace_by
+from tests.campaign.mutations import CHANGES, KINDS_OF_FILE, replace_by
 from tests.campaign.readers import read
 from tests.campaign.server import Server
 from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN, make_runs
@@ -31,8 +27,6 @@ from tests.invalid_input.tables import COMMANDS, ROWS, argv_of, rows_of, write_r
 __all__ = ["build", "cases", "read"]
 LIMITS = {"processor_seconds": 2 * verdicts.PROCESSOR_SECONDS, "wall_seconds": verdicts.WALL_SECONDS}
 ROOT = Path(__file__).parents[2]
-
-# --- files ---
 
 TABLES = {"tsv": 450, "csv": 400, "jsonl": 450, "parquet": 250, "tsv.gz": 200, "jsonl.gz": 150}
 TEXTS = {"txt": 300, "txt.gz": 120}
@@ -86,7 +80,7 @@ FILES: tuple[tuple[str, str, int], ...] = (
 
 
 def cases(seed: int) -> Iterator[Case]:
-    """Cases of files, then of flags."""
+    """Cases of each format, reader and file."""
     if not hasattr(os, "fork"):
         raise SkipPartError("needs os.fork")
     for extension, count in TABLES.items():
@@ -109,7 +103,6 @@ def cases(seed: int) -> Iterator[Case]:
             yield _case(
                 group, f"{group}: {kind}", file, lambda path, kind=kind: replace_by(kind, path), _runs(words.split())
             )
-    yield from _flag_cases(seed)
 
 
 Call = Callable[[Server, Path, str], str]
@@ -212,98 +205,3 @@ def build(folder: str) -> None:
         main(ENCODE.split())
     assert Path("cut.npy.partial/part-00000.parquet").exists()
     make_runs(Path(), None)
-
-
-# --- flags ---
-
-BASES = {
-    "mine": "--model nowhere --data nowhere.tsv --output new.tsv",
-    "soup": "nowhere elsewhere --output new",
-    "static": "nowhere --output new",
-    "back-translate": "--input nowhere.txt --output new.tsv",
-    "evaluate": "nowhere --tasks nowhere.tsv",
-    "study": "nowhere.toml --output new",
-    "reproduce": "nowhere --output new",
-    "compare": "nowhere.json elsewhere.json",
-    "geometry": "nowhere --output new",
-    "report": "nowhere --output new.html",
-    "encode": "nowhere --input nowhere.txt --output new.npy",
-    "search": "dog --model nowhere --input nowhere.txt",
-    "predict": "nowhere --input nowhere.txt --output new.tsv",
-    "export": "nowhere --output new",
-    "push": "nowhere owner/name",
-    "dedup": "--model nowhere --input nowhere.txt",
-    "get-data": "nowhere --source nowhere",
-    "demo": "--model nowhere --output new",
-    "env": "--offline",
-    "finetune": "nowhere.tsv --model nowhere --output new",
-} | {f"train {method}": "--model nowhere --data nowhere.tsv --output new" for method in METHODS}
-"""Verb -> arguments that are valid but for files and models that do not exist, so that nothing slow begins."""
-ODD = (
-    "",
-    " ",
-    "\0",
-    "a\0b",
-    "x" * 300,
-    "x/" * 3000,
-    "x" * 100_000,
-    "\ud800",
-    "é\u202e\u2028",
-    "a\nb",
-    "\x1b[31mred",
-    "..",
-)
-ODD += (
-    "/dev/null",
-    "/dev/zero",
-    "~nobody-here/x",
-    "none",
-    "[bold]x",
-    "{start}",
-    "hub:a",
-    "a:b:c",
-    "-",
-    "１２",
-    "3\0",
-    "1,x",
-)
-
-
-def _flag_cases(seed: int) -> Iterator[Case]:
-    """Each setting of each verb with odd values, without a value, twice, and beside another."""
-    seen: set[tuple[str, str]] = set()
-    for verb, words in BASES.items():
-        kind = METHODS[verb.split()[1]] if verb.startswith("train") else _class_of(verb)
-        every = [field for field in fields(kind) if (verb[:5], field.name) not in seen]
-        seen |= {(verb[:5], field.name) for field in every}
-        for field in every:
-            draw = Random(f"{seed} {verb} {field.name}")
-            known = FieldType(field.type)
-            name = flag(f"no_{field.name}" if known.scalar is bool and field.default is True else field.name)
-            odd = NUMBERS if known.scalar in (int, float) else ODD
-            rows = [[f"{name}={value}"] for value in draw.sample([*odd, *ODD], 4)]
-            rows += [[name], [name, "3", name, "3"], [name, "x", "", "y"], [name, "2", draw.choice(rows)[0]]]
-            base = _without([*verb.split(), *words.split()], name)
-            for number, row in enumerate(rows):
-                yield _flags(f"flags of {verb.split()[0]}", f"{verb} {name} {number}", [*base, *row])
-
-
-def _class_of(verb: str) -> type[Settings]:
-    found: type[Settings] = getattr(config, "".join(part.title() for part in verb.split("-")) + "Config")
-    return found
-
-
-def _without(argv: list[str], name: str) -> list[str]:
-    """The arguments without a flag and its values."""
-    if name not in argv:
-        return argv
-    start = argv.index(name)
-    end = next((at for at in range(start + 1, len(argv)) if argv[at].startswith("--")), len(argv))
-    return [*argv[:start], *argv[end:]]
-
-
-def _flags(group: str, name: str, argv: list[str]) -> Case:
-    def check(server: Server, shared: Path, folder: Path) -> str:
-        return verdicts.of_command(server.command(argv, cwd=folder, **LIMITS), [""])
-
-    return Case(group, name, check)

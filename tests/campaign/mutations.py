@@ -16,36 +16,8 @@ Change = Callable[[bytes, Random], bytes]
 
 NUMBERS = ("0", "-0.0", "-1", "1e400", "-1e400", "1e-400", "NaN", "inf", "Infinity", "9" * 400, "1e308", "0x10", "+3")
 NUMBERS += ("2147483648", "-9223372036854775809", "18446744073709551616", "1_000", "1,5", "٣", "1e5", ".5", "5.")
-WORDS = (
-    "",
-    " ",
-    "null",
-    "None",
-    "NA",
-    "true",
-    "TRUE",
-    "-",
-    '"',
-    "'",
-    "\\",
-    "\\N",
-    "=1+1",
-    "<script>",
-    "../..",
-    "%s{}$x",
-)
-UNICODE = (
-    "\u2028",
-    "\x85",
-    "\x0b",
-    "\x1c",
-    "\u200d",
-    "\ufeff",
-    "\u00a0",
-    "\U0001f469\u200d\U0001f52c",
-    "\u202e",
-    "\uffff",
-)
+WORDS = ("", " ", *r"""null None NA true TRUE - " ' \ \N =1+1 <script> ../.. %s{}$x""".split())
+UNICODE = (*"\u2028\x85\x0b\x1c\u200d\ufeff\u00a0\u202e\uffff", "\U0001f469\u200d\U0001f52c")
 CONTROLS = ("\0", "\x1b[31m", "\x07", "\x7f", "\r", "\x08" * 9)
 
 
@@ -178,30 +150,8 @@ def _fields(separator: bytes) -> dict[str, Change]:
 # --- JSON, safetensors and TOML ---
 
 ODD_JSON = (None, True, False, 0, -1, 1.5, "", "x", [], {}, [None], {"a": 1}, 10**400, -0.0, 1e308, "\0", "9" * 500)
-JSON_TEXTS = (
-    "\u2028",
-    "\x1b[31mred",
-    "\0",
-    "<script>alert(1)</script>",
-    "../../etc/passwd",
-    "a\nb",
-    "a\ud800b",
-    "x" * 10_000,
-)
-RAW = (
-    "1e400",
-    "NaN",
-    "-Infinity",
-    "1" * 5000,
-    "0x1",
-    "01",
-    "1.",
-    ".5",
-    "1e",
-    "1_0",
-    "[" * 100_000,
-    "[" * 1000 + "]" * 1000,
-)
+JSON_TEXTS = ("\u2028", "\x1b[31mred", "\0", "<script>x</script>", "../../etc/passwd", "a\nb", "a\ud800b", "x" * 10_000)
+RAW = (*"1e400 NaN -Infinity 0x1 01 1. .5 1e 1_0".split(), "1" * 5000, "[" * 100_000, "[" * 1000 + "]" * 1000)
 MARK = "MARK-OF-A-RAW-VALUE"
 
 
@@ -264,31 +214,10 @@ JSON: Mapping[str, Change] = {
     "single quotes": lambda content, draw: content.replace(b'"', b"'"),
     **BYTES,
 }
-TOML_VALUES = (
-    "",
-    "-1",
-    "1.5",
-    "nan",
-    "1e400",
-    "true",
-    '""',
-    '"\\u0000"',
-    '"x"',
-    "[]",
-    '["a", 1]',
-    "{a = 1}",
-    "1979-05-27",
+TOML_VALUES = tuple(
+    """-1 1.5 nan 1e400 true "" "\\u0000" "x" [] ["a",1] {a=1} 1979-05-27 0x10 1_000 "none" "..\"""".split()
 )
-TOML_VALUES += (
-    "9" * 30,
-    '"' + "x" * 5000 + '"',
-    "'''\na\nb'''",
-    "0x10",
-    "1_000",
-    "[" * 2000 + "]" * 2000,
-    '"none"',
-    '".."',
-)
+TOML_VALUES += ("", "9" * 30, '"' + "x" * 5000 + '"', "'''\na\nb'''", "[" * 2000 + "]" * 2000)
 TOML_LINES = ("unknown = 1", "[table]", "[[table]]", 'method = "scl"', "a.b.c = 1", "seed = 1", "=", "'' = 1")
 
 
@@ -340,16 +269,7 @@ CHANGES: Mapping[str, Mapping[str, Change]] = {
     "safetensors": {**{f"{name}, in the header": _header(change) for name, change in JSON.items()}, **BYTES},
 }
 """Extension -> the changes of its files, by name."""
-KINDS_OF_FILE = (
-    "folder",
-    "link to itself",
-    "link to nothing",
-    "pipe",
-    "device zero",
-    "device null",
-    "socket",
-    "missing",
-)
+KINDS_OF_FILE = "folder,link to itself,link to nothing,pipe,device zero,device null,socket,missing".split(",")
 
 
 def replace_by(kind: str, file: Path) -> None:

@@ -106,7 +106,8 @@ class Server(contextlib.AbstractContextManager["Server"]):
 
         After ``wall_seconds`` the fork is killed: one that waits uses no processor time.
         """
-        return self._request({"command": list(arguments)}, cwd, shim, processor_seconds, wall_seconds)
+        what = {"function": f"{__name__}:nearfar", "arguments": {"arguments": list(arguments)}}
+        return self._request(what, cwd, shim, processor_seconds, wall_seconds)
 
     def function(
         self,
@@ -199,6 +200,13 @@ def _kill_after(child: int, seconds: float) -> list[int]:
     return killed
 
 
+def nearfar(arguments: Sequence[str]) -> None:
+    """Run a command; called in a fork."""
+    from nearfar.cli import main
+
+    raise SystemExit(main(list(arguments)))
+
+
 def _run(request: dict[str, Any]) -> None:
     """The fork: runs the command or function, and ends."""
     import resource
@@ -215,16 +223,11 @@ def _run(request: dict[str, Any]) -> None:
         os.dup2(output, 1)
         os.dup2(output, 2)
         os.environ.update(request["environment"])
-        if "command" in request:
-            import nearfar.cli
-
-            status = nearfar.cli.main(request["command"])
-        else:
-            module, _, name = request["function"].partition(":")
-            result = getattr(importlib.import_module(module), name)(**request["arguments"])
-            with open(request["result"], "w") as stream:
-                json.dump(result, stream)
-            status = 0
+        module, _, name = request["function"].partition(":")
+        result = getattr(importlib.import_module(module), name)(**request["arguments"])
+        with open(request["result"], "w") as stream:
+            json.dump(result, stream)
+        status = 0
     except SystemExit as error:
         status = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:

@@ -104,14 +104,7 @@ def test_any_number_of_positional_arguments() -> None:
         ({}, "copy(): missing output."),
         ({"times": 2}, "copy(): missing output."),
         ({"output": "x", "times": 0}, "copy(): times = 0: must be at least 1."),
-        ({"output": "x", "times": "2"}, "copy(): times = '2': must be a whole number."),
-        ({"output": "x", "times": True}, "copy(): times = true: must be a whole number."),
-        ({"output": "x", "times": 10**9}, "copy(): times = 1000000000: must be at most 1,000,000."),
-        ({"output": ""}, "copy(): output = '': must not be empty."),
-        ({"output": None}, "copy(): output = None: must be text."),
         ({"output": "x", "tasks": 3}, 'copy(): tasks = 3: must be a list, as in ["one", "two"].'),
-        ({"output": "x", "tasks": ["a", 3]}, "copy(): tasks = ['a', 3]: must be a list of texts."),
-        ({"output": "x", "mode": "mid"}, "copy(): mode = 'mid': must be slow or fast."),
         ({"output": "x", "mode": "fast", "times": 6}, "copy(): --times: at most 5 with --mode fast."),
         ({"config": OtherConfig()}, "copy(): config must be a CopyConfig, not OtherConfig"),
         ({"config": {"output": "x"}}, "copy(): config must be a CopyConfig, not dict {'output': 'x'}."),
@@ -142,6 +135,6 @@ def test_help_shows_the_settings() -> None:
         "progress: bool = True) -> tuple[typing.Any, ...]"
     )
     assert list(inspect.signature(merge).parameters) == [
-        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress"),
+        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
     ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")

@@ -1,14 +1,18 @@
 """Batches: every row once, premises together, the order determined by the seed, from any step."""
 
 import os
+import random
 import subprocess
 import sys
+from collections import Counter
+from itertools import pairwise
+from math import ceil
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.data.batching import WAITING, NliBatches, TextBatches, fill_distinct, sample_balanced_batches
 from nearfar.types import NearfarError, NliRow
 
 # Few texts, so that premises repeat, also far apart, and a text can be both premise and hypothesis.
@@ -33,7 +37,7 @@ def batchings(draw):
 @given(batchings(), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
 def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch):
-    seen = []
+    seen, rest, oversized = [], set(range(len(batches.rows))), 0
     for batch in batches.epoch(epoch):
         assert len(set(batch.sentences)) == len(batch.sentences)
         for premise, hypothesis, label, row in zip(
@@ -42,7 +46,17 @@ def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch)
             assert batches.rows[row] == (batch.sentences[premise], batch.sentences[hypothesis], label)
         assert set(batch.premises) | set(batch.hypotheses) == set(range(len(batch.sentences)))
         seen += batch.rows
+        rest -= {*batch.rows}
+        if batches.order == "premise":  # the rows of each share a batch
+            assert not {batches.rows[row].premise for row in rest} & {batches.rows[row].premise for row in batch.rows}
+        oversized += len(batch.rows) > batches.batch_size
+        assert len(batch.rows) <= batches.batch_size or len(set(batch.premises)) == 1
     assert sorted(seen) == list(range(len(batches.rows)))
+    assert batches.oversized == oversized
+    assert batches.order == "premise" or oversized == 0
+    lengths = [len(list(batches.epoch(number))) for number in range(epoch + 1)]
+    assert [batches.steps(number) for number in range(epoch + 1)] == lengths
+    assert batches.total_steps(epoch + 1) == sum(lengths)
 
 
 @given(batchings(), st.integers(0, 3), st.data())
@@ -53,38 +67,6 @@ def test_an_epoch_can_be_resumed_at_any_step_by_another_object(batches, epoch, d
     every = list(batches.epoch(epoch))
     start = data.draw(st.integers(0, len(every)))
     assert list(again.epoch(epoch, start)) == every[start:]
-
-
-@given(batchings(), st.integers(0, 4))
-@settings(max_examples=50, deadline=None)
-def test_steps_equal_the_number_of_batches(batches, epochs):
-    lengths = [len(list(batches.epoch(epoch))) for epoch in range(epochs)]
-    assert [batches.steps(epoch) for epoch in range(epochs)] == lengths
-    assert batches.total_steps(epochs) == sum(lengths)
-
-
-@pytest.mark.long
-@given(batchings(), st.integers(0, 3))
-@settings(max_examples=50, deadline=None)
-def test_only_a_large_premise_exceeds_the_batch_size(batches, epoch):
-    oversized = 0
-    for batch in batches.epoch(epoch):
-        if len(batch.rows) > batches.batch_size:
-            assert len(set(batch.premises)) == 1
-            oversized += 1
-    assert batches.oversized == oversized
-    if batches.order != "premise":
-        assert oversized == 0
-
-
-@given(row_lists, st.data())
-@settings(max_examples=50, deadline=None)
-def test_rows_of_a_premise_share_a_batch(rows, data):
-    batches = NliBatches(rows, data.draw(st.integers(1, len(rows))))
-    step_of_premise = {}
-    for step, batch in enumerate(batches.epoch(0)):
-        for row in batch.rows:
-            assert step_of_premise.setdefault(rows[row].premise, step) == step
 
 
 def test_premises_fill_a_batch_while_they_fit():
@@ -99,13 +81,6 @@ def test_premises_fill_a_batch_while_they_fit():
         ]
         for rows, following in zip(plan, first_premises[1:], strict=False):
             assert len(rows) + len(following) > 8
-
-
-def test_a_premise_larger_than_a_batch_is_a_batch_and_is_counted():
-    batches = NliBatches(rows_of([2, 7, 2, 9]), batch_size=4)
-    assert sorted(len(batch.rows) for batch in batches.epoch(0)) in ([2, 2, 7, 9], [4, 7, 9])
-    assert batches.oversized == 2
-    assert NliBatches(rows_of([2, 7, 2, 9]), batch_size=4, order="rows").oversized == 0
 
 
 def test_file_order_keeps_the_order_and_may_split_premises():
@@ -151,28 +126,6 @@ def test_the_order_is_the_same_in_another_process():
     }
     rows = [NliRow(f"p{n % 7}", f"h{n}", 0) for n in range(30)]
     assert printed == {f"{[batch.rows for batch in NliBatches(rows, 8, 5).epoch(2)]}\n"}
-
-
-def test_premises_are_grouped_by_text_in_order_of_appearance():
-    rows = [NliRow("b", "x", 0), NliRow("a", "y", 1), NliRow("b", "z", 2)]
-    assert NliBatches(rows, 2).premises == [[0, 2], [1]]
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "message"),
-    [(7, "--batch-size is 7, but must be from 1 to the number of rows, 6"), (0, "--batch-size is 0"), (-1, "is -1")],
-)
-def test_an_invalid_batch_size_raises(batch_size, message):
-    with pytest.raises(NearfarError, match=message):
-        NliBatches(rows_of([3, 3]), batch_size)
-    NliBatches(rows_of([3, 3]), 6)
-
-
-def test_no_rows_and_unknown_orders_raise():
-    with pytest.raises(NearfarError, match="no NLI rows"):
-        NliBatches([], 1)
-    with pytest.raises(NearfarError, match="order must be one of premise, file, rows, not 'random'"):
-        NliBatches(rows_of([3]), 1, order="random")
 
 
 @st.composite
@@ -230,11 +183,6 @@ def test_total_steps_of_equal_epochs_are_computed_without_iterating(order):
     assert TextBatches(singles(5), 2).total_steps(10**15) == 2 * 10**15
 
 
-def test_a_single_row_raises():
-    with pytest.raises(NearfarError, match="there is 1 row to train on, but a contrastive loss needs at least 2"):
-        TextBatches(singles(1), 2)
-
-
 def singles(count):
     return [(f"text {number}",) for number in range(count)]
 
@@ -248,35 +196,214 @@ def test_a_single_remaining_row_joins_the_previous_batch_by_default(rows, min_ba
     assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
 
 
-def test_a_shared_text_is_listed_once():
-    (batch,) = TextBatches([("a", "b", "c"), ("c", "b", "d")], 2, targets=[0.5, 1]).epoch(0)
-    assert sorted(batch.sentences) == ["a", "b", "c", "d"]
-    anchors, positives, negatives = batch.columns
-    first = batch.rows.index(0)
-    assert positives[0] == positives[1]
-    assert negatives[first] == anchors[1 - first]
-    assert batch.targets[first] == 0.5
+def of_labels(texts, *labels):
+    return lambda size: TextBatches([(text,) for text in texts], size, targets=list(labels) or None, balanced=True)
+
+
+def of_premises(*sizes, **settings):
+    return lambda size: NliBatches(rows_of(sizes), size, **settings)
+
+
+def of_texts(count, **settings):
+    return lambda size: TextBatches(singles(count), size, **settings)
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "message"),
+    ("make", "batch_size", "message"),
     [
-        (
-            1,
-            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows",
-        ),
-        (7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
-        (0, "--batch-size is 0"),
+        (of_premises(3, 3), 7, "--batch-size is 7, but must be from 1 to the number of rows, 6"),
+        (of_premises(3, 3), 0, "--batch-size is 0"),
+        (of_premises(3, 3), -1, "is -1"),
+        (of_premises(), 1, "no NLI rows"),
+        (of_premises(3, order="random"), 1, "order must be one of premise, file, rows, not 'random'"),
+        (of_texts(1), 2, "there is 1 row to train on, but a contrastive loss needs at least 2"),
+        (of_texts(6), 1, r"is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows"),
+        (of_texts(6), 7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
+        (of_texts(6), 0, "--batch-size is 0"),
+        (of_texts(0), 2, "no rows"),
+        (of_texts(3, targets=[0, 1]), 2, "there are 2 targets for 3 rows"),
+        (of_labels("abcd"), 4, "need an integer label"),
+        (of_labels("abcd", 0, 0.5, 1, 1), 4, "need an integer label for each row"),
+        (of_labels("abcd", 1, 1, 1, 1), 4, "at least two classes"),
+        (of_labels("abcc", 0, 0, 1, 1), 4, "label 1 has a single text, 'c'"),
+        (of_labels("abcd", 0, 0, 1, 1), 3, "--batch-size is 3, but .* at least 4"),
     ],
 )
-def test_an_invalid_batch_size_of_texts_raises(batch_size, message):
+def test_rows_that_cannot_be_batched_raise(make, batch_size, message):
     with pytest.raises(NearfarError, match=message):
-        TextBatches(singles(6), batch_size)
-    assert TextBatches(singles(6), 1, min_batch_size=1).steps(0) == 6
+        make(batch_size)
 
 
-def test_no_texts_and_mismatched_targets_raise():
-    with pytest.raises(NearfarError, match="no rows"):
-        TextBatches([], 2)
-    with pytest.raises(NearfarError, match="there are 2 targets for 3 rows"):
-        TextBatches(singles(3), 2, targets=[0, 1])
+def test_the_smallest_and_the_largest_batch_are_possible():
+    assert of_premises(3, 3)(6).steps(0) == 1
+    assert of_texts(6, min_batch_size=1)(1).steps(0) == 6
+
+
+# --- balanced batches: equal numbers of texts per class, all classes in turn, no text twice ---
+
+
+def of_classes(*sizes):
+    """Return texts and labels, shuffled; class k has sizes[k] texts."""
+    numbered = [(f"class {label}, text {number}", label) for label, size in enumerate(sizes) for number in range(size)]
+    random.Random(0).shuffle(numbered)
+    return [(text,) for text, _ in numbered], [label for _, label in numbered]
+
+
+def balanced(sizes, batch_size, seed=0):
+    texts, labels = of_classes(*sizes)
+    return TextBatches(texts, batch_size, seed, labels, balanced=True)
+
+
+def counts(batch):
+    return dict(Counter(batch.targets))
+
+
+@pytest.mark.long
+@given(st.lists(st.integers(2, 12), min_size=2, max_size=7), st.data())
+@settings(max_examples=100, deadline=None)
+def test_batches_hold_every_class_evenly_and_no_text_twice(sizes, data):
+    batches = balanced(sizes, data.draw(st.integers(4, sum(sizes))), data.draw(st.integers(0, 9)))
+    share = batches.batch_size // len(sizes)
+    epoch = list(batches.epoch(1))
+    assert len(epoch) == batches.steps(1) == ceil(sum(sizes) / batches.batch_size)
+    for batch in epoch:
+        assert len(set(batch.rows)) == len(batch.rows) == len(batch.sentences) <= batches.batch_size
+        assert [batches.targets[row] for row in batch.rows] == batch.targets
+        if share >= 2:
+            assert counts(batch) == {label: min(share, size) for label, size in enumerate(sizes)}
+        else:
+            assert len(counts(batch)) == min(batches.batch_size // 2, len(sizes))
+            assert set(counts(batch).values()) == {2}
+
+
+def test_all_classes_and_texts_are_drawn_equally_often():
+    batches = balanced([6] * 10, 8)  # 4 of the 10 classes in each batch, 2 texts each
+    labels = [label for batch in batches.epoch(0) for label in counts(batch)]
+    assert len(labels) == 8 * 4
+    # Drawn without replacement: after any number of complete rounds, class counts differ by at most one.
+    assert max(Counter(labels).values()) - min(Counter(labels).values()) <= 1
+    generator = random.Random(0)
+    sampled = sample_balanced_batches({0: range(6), 1: range(10, 16)}, batch_size=4, steps=3, generator=generator)
+    assert sorted(row for batch in sampled for row in batch) == [*range(6), *range(10, 16)]
+
+
+def test_a_small_class_is_reshuffled_when_used_up():
+    batches = balanced([40, 4], 4)
+    of_small = [tuple(row for row in batch.rows if batches.targets[row] == 1) for batch in batches.epoch(0)]
+    seen = Counter(row for rows in of_small for row in rows)
+    assert len(of_small) == 11
+    assert set(seen.values()) <= {5, 6}
+    assert len({frozenset(rows) for rows in of_small}) > 2
+
+
+def test_the_same_seed_gives_the_same_batches_from_any_step():
+    one, other = balanced([9, 5, 4], 6, seed=3), balanced([9, 5, 4], 6, seed=3)
+    list(one.epoch(0))
+    assert list(one.epoch(2, start=1)) == list(other.epoch(2))[1:]
+    assert (
+        len({str([batch.rows for batch in balanced([9, 5, 4], 6, seed).epoch(e)]) for seed in (0, 1) for e in (0, 1)})
+        == 4
+    )
+
+
+def test_a_repeated_text_of_a_class_counts_once():
+    texts, labels = [("a",), ("a",), ("b",), ("c",), ("d",), ("c",)], [0, 0, 0, 1, 1, 1]
+    for batch in TextBatches(texts, 6, targets=labels, balanced=True).epoch(0):
+        assert sorted(batch.rows) == [0, 2, 3, 4]
+
+
+# --- batches without repeated texts: no row is dropped, no text repeats where another order exists ---
+
+
+def repeats(batch, texts):
+    """Texts of a batch that two of its groups share."""
+    seen, found = set(), set()
+    for group in batch:
+        own = {text for row in group for text in texts[row]}
+        found |= seen & own
+        seen |= own
+    return found
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_row_occurs_once_and_batches_of_single_rows_are_full(seed):
+    draw = random.Random(seed)
+    texts = [{f"{draw.randrange(30)}" for _ in range(2)} for _ in range(100)]
+    batches = fill_distinct([[row] for row in range(100)], texts.__getitem__, 7)
+    assert sorted(row for batch in batches for row in batch) == list(range(100))
+    assert [len(batch) for batch in batches] == [7] * 14 + [2]
+
+
+def test_no_text_repeats_where_there_are_enough_others():
+    texts = [{f"text {row}", f"common {row % 50}"} for row in range(500)]
+    rows = list(range(500))
+    random.Random(0).shuffle(rows)
+    batches = fill_distinct([[row] for row in rows], texts.__getitem__, 10)
+    repeated = [len(repeats([[row] for row in batch], texts)) for batch in batches]
+    assert sum(repeated[:-3]) == 0
+    plain = [rows[start : start + 10] for start in range(0, 500, 10)]
+    assert sum(len(repeats([[row] for row in batch], texts)) for batch in plain) > 20  # in the given order
+
+
+def test_groups_stay_together_and_within_the_batch_size():
+    draw = random.Random(1)
+    sizes = [draw.randrange(1, 6) for _ in range(40)]
+    starts = [sum(sizes[:group]) for group in range(41)]
+    groups = [list(range(first, end)) for first, end in pairwise(starts)]
+    owner = {row: number for number, group in enumerate(groups) for row in group}
+    batches = fill_distinct(groups, lambda row: {f"text {owner[row] % 15}", f"{row}"}, 12)
+    assert sorted(row for batch in batches for row in batch) == list(range(starts[-1]))
+    assert max(map(len, batches)) <= 12
+    for batch in batches:
+        owners = [owner[row] for row in batch]
+        assert all(owners.count(number) == sizes[number] for number in set(owners))
+    assert sum(len({owner[row] % 15 for row in batch}) < len({owner[row] for row in batch}) for batch in batches) <= 1
+
+
+def test_a_group_larger_than_the_batch_is_a_batch_by_itself():
+    assert fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2) == [[0], [1, 2, 3], [4]]
+
+
+def test_rows_that_all_share_a_text_are_batched_as_without():
+    rows = 20 * WAITING
+    batches = fill_distinct([[row] for row in range(rows)], lambda row: {"same", str(row)}, 4)
+    assert [len(batch) for batch in batches] == [4] * (rows // 4)
+    assert sorted(row for batch in batches for row in batch) == list(range(rows))
+
+
+def test_fewer_groups_wait_than_the_limit(monkeypatch):
+    monkeypatch.setattr("nearfar.data.batching.WAITING", 1)
+    # a waits twice; the third a joins, because two groups wait already
+    texts = ["a", "a", "a", "a", "b", "c"]
+    assert fill_distinct([[row] for row in range(6)], lambda row: texts[row], 2) == [[0, 3], [1, 4], [2, 5]]
+
+
+def test_pairs_in_batches_without_repeated_texts():
+    rows = [(f"anchor {number // 3}", f"positive {number}") for number in range(90)]
+    plain, distinct = (TextBatches(rows, 8, seed=3, distinct_texts=choice) for choice in (False, True))
+    assert distinct.steps(0) == plain.steps(0)
+    assert [len(batch.rows) for batch in distinct.epoch(1)] == [len(batch.rows) for batch in plain.epoch(1)]
+    repeated = {
+        choice: sum(len(batch.sentences) < 2 * len(batch.rows) for batch in batches.epoch(1))
+        for choice, batches in ((False, plain), (True, distinct))
+    }
+    assert repeated[True] <= 1 < repeated[False]
+    assert sorted(row for batch in distinct.epoch(1) for row in batch.rows) == list(range(90))
+    assert [batch.rows for batch in distinct.epoch(1, start=3)] == [batch.rows for batch in distinct.epoch(1)][3:]
+    assert [batch.rows for batch in distinct.epoch(0)] != [batch.rows for batch in distinct.epoch(1)]
+
+
+def test_premises_in_batches_without_repeated_texts():
+    """Every fourth premise has the same hypothesis; a premise keeps its three rows."""
+    rows = [
+        NliRow(f"premise {number}", f"of {number} {label}" if number % 4 or label else f"common {number % 8}", label)
+        for number in range(48)
+        for label in range(3)
+    ]
+    batches = NliBatches(rows, 12, seed=2, distinct_texts=True)
+    assert batches.total_steps(2) == sum(len(list(batches.epoch(epoch))) for epoch in range(2))
+    for batch in batches.epoch(0):
+        assert len(batch.rows) == 12
+        assert len(batch.sentences) == 4 + 12
+    assert sorted(row for batch in batches.epoch(0) for row in batch.rows) == list(range(len(rows)))
+    assert any(len(batch.sentences) < 16 for batch in NliBatches(rows, 12, seed=2).epoch(0))

@@ -70,11 +70,6 @@ def test_splits_are_renamed_for_the_hub(folder, hub, monkeypatch):
     assert find("stsb:dev")[0].table.title == "hub:mteb/stsbenchmark-sts:validation"
 
 
-def test_snli_and_mnli(folder, hub):
-    assert texts("snli+mnli") == ["from the hub"] * 2
-    assert hub == [("stanfordnlp/snli", None, "train"), ("nyu-mll/multi_nli", None, "train")]
-
-
 def test_an_incomplete_task_comes_completely_from_the_hub(folder, hub):
     assert names("sts12") == ["all"]
     assert names("sickr-full") == ["all"]
@@ -86,20 +81,6 @@ def test_a_complete_task_is_local(folder, hub):
         (folder / "sts" / "STS12" / f"{subset}.tsv").write_text("text\nx\n")
     assert names("sts12") == ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"]
     assert hub == []
-
-
-def test_a_missing_split_is_not_substituted(folder, no_hub):
-    message = error("snli")
-    for part in (
-        "snli:train was not found",
-        str(folder / "nli" / "SNLI" / "train.tsv"),
-        "hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'",
-        "Available: snli:dev+test.",
-    ):
-        assert part in message
-    message = error("sts12")
-    assert "sts12:SMTeuroparl+surprise.OnWN+surprise.SMTnews was not found" in message
-    assert str(folder / "sts" / "STS12" / "SMTeuroparl.tsv") in message
 
 
 def test_without_a_local_folder(folder, no_hub, monkeypatch):
@@ -147,12 +128,6 @@ def test_a_named_set_has_precedence_over_a_file(folder, hub):
         texts("./snli")
 
 
-def test_saved_folders(folder, hub):
-    datasets.DatasetDict(train=TABLE, test=TABLE).save_to_disk(str(folder / "saved"))
-    assert names(f"{folder / 'saved'}:test+train") == ["test", "train"]
-    assert "has several splits" in error(str(folder / "saved"))
-
-
 def test_hub_names(folder, hub):
     assert names("hub:owner/name") == ["name"]
     assert names("owner/name:train+test") == ["train", "test"]
@@ -187,13 +162,6 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     assert message.startswith(f"mpqa was not found.\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
     assert "Available" not in message
     assert hub == []
-
-
-def test_plain_text_files(folder, hub):
-    (folder / "mine.txt").write_text("a\n")
-    assert find(str(folder / "mine.txt"))[0].table.data == folder / "mine.txt"
-    assert "Did you mean 'mine.txt'?" in error(str(folder / "min.txt"))
-    assert "no such file" in error("mine.txt")
 
 
 def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub):

@@ -4,10 +4,8 @@ from collections import Counter
 from functools import partial
 
 import datasets
-import pytest
 
 from nearfar.data.classification import load_classification
-from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write_lines
 
@@ -173,27 +171,6 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
-def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, fake_hub):
-    features = datasets.Features(
-        {
-            "sentence1": datasets.Value("string"),
-            "sentence2": datasets.Value("string"),
-            "label": datasets.ClassLabel(names=["not_equivalent", "equivalent"]),
-        }
-    )
-
-    def answer(name, config, split):
-        assert (name, config) == ("nyu-mll/glue", "mrpc")
-        texts = [f"{split} {number}" for number in range(20)]
-        rows = {"sentence1": texts, "sentence2": texts, "label": [0, 1] * 10}
-        return datasets.Dataset.from_dict(rows, features=features)
-
-    fake_hub(answer)
-    task = load_classification("mrpc-glue", splits="10-90")
-    assert (task.test.texts[0], task.test.targets[:2]) == (("validation 2", "validation 2"), [0, 1])
-    assert (task.train.texts[0], task.train.targets[:2]) == (("train 0", "train 0"), [0, 1])
-
-
 # --- own data
 
 
@@ -245,38 +222,51 @@ def test_invalid_row_counts_raise(tmp_path):
     assert "neither a file nor a named data set" in error("sst3")
 
 
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_the_tasks_have_the_published_row_counts(nearfar_data):
-    # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)
-    expected = {
-        "sst2": ((66849, 500, 872), (29559, 221, 428)),
-        "cola": ((8051, 500, 1043), (2380, 148, 322)),
-        "mrpc": ((3576, 500, 1725), (1161, 162, 578)),
-        "rte": ((1990, 500, 277), (998, 251, 146)),
-        "mnli:train_20k_nyu": ((19500, 500, 9815), (6541, 168, 3479)),
-        "stsb": ((5749, 1500, 1379), None),
-        "amazon2": ((3469, 500, 6065), (1751, 252, 3099)),
-        "yelp2": ((2715, 500, 803), (1366, 252, 404)),
-    }
-    absent = {"qnli", "mrpc-glue", "amazon-polarity", "yelp-polarity"}
-    assert {name.partition(":")[0] for name in expected} == set(FINETUNING_TASKS) - absent
-    for name, (sizes, first) in expected.items():
-        task = load_classification(name)
-        splits = (task.train, task.validation, task.test)
-        assert tuple(len(split.texts) for split in splits) == sizes, name
-        assert tuple(len(split.targets) for split in splits) == sizes, name
-        assert len({len(texts) for split in splits for texts in split.texts}) == 1
-        if first is None:
-            assert all(0 <= score <= 5 for split in splits for score in split.targets)
-        else:
-            assert tuple(split.targets.count(0) for split in splits) == first, name
+# --- columns, labels and scores of own data ---
 
 
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_qnli_is_tested_on_its_validation_set(nearfar_data, tmp_path):
-    rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]
-    write_lines(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
-    task = load_classification(str(tmp_path / "t.tsv"), text_columns=("question", "sentence"), test="qnli:dev")
-    assert Counter(task.test.targets) == {0: 2702, 1: 2761}
+def test_own_columns(tmp_path):
+    rows = [f'"a, {number}",b {number},{number % 3 + 8}' for number in range(30)]
+    pairs = write_lines(tmp_path / "pairs.csv", "sentence1,sentence2,label", *rows)
+    task = load_classification(pairs)
+    assert task.label_names == ("8", "9", "10")
+    assert set(texts_of(task.train, task.validation, task.test)) == {(f"a, {n}", f"b {n}") for n in range(30)}
+    named = write_lines(tmp_path / "named.csv", "said,reply,tone", *rows)
+    again = load_classification(named, text_columns=["said", "reply"], label_column="tone")
+    assert (again.train, again.test) == (task.train, task.test)
+    one = load_classification(named, text_columns=["reply"], label_column="tone")
+    assert one.train.texts == [row[1:] for row in task.train.texts]
+    message = error(named)
+    assert "no column 'text'" in message
+    assert message.endswith("Labelled data has the columns text and label, or sentence1, sentence2 and label.")
+    assert "no column 'label'. Its columns: said" in error(named, text_columns=["said"])
+    for columns in ([], ["said"] * 2, ["said", "reply", "tone"]):
+        assert error(named, text_columns=columns, label_column="tone").startswith(
+            "Name one or two columns of text, not"
+        )
+    datasets.Dataset.from_dict({"text": list("abcdefghij"), "label": [0, 1] * 5}).to_parquet(tmp_path / "a.parquet")
+    assert load_classification(str(tmp_path / "a.parquet")).label_names == ("0", "1")
+
+
+def test_labels_with_fractions_are_scores(tmp_path):
+    path = write_lines(tmp_path / "a.tsv", "label\ttext", *[f"{number / 2:g}\ttext {number}" for number in range(50)])
+    task = load_classification(path)
+    assert (task.metric, task.label_names) == ("pearson_spearman", ())
+    assert [len(split.texts) for split in (task.train, task.validation, task.test)] == [36, 4, 10]
+    for split in (task.train, task.validation, task.test):
+        assert split.targets == [int(text.split()[1]) / 2 for (text,) in split.texts]
+        assert {type(target) for target in split.targets} == {float}
+    assert "proportions" not in "".join(task.sources)
+    lines = [f'{{"text": "t{number}", "label": {number % 3}.0}}' for number in range(20)]
+    integers = load_classification(write_lines(tmp_path / "a.jsonl", *lines))
+    assert integers.label_names == ("0", "1", "2")
+    other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
+    assert f"{other}, line 3: column 'label' holds 'much', not a number. Scores must be numbers" in error(
+        path, test=other
+    )
+    assert error(other) == (
+        f"{other}, line 3: column 'label' holds 'much', not a number. If one label has a fraction, as 0.5 "
+        f"({other}, line 2), all are scores and must be numbers."
+    )
+    equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
+    assert "every score is 0.5; there is nothing to learn" in error(equal)

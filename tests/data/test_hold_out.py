@@ -5,7 +5,7 @@ import random
 import pytest
 
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.data.hold_out import DEV, FEWEST, TEST, HeldOut, hold_out, kind_of, take_rows, without_texts
+from nearfar.data.hold_out import DEV, TEST, HeldOut, hold_out, kind_of
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
@@ -126,17 +126,6 @@ def test_the_documents_of_pairs() -> None:
     assert dict(test.counts) == {"documents of training rows": 2}
 
 
-def test_a_query_that_is_a_document_does_not_find_itself() -> None:
-    held_out = hold_out(text_data([(f"t{n}", f"t{n + 1}") for n in range(0, 400, 4)] * 1)).held_out
-    assert held_out.retrieval(TEST).excluded == {}
-    chain = text_data([row for n in range(100) for row in ((f"a{n}", f"b{n}"), (f"b{n}", f"c{n}"))])
-    task = hold_out(chain).held_out.retrieval(TEST)
-    assert {task.queries[query]: task.documents[place] for query, place in task.excluded.items()} == {
-        text: text for text in task.queries if text.startswith("b")
-    }
-    assert task.excluded
-
-
 def test_nli_rows_search_entailments_among_contradictions() -> None:
     rows = []
     for n in range(60):
@@ -184,12 +173,3 @@ def test_sentences_have_nothing_to_hold_out() -> None:
     assert kind_of(sentences) is None
     with pytest.raises(NearfarError, match="no positives, labels or scores"):
         hold_out(sentences)
-
-
-def test_rows_of_a_second_objective_lose_held_out_texts() -> None:
-    held_out = hold_out(pairs(100)).held_out
-    own = held_out.rows[0][1]
-    second = text_data([(own.upper() + "!",), ("something else",), ("one more",)])
-    assert without_texts(second, held_out.texts).rows == [("something else",), ("one more",)]
-    assert without_texts(take_rows(second, [1, 2]), held_out.texts).rows == [("something else",), ("one more",)]
-    assert FEWEST == 10

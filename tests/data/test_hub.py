@@ -25,12 +25,6 @@ def hub(fake_hub):
     return fake_hub(lambda name, config, split: SPLITS if split is None else SPLITS[split])
 
 
-def test_names_configs_and_splits_are_passed_on(hub):
-    assert load_hub("owner/name", split="test").to_list() == TEST.to_list()
-    assert load_hub("owner/name/config", split="train").to_list() == TRAIN.to_list()
-    assert hub == [("owner/name", None, "test"), ("owner/name", "config", "train")]
-
-
 def test_several_splits_require_a_name(hub):
     with pytest.raises(NearfarError, match=r"has several splits. Name one: hub:owner/name:train, hub:owner/name:test"):
         load_hub("owner/name")
@@ -100,11 +94,6 @@ def test_rows_have_class_names_with_any_dataset_format():
     rows = list(read_dataset(TRAIN.with_format("numpy"), ["label", "text"], title="here"))
     assert [row for _, row in rows] == [("contradiction", "a"), (-1, "b"), ("entailment", "c")]
     assert [str(where) for where, _ in rows] == ["here, row 1", "here, row 2", "here, row 3"]
-
-
-def test_a_missing_column():
-    with pytest.raises(NearfarError, match=r"here: no column 'texts'. Its columns: text, label. Did you mean"):
-        list(read_dataset(TRAIN, ["texts"], title="here"))
 
 
 def test_saved_folders(tmp_path):

@@ -2,14 +2,12 @@
 
 import gzip
 import json
-import re
 from pathlib import Path
 
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from nearfar import NearfarError
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
 
 LINES = ["a dog", "", " two  cats ", "naïve 🐶\ttab", "a dog"]
@@ -75,22 +73,3 @@ def test_blocks_are_limited_in_texts_and_characters() -> None:
 def test_blocks_are_lazy() -> None:
     endless = (str(number) for number in iter(int, 1))
     assert next(blocks(endless, size=3)).texts == ["0"] * 3
-
-
-def test_errors_name_the_source(tmp_path: Path) -> None:
-    def refuse(message: str, name: str, column: str | None = None) -> None:
-        with pytest.raises(NearfarError, match=message):
-            list(read_texts(tmp_path / name, column))
-
-    (tmp_path / "x.txt").write_bytes(b"a dog\n\xff\n")
-    (tmp_path / "x.tsv").write_text("said\na dog\n \t\n".replace(" \t", " "))
-    (tmp_path / "x.txt.gz").write_bytes(gzip.compress(b"a dog\n" * 1000)[:-9])
-    refuse(re.escape("nowhere.txt: cannot be read: no such file"), "nowhere.txt")
-    refuse(r"x\.txt, line 2: not UTF-8", "x.txt")
-    refuse(r"x\.txt\.gz cannot be read", "x.txt.gz")
-    refuse(r"x\.tsv: is a table; name the column", "x.tsv")
-    refuse(r": is a table; name the column", ".")
-    refuse(r"x\.tsv, line 3: column 'said' is empty", "x.tsv", "said")
-    refuse(r"no column 'sayd'.*Did you mean 'said'", "x.tsv", "sayd")
-    with pytest.raises(NearfarError, match="hub:a/b: is a table"):
-        list(read_texts("hub:a/b"))

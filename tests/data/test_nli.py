@@ -91,27 +91,6 @@ def test_normalized_fields_are_counted(tmp_path):
     assert data.repaired == 3
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.tsv", HEADER + "p\th\tneutral\np\th\tmaybe\n", "a.tsv, line 3: unknown label 'maybe'. Known: entailment,"),
-        ("a.tsv", HEADER + "p\th\t3\n", "a.tsv, line 2: unknown label '3'. Known: entailment, neutral, contradiction;"),
-        ("a.tsv", HEADER + "p\th\t3\n", "else as in SNLI: 0 as entailment, 1 as neutral, 2 as contradiction"),
-        ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": true}\n', "line 1: unknown label True"),
-        ("a.jsonl", '{"premise": "p", "hypothesis": "h", "label": 0.5}\n', "line 1: unknown label 0.5"),
-        ("a.tsv", HEADER, "a.tsv: no labelled rows (0 without"),
-        ("a.tsv", HEADER + "p\th\t-\np\th\t-1\n", "a.tsv: no labelled rows (2 without"),
-    ],
-)
-def test_errors(name, content, message, tmp_path):
-    (tmp_path / name).write_text(content)
-    assert message in error(str(tmp_path / name))
-
-
-def test_an_empty_list_of_data_sets_raises():
-    assert "name at least one" in error([])
-
-
 @pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize(
@@ -134,12 +113,3 @@ def test_real_sets_have_their_published_counts(spec, rows, premises, complete, n
     assert premises in (None, len(by_premise))
     assert complete in (None, sum(len(found) == 3 for found in by_premise.values()))
     assert (data.dropped, data.repaired) == (0, 0)
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-def test_real_label_counts_and_files_by_path(nearfar_data):
-    counts = {"entailment": 15834, "neutral": 3560, "contradiction": 16544}
-    assert load_nli("snli:train_partial").counts == counts
-    parts = [str(nearfar_data / "nli" / "CAD" / f"{split}.tsv") for split in ("train", "dev", "test")]
-    assert [len(load_nli(part).rows) for part in parts] == [8330, 1000, 2000]

@@ -110,18 +110,3 @@ def test_translations_are_read_from_a_back_translate_file(tmp_path):
     message = error_of(lambda: translations["A bird."])
     assert message.startswith(f"{file}: no translation of 'A bird.'. Create the file from these sentences with nearfar")
     assert len(translations) == 2
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("sentence\ttranslation\n", "a.tsv: no translations, only a header."),
-        ("sentence\ttranslation\na\tb\na\tc\n", "a.tsv, line 3: a second translation of 'a'"),
-        ("sentence\ttranslation\na\t \n", "a.tsv, line 2: column 'translation' is empty"),
-        ("sentence\tpivot\na\tb\n", "a.tsv, line 1: no column 'translation'"),
-    ],
-)
-def test_errors_of_translations(content, message, tmp_path):
-    (tmp_path / "a.tsv").write_text(content)
-    assert message in error_of(load_translations, tmp_path / "a.tsv")
-    assert "no such file" in error_of(load_translations, tmp_path / "b.tsv")

@@ -109,6 +109,12 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
         ({"test": (*QRELS, "q1\td3\tyes")}, "line 7: column 'score' holds 'yes'"),
         ({"test": (*QRELS, "q1\td3\t")}, "line 7: column 'score' holds ''"),
         ({"test": (*QRELS, "q1\td3")}, "line 7: 2 fields, but the header has 3 columns"),
+        ({"corpus": (*CORPUS, '{"_id": "d5", "text": "a", "title": 3}')}, "line 5: column 'title' holds 3"),
+        ({"test": ("q1 0 d1 1",)}, "test.tsv, line 1: no column 'query-id'"),
+        ({"test": (*QRELS, "q1\td3\tinf")}, "line 7: column 'score' holds 'inf'"),
+        ({"test": (*QRELS, "q1\td3\t1e300")}, "A grade is at most"),
+        ({"test": (QRELS[0], QRELS[-1])}, "1 have a score below 1"),
+        ({"test": QRELS[:1]}, "no query has a relevant document. Of 0 judgements"),
         (
             {"test": (*QRELS, "q1\td1\t1")},
             "line 7: query 'q1' and document 'd1' have the score 1, and 2 in a line above",
@@ -124,10 +130,6 @@ def test_malformed_folders(beir, files, message):
     folder = beir(**files)
     found = error_of(load_retrieval, folder)
     assert re.search(message, found), found
-
-
-def test_equal_judgements_may_repeat(beir):
-    assert load_retrieval(beir(test=(*QRELS, QRELS[1]))).relevant == [{0: 2, 3: 1}, {1: 1}]
 
 
 def test_missing_parts(beir, tmp_path):
@@ -161,13 +163,6 @@ def test_pairs(tmp_path):
     }
 
 
-def test_pairs_with_other_columns(tmp_path):
-    file = write_lines(tmp_path / "qa.csv", "question,answer", "q1,a1", "q2,a2")
-    task = load_retrieval(file, anchor_column="question", positive_column="answer")
-    assert (task.queries, task.documents) == (["q1", "q2"], ["a1", "a2"])
-    assert "no column 'anchor'. Its columns: question, answer" in error_of(load_retrieval, file)
-
-
 @pytest.mark.parametrize("name", ["more.txt", "more.tsv"])
 def test_a_corpus_adds_distractors(tmp_path, name):
     file = write_lines(tmp_path / "pairs.tsv", *PAIRS)
@@ -185,13 +180,6 @@ def test_a_corpus_without_texts_and_settings_of_the_other_kind(beir, tmp_path):
     assert error_of(load_retrieval, file, corpus=empty) == f"{empty}: no documents."
     assert "--exclude-same-id is for data in BEIR's layout" in error_of(load_retrieval, file, exclude_same_id=True)
     assert "adds documents to pairs and NLI rows only" in error_of(load_retrieval, beir(), corpus=file)
-
-
-def test_a_named_set_of_pairs():
-    task = load_retrieval("microworld:test")
-    assert len(task.queries) > 100
-    assert task.main == "mrr@10"
-    assert all(task.relevant)
 
 
 NLI = (
@@ -222,17 +210,6 @@ def test_nli_rows(tmp_path):
     }
     more = write(tmp_path / "more.txt", "x\nu\n")
     assert load_retrieval(file, corpus=more).documents == [*task.documents, "u"]
-
-
-def test_nli_rows_without_an_entailment_and_tables_with_both_kinds_of_columns(tmp_path):
-    none = write_lines(tmp_path / "none.tsv", NLI[0], NLI[2], NLI[3])
-    assert error_of(load_retrieval, none) == (
-        f"{none}: none of the 2 NLI rows is an entailment, so no document is relevant."
-    )
-    both = write_lines(tmp_path / "both.tsv", "anchor\tpositive\tpremise\thypothesis\tlabel", "a\tb\tc\td\tneutral")
-    assert load_retrieval(both).queries == ["a"]
-    other = write_lines(tmp_path / "other.tsv", "premise\thypothesis", "a\tb")
-    assert "no column 'anchor'" in error_of(load_retrieval, other)
 
 
 @pytest.mark.realdata

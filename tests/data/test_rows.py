@@ -52,19 +52,6 @@ def test_a_limit_takes_the_first_rows_and_stops_reading(tmp_path):
     assert "is 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
-        ("a.txt", "one\n\x00\n", "a.txt, line 2: column 'text' is empty"),
-        ("a.txt", "\n \n", "a.txt: no sentences."),
-        ("a.txt", "same\nsame\n", "All sentences are equal ('same')"),
-        ("a.tsv", "text\n", "a.tsv: no sentences."),
-    ],
-)
-def test_errors_of_sentences(name, content, message, tmp_path):
-    assert message in error_of(load_sentences, write(tmp_path / name, content))
-
-
 def test_a_missing_source_of_sentences_raises(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mine.txt", "a\nb\n")
@@ -108,24 +95,6 @@ def test_labelled_texts_with_other_column_names_and_a_limit(tmp_path):
     assert "no column 'text'. Its columns: said, tone" in error_of(load_labelled, path)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        (["x\ta", "x\tb"], "Every text has the label 'x'"),
-        (["x\ta", "x\tb"], "a.tsv: 2 labelled texts."),
-        (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrastive losses need two"),
-        (["x\ta", "x\tb", "y\tc", "y\tc"], "a.tsv: 4 labelled texts."),
-        (["x\ta", "y\ta"], "All labelled texts are equal ('a')"),
-        ([], "a.tsv: no labelled texts"),
-        ([f"{'x' * 9999}\ta", "y\tb", "y\tc"], f"The label '{'x' * 79}... has a single text, 'a'"),
-        ([f"x\t{'a' * 9999}", "y\tb", "y\tc"], f"The label 'x' has a single text, '{'a' * 79}..."),
-        ([f"{'x' * 9999}\ta", f"{'x' * 9999}\tb"], f"Every text has the label '{'x' * 79}...; there"),
-    ],
-)
-def test_errors_of_labelled_texts(rows, message, tmp_path):
-    assert message in error_of(load_labelled, write(tmp_path / "a.tsv", "\n".join(["label\ttext", *rows]) + "\n"))
-
-
 SCORED = "score\tsentence1\tsentence2\n"
 
 
@@ -151,17 +120,6 @@ def test_own_scores_are_scaled_by_their_range(tmp_path):
     assert data.sources == (f"{path}: 3 scored pairs, scores of -1 to 3 rescaled to 0 to 1",)
 
 
-def test_errors_of_scored_pairs(tmp_path):
-    path = tmp_path / "a.tsv"
-    assert "a.tsv: every score is 3;" in error_of(load_scored, write(path, SCORED + "3\ta\tb\n3\ta\tc\n"))
-    assert "All scored pairs are equal ('a')" in error_of(load_scored, write(path, SCORED + "3\ta\ta\n4\ta\ta\n"))
-    assert "line 2: column 'score' holds 'x', not a number" in error_of(load_scored, write(path, SCORED + "x\ta\tb\n"))
-    assert "line 2: column 'sentence2' is empty" in error_of(load_scored, write(path, SCORED + "1\ta\t\n"))
-    assert "a.tsv: no pairs" in error_of(load_scored, write(path, SCORED))
-    assert "Scored pairs need three columns" in error_of(load_scored, str(path), columns=("a", "b"))
-    assert "No source of scored pairs was named" in error_of(load_scored, [])
-
-
 @pytest.mark.nightly
 @pytest.mark.realdata
 @pytest.mark.parametrize(
@@ -171,36 +129,3 @@ def test_errors_of_scored_pairs(tmp_path):
 def test_real_sentences(spec, read, dropped, nearfar_data):
     data = load_sentences(spec)
     assert (len(data.rows) + data.dropped, data.dropped) == (read, dropped)
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("spec", "rows", "labels"),
-    [
-        ("trec", 5452, 6),
-        ("trec:test", 500, 6),
-        ("sst2", 6920, 2),
-        ("sst2:dev+test", 872 + 1821, 2),
-        ("sst5", 8544, 5),
-        ("mr", 10662, 2),
-        ("cr", 3771, 2),
-        ("subj", 10000, 2),
-        ("mpqa", 10603, 2),
-    ],
-)
-def test_real_labelled_sets(spec, rows, labels, nearfar_data):
-    data = load_labelled(spec)
-    assert (len(data.rows), len(data.targets), data.dropped) == (rows, rows, 0)
-    assert set(data.targets) == set(range(labels))
-    if spec.startswith("trec"):
-        assert data.label_names == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
-
-
-@pytest.mark.nightly
-@pytest.mark.realdata
-@pytest.mark.parametrize(("spec", "rows"), [("stsb:train", 5749), ("sickr:train", 4500)])
-def test_real_scored_sets(spec, rows, nearfar_data):
-    data = load_scored(spec)
-    assert len(data.rows) == rows
-    assert (min(data.targets), max(data.targets)) == (0, 1)

@@ -19,16 +19,6 @@ def texts(*args, **kwargs):
     return [row[0] for _, row in read_columns(*args, **kwargs)]
 
 
-def test_one_function_reads_all_sources(tmp_path, fake_hub):
-    fake_hub(lambda name, config, split: SPLITS[split])
-    SPLITS.save_to_disk(str(tmp_path / "saved"))
-    (tmp_path / "rows.tsv").write_text("text\nd\n")
-    assert texts(tmp_path / "rows.tsv", ["text"]) == ["d"]
-    assert texts(str(tmp_path / "rows.tsv"), ["text"]) == ["d"]
-    assert texts(tmp_path / "saved", ["text"], split="train") == ["a", "b"]
-    assert texts("hub:owner/name", ["text"], split="test") == ["c"]
-
-
 def test_a_table_can_be_read_again_and_has_a_title(tmp_path):
     (tmp_path / "rows.tsv").write_text("text\nd\n")
     table = open_table(tmp_path / "rows.tsv")
@@ -43,12 +33,6 @@ def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "rows.tsv").write_text("text\nd\n")
     assert texts("~/rows.tsv", ["text"]) == ["d"]
-
-
-def test_a_file_has_no_splits(tmp_path):
-    (tmp_path / "rows.tsv").write_text("text\nd\n")
-    with pytest.raises(NearfarError, match=r"rows.tsv: a file has no splits; remove 'dev'"):
-        read_columns(tmp_path / "rows.tsv", ["text"], split="dev")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_sentences
 from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
@@ -33,19 +32,6 @@ def test_repeated_and_uninformative_rows_are_dropped(tmp_path):
     assert "All pairs are equal" in error_of(load_tuples, write(tmp_path / "c.csv", "anchor,positive\na,a\n"))
 
 
-def test_errors_of_tuples(tmp_path):
-    pairs = write(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nc\t\n")
-    assert "a.tsv, line 3: column 'positive' is empty" in error_of(load_tuples, pairs)
-    message = error_of(load_tuples, pairs, columns=("anchor", "positive", "negative"))
-    assert "a.tsv, line 1: no column 'negative'. Its columns: anchor, positive." in message
-    assert "not 1: anchor" in error_of(load_tuples, pairs, columns=("anchor",))
-    assert "a.tsv: no pairs." in error_of(load_tuples, write(tmp_path / "a.tsv", "anchor\tpositive\n"))
-    assert "unknown extension" in error_of(load_tuples, write(tmp_path / "a.txt", "a\nb\n"))
-    assert "No source of pairs was named" in error_of(load_tuples, [])
-    for name in ("flickr8k", "microworld"):
-        assert f"{name} has pairs" in error_of(load_tuples, name, columns=("a", "b", "c"))
-
-
 def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     captions = {"x.jpg": "abcde", "y.jpg": "fg", "z.jpg": "h", "w.jpg": ["i", "j ", "k", "l"]}
@@ -57,13 +43,6 @@ def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
     assert load_tuples("flickr8k", limit=3).rows == data.rows[:3]
     write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\nx\ta\nx\t \n")
     assert f"{path}, line 3: column 'caption' is empty" in error_of(load_tuples, "flickr8k")
-
-
-def test_pairs_of_microworld_are_its_entailments():
-    rows = [row for row in load_nli("microworld").rows if row.label == ENTAILMENT]
-    data = load_tuples("microworld")
-    assert len(data.rows) + data.dropped == len(rows) > 1000
-    assert set(data.rows) <= {(row.premise, row.hypothesis) for row in rows}
 
 
 @pytest.mark.long
@@ -111,21 +90,6 @@ def test_columns_with_other_names(tmp_path):
     names = {"premise_column": "u", "hypothesis_column": "v", "label_column": "gold"}
     order = ("contradiction", "entailment", "neutral")
     assert load_triplets(path, **names, label_order=order).rows == [("p", "e", "c"), ("p", "f", "c")]
-
-
-def test_errors_of_triplets(tmp_path):
-    message = error_of(load_triplets, write(tmp_path / "a.csv", "anchor,positive\na,b\n"))
-    assert (
-        "a.csv: triplets need the columns anchor, positive, negative; or sent0, sent1, hard_neg; or premise" in message
-    )
-    assert "Its columns: anchor, positive" in message
-    # Errors in a file are not reported as missing columns.
-    assert "line 2: 2 fields" in error_of(load_triplets, write(tmp_path / "a.csv", "sent0,sent1,hard_neg\na,b\n"))
-    message = error_of(load_triplets, write(tmp_path / "a.tsv", "anchor\tpositive\tnegative\na\tb\t\n"))
-    assert "a.tsv, line 2: column 'negative' is empty" in message
-    neutral = write(tmp_path / "b.tsv", "premise\thypothesis\tlabel\np\th\t0\nq\th\t2\n")
-    assert "None of the 1 premises with an entailment also has a contradiction" in error_of(load_triplets, neutral)
-    assert "No source of triplets was named" in error_of(load_triplets, [])
 
 
 @pytest.mark.nightly

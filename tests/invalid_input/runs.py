@@ -43,7 +43,7 @@ def make_runs(folder: Path, workspace: Path | None) -> Path:
 
 
 def link_runs(base: Path, folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """Link the run folders into the working directory of one test. Files are hard links: replace, never modify them."""
+    """Link valid files into the working directory of one test. They are hard links: replace, never modify them."""
     shutil.copytree(base, folder, dirs_exist_ok=True, copy_function=os.link)
     patch.chdir(folder)
     patch.setenv("HF_HUB_OFFLINE", "1")

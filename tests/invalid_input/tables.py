@@ -9,8 +9,6 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 Row = dict[str, Any]
 COUNT = 12
 
@@ -104,13 +102,3 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
         text.writelines("\t".join(map(str, row)) + "\n" for row in [rows[0].keys(), *(row.values() for row in rows)])
     content = text.getvalue().encode("utf-8", "surrogatepass")
     file.write_bytes(gzip.compress(content, 1) if extension.endswith(".gz") else content)
-
-
-def link_workspace(valid: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Link the valid files into ``folder``, for tests that change none of them: much faster than a copy."""
-    for entry in valid.iterdir():
-        (folder / entry.name).symlink_to(entry)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.delenv("NEARFAR_DATA", raising=False)
-    return folder

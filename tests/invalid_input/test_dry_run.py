@@ -3,28 +3,22 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from rich.console import Console
 
-from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
-from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused, copy_workspace, drop_repeated_flags, run_cli
-from tests.invalid_input.tables import link_workspace
+from tests.invalid_input.runs import link_runs
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output new"
 SAME = TRAIN.replace("--max-steps 1", "--max-steps 2")
 """The settings of the prepared run."""
-SG = "train sg --data texts.txt"
 
 
 @pytest.fixture
 def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_workspace(valid_workspace, tmp_path, monkeypatch)
+    return link_runs(valid_workspace, tmp_path, monkeypatch)
 
 
 def nothing() -> None:
@@ -33,10 +27,6 @@ def nothing() -> None:
 
 def text(file: str, content: str) -> Callable[[], object]:
     return lambda: Path(file).write_text(content)
-
-
-def scored(*rows: str) -> Callable[[], object]:
-    return text("bad.tsv", "\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
 
 
 def run(*, finished: bool) -> Callable[[], object]:
@@ -59,15 +49,13 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     # id: what is prepared, flags that replace those of TRAIN, expected message
     "no dev pairs by name": (nothing, "--evaluate-on stsb:dev", "stsb:dev was not found"),
     "missing dev pairs": (nothing, BAD, "bad.tsv: no such file"),
-    "and how to get some": (nothing, BAD, "--evaluate-on microworld:dev"),
     "dev pairs are a pipe": (lambda: os.mkfifo("bad.tsv"), BAD, "is a pipe"),
     "other columns": (nothing, "--evaluate-on nli.tsv", "nli.tsv, line 1: no column 'sentence1'"),
-    "no scores": (text("bad.tsv", "sentence1\tsentence2\na\tb\n"), BAD, "column 'score'"),
-    "no pairs": (scored(), BAD, "bad.tsv: no pairs"),
-    "words for scores": (scored("high\ta\tb"), BAD, "bad.tsv, line 2"),
-    "equal scores": (scored(*["3\ta\tb", "3\tc\td"] * 3), BAD, "all gold scores are equal"),
-    "two pairs": (scored("3\ta\tb", "2\tc\td"), BAD, "2 pairs, where a correlation needs"),
-    "one text": (scored("1\ta\ta", "2\ta\ta", "3\ta\ta"), BAD, "all texts are equal"),
+    "two pairs": (
+        text("bad.tsv", "score\tsentence1\tsentence2\n3\ta\tb\n2\tc\td\n"),
+        BAD,
+        "2 pairs, where a correlation",
+    ),
     "a file is in the way": (text("new", "mine"), "", "new: "),
     "a folder is in the way": (folder, "", "new: already exists"),
     "another run is in the way": (run(finished=True), "--learning-rate 0.5", "--learning-rate"),
@@ -76,9 +64,7 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
     "nothing to resume": (nothing, "--resume", "there is no run to resume"),
     "no such model": (nothing, "--model nowhere/at/all", "nowhere/at/all"),
     "no such data": (nothing, "--data nowhere.tsv", "nowhere.tsv: no such file"),
-    "no such second method": (nothing, "--second slc", "no method is called 'slc'"),
     "no such second file": (nothing, "--second nowhere.toml", "nowhere.toml"),
-    "second without data": (nothing, "--second bt", "bt has no default data"),
     "second's data missing": (text("second.toml", SECOND.format("no.tsv")), "--second second.toml", "no.tsv"),
     "second's batch": (
         text("second.toml", SECOND.format("two.tsv")),
@@ -86,23 +72,13 @@ ROWS: dict[str, tuple[Callable[[], object], str, str]] = {
         "--second second.toml: --batch-size 9: there are 3 rows in two.tsv. Set it from 2 to 3.",
     ),
     "a batch of more rows": (nothing, "--batch-size 500", "--batch-size 500: there are 120 rows in nli.tsv"),
-    "few rows": (nothing, "--limit 5", "--batch-size 10: there are 5 rows in nli.tsv (--limit 5). Set it from 1 to 5."),
-    "views": (nothing, f"{SG} --views 0-99", "--views 0 to 99"),
-    "adapters and drift": (nothing, f"{SG} --lora-rank 2", "--drift-weight 0"),
-    "no rows": (text("one.tsv", "premise\thypothesis\tlabel\n"), ONE, "no labelled rows"),
-    "no pair": (text("one.tsv", "anchor\tpositive\n"), f"train info-nce {ONE}", "one.tsv: no pairs"),
+    "views": (nothing, "train sg --data texts.txt --views 0-99", "--views 0 to 99"),
     "one pair": (
         text("one.tsv", "anchor\tpositive\na dog\ta cat\n"),
         f"train info-nce {ONE} --batch-size 2",
         "there is 1 row in one.tsv; info-nce contrasts rows",
     ),
-    "one sentence": (text("one.tsv", "text\na dog\n"), f"train simcse-unsup {ONE}", "All sentences are equal"),
     "a link to nothing": (lambda: Path("gone.tsv").symlink_to("nowhere"), "--data gone.tsv", "gone.tsv"),
-    "a column twice": (
-        text("twice.tsv", "premise\tlabel\tlabel\thypothesis\na\t0\t0\tb\n"),
-        "--data twice.tsv",
-        "2 columns named 'label'",
-    ),
 }
 
 
@@ -114,16 +90,15 @@ def argv_of(flags: str, *more: str) -> list[str]:
     return drop_repeated_flags(["train", method, *TRAIN.split()[2:], *rest, *more])
 
 
-@pytest.mark.parametrize("words", [["--dry-run"], []], ids=["dry", "run"])
 @pytest.mark.parametrize("case", ROWS)
-def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, words: list[str], workspace: Path) -> None:
+def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, workspace: Path) -> None:
     prepare, flags, mention = ROWS[case]
     Path("two.tsv").write_text("a\tb\n" + "".join(f"a dog {n}\ta cat {n}\n" for n in range(3)))
     prepare()
     before = sorted(Path().rglob("*"))
-    output = assert_refused(argv_of(flags, *words), mention)
-    for wrong in ("to 1.", "Did you mean 'gone.tsv'", "Did you mean 'label'"):
-        assert wrong not in output.replace("from 1 to", "")
+    for words in (["--dry-run"], []):
+        output = assert_refused(argv_of(flags, *words), mention)
+        assert "Did you mean 'gone.tsv'" not in output
     assert sorted(Path().rglob("*")) == before
 
 
@@ -153,12 +128,7 @@ def test_a_batch_of_the_second_objective_is_shown(workspace: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("method", "rows", "limit"),
-    [
-        ("scl", "nli.tsv", 30),
-        ("simcse-sup", "nli.tsv", 30),
-        ("regression", "pairs.tsv", 10),
-        ("sg-opt", "texts.txt", 10),
-    ],
+    [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)],
 )
 def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, limit: int, workspace: Path) -> None:
     shared = f"--model tiny --evaluate-on pairs.tsv --limit {limit} --max-steps 1 --output new --data {rows}"
@@ -187,28 +157,3 @@ def test_geometry_of_scores_on_any_scale(workspace: Path) -> None:
     assert result.status == 0, result.err
     assert "on the 20 pairs of other.tsv with a score above 80" in " ".join(result.out.split())
     assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000")
-
-
-class Collapsing:
-    """An encoder whose vectors are all equal after some calls."""
-
-    def __init__(self, good_calls: int) -> None:
-        self.good_calls, self.draws = good_calls, np.random.default_rng(0)
-
-    def encode(self, texts: Sequence[str], **_: object) -> Any:
-        self.good_calls -= 1
-        shape = (len(texts), 8)
-        return (self.draws.normal(size=shape) if self.good_calls >= 0 else np.ones(shape)).astype(np.float32)
-
-
-def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(workspace: Path) -> None:
-    def evaluation(good_calls: int) -> Any:
-        return dev_evaluation(Collapsing(good_calls), load_dev_pairs("pairs.tsv"), "fp32", Console(quiet=True))  # type: ignore[arg-type]
-
-    evaluate = evaluation(2)
-    evaluate()
-    evaluate()
-    with pytest.raises(NearfarError, match=r"^training diverged or collapsed; choose a lower --learning-rate\. pairs"):
-        evaluate()
-    with pytest.raises(NearfarError, match=r"^pairs\.tsv: no correlation"):
-        evaluation(0)()

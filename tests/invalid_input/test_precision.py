@@ -8,7 +8,6 @@ import pytest
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
-from tests.encode_helpers import Killed, stop_after
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
 from tests.precision_mocks import WARNING, machine
@@ -72,11 +71,8 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
     ("verb", "flags", "native", "expected"),
     [
         ("train", [], True, "bf16"),
-        ("train", [], False, "fp32"),
-        ("train", ["--precision", "fp32"], True, "fp32"),
         ("finetune", [], True, "bf16"),
         ("evaluate", [], True, "fp32"),
-        ("evaluate", ["--precision", "auto"], True, "fp32"),
         ("evaluate", ["--precision", "bf16"], True, "bf16"),
     ],
 )
@@ -100,7 +96,7 @@ def test_the_precision_is_recorded(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verb", ["train", "evaluate", "encode", "predict"])
+@pytest.mark.parametrize("verb", ["encode", "predict"])
 def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch: Any) -> None:
     machine(monkeypatch, native=False)
     assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
@@ -126,41 +122,7 @@ def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(folder: str, runs: P
     assert not Path(folder, "run.json").exists()
 
 
-def test_a_damaged_record_is_named(runs: Path) -> None:
-    record("stopped/inputs.json", "fp8")
-    assert_refused(RESUMED["stopped"], "stopped/inputs.json: is damaged: the precision is none of fp32, bf16")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("recorded", "flags", "native", "expected"),
-    [
-        ("fp32", [], True, False),
-        ("bf16", ["--precision", "bf16"], True, True),
-        ("bf16 emulated", [], False, True),
-        ("bf16", [], False, f"v.npy.partial: this run {NO_NATIVE_BF16}"),
-        ("bf16", ["--precision", "fp32"], False, "--precision was bf16, is fp32"),
-        ("fp8", [], False, "is damaged (precision 'fp8' is unknown)"),
-    ],
-)
-def test_encode_resumes_in_its_recorded_precision(
-    recorded: str, flags: list[str], native: bool, expected: Any, workspace: Path, monkeypatch: Any, used: set[bool]
-) -> None:
-    with monkeypatch.context() as patch:
-        stop_after(0, patch)
-        with pytest.raises(Killed):
-            run_cli(ENCODE)
-    machine(monkeypatch, native=native)
-    record("v.npy.partial/_nearfar/plan.json", recorded)
-    used.clear()
-    if isinstance(expected, str):
-        assert_refused([*ENCODE, "--resume", *flags], expected)
-    else:
-        assert run_ok([*ENCODE, "--resume", *flags]).count(WARNING) == (expected and not native)
-        assert used == {expected}
-
-
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", ["train", "encode"])
 def test_an_invalid_environment_variable(verb: str, workspace: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("NEARFAR_PRECISION", "fp8")
     assert_refused(VERBS[verb], "NEARFAR_PRECISION='fp8': must be auto, fp32 or bf16")

@@ -1,12 +1,10 @@
-"""Every setting of every config, from its declaration: what it refuses, as a flag, in a TOML file and as a keyword."""
+"""Every setting of every config, from its declaration: what it refuses, as a keyword and as a flag."""
 
-import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from itertools import cycle
-from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
@@ -15,47 +13,11 @@ from msgspec import Meta
 
 from nearfar import config
 from nearfar.cli.parsing import parse
-from nearfar.config import METHODS, Settings, build, load_toml, method_of
+from nearfar.config import Settings
 from nearfar.config.bounds import Output, Prompt, Shard
 from nearfar.types import NearfarError
 
 CLASSES: list[type[Settings]] = [getattr(config, name) for name in config.__all__ if name.endswith("Config")]
-NUMBERS = {
-    "int from 0 to 65536": "nhid",
-    "int from 0 to 1000000": "range_min resamples probe_tenacity",
-    "int from 0 to 4294967295": "seed fold_seed probe_seed",
-    "int from 0 to 9223372036854775807": "seed sample_seed",
-    "int from 1 to 100": "beams",
-    "int from 1 to 128": "processes workers",
-    "int from 1 to 1000": "negatives",
-    "int from 1 to 65536": "dim dimensions lora_rank matryoshka projection",
-    "int from 1 to 100000": "epochs",
-    "int from 1 to 1000000": "accumulate batch_size micro_batch probe_batch_size probe_epoch_size probe_max_epochs "
-    "range_max resamples rescore threads top workers",
-    "int from 1 to 1000000000": "checkpoint_every evaluate_every max_negatives max_positives max_steps "
-    "micro_batch_tokens patience",
-    "int from 1 to 1000000000000": "limit shard_rows",
-    "int from 2 to 10000": "folds",
-    "int from 2 to 50000": "texts_limit",
-    "int from 2 to 1000000000000": "sample_size validation_rows",
-    "int from 3 to 1000000": "max_length train_max_length",
-    "int from 4 to 100000": "labelled_limit",
-    "int from 18 to 23": "opset",
-    "float from -1000000000 to 1000000000": "hold_out",
-    "float from -1000000 to 1000000": "hard_negative_weight positive_above",
-    "float from -1 to 1": "max_score min_score threshold",
-    "float from 0 to 1": "in_batch_threshold noise_rate scl_weight sif warmup",
-    "float from 0 to 2": "absolute_margin",
-    "float from 0 to 1000000": "angle_weight cosine_weight drift_weight false_negative_margin in_batch_weight "
-    "list_weight max_grad_norm mlm_weight order_margin order_weight probe_l2 second_weight vector_weight weight_decay",
-    "float from 0 to below 1": "beta2 dropout relative_margin start_weight",
-    "float from 1e-08 to 1000000": "angle_temperature order_temperature teacher_temperature temperature",
-    "float from above 0 to 1": "adam_epsilon layer_decay",
-    "float from above 0 to 10": "head_learning_rate learning_rate probe_learning_rate",
-    "float from above 0 to 1000000": "lora_alpha matryoshka_weights temperature",
-    "float from above 0 to below 1": "ema mlm_probability",
-}
-"""Bounds -> the settings that have them."""
 
 
 class Declared(NamedTuple):
@@ -73,14 +35,6 @@ class Declared(NamedTuple):
         """The accepted single values, in words."""
         words = {None: [], int: ["a whole number"], float: ["a number"], bool: ["true or false"], str: ["text"]}
         return in_words([*words[self.scalar], *map(str, self.choices), *["none"] * self.nullable])
-
-    @property
-    def interval(self) -> str:
-        assert self.scalar is not None
-        assert self.meta is not None, "a number needs bounds"
-        low = f"above {self.meta.gt}" if self.meta.gt is not None else self.meta.ge
-        high = f"below {self.meta.lt}" if self.meta.lt is not None else self.meta.le
-        return f"{self.scalar.__name__} from {low} to {high}"
 
 
 def in_words(words: list[str]) -> str:
@@ -109,9 +63,9 @@ def declared(hint: Any) -> Declared:
 
 
 def out_of_bounds(kind: Declared) -> list[tuple[Any, str]]:
-    """A number below and one above the bounds, with the sentences."""
+    """A number below and one above the bounds, which every number has, with the sentences."""
     meta = kind.meta
-    assert meta is not None
+    assert meta is not None, kind
     low, high = (meta.ge if meta.gt is None else meta.gt), (meta.le if meta.lt is None else meta.lt)
     assert low is not None
     assert high is not None
@@ -216,57 +170,12 @@ def refused(*words: str) -> Iterator[None]:
         assert one in str(caught.value)
 
 
-def test_the_bounds_of_each_number() -> None:
-    found: dict[str, set[str]] = {}
-    for _, name, kind in EVERY:
-        if kind.scalar in (int, float):
-            found.setdefault(kind.interval, set()).add(name)
-    assert found == {interval: set(names.split()) for interval, names in NUMBERS.items()}
-
-
 @by_class
 def test_as_a_keyword(kind: type[Settings]) -> None:
     for name, one in [(name, one) for of, name, one in EVERY if of is kind]:
         for value, sentence in bad_lists(one) if one.several else bad_values(one):
             with refused(f"--{name.replace('_', '-')} ", f": {sentence}"):
                 kind(**{**needed(kind), name: value})
-
-
-def literal(value: Any) -> str:
-    """A value in TOML."""
-    if isinstance(value, Mapping):
-        return "{a = 1}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(literal, value))}]"
-    return json.dumps(value) if isinstance(value, str | bool) else str(value)
-
-
-@pytest.mark.parametrize("kind", [*METHODS.values(), config.FinetuneConfig], ids=lambda kind: kind.__name__)
-def test_in_a_file(kind: type[Settings], tmp_path: Path) -> None:
-    file, method = tmp_path / "run.toml", method_of(kind(**needed(kind)))
-    every = [(name, declared(next(one.type for one in fields(kind) if one.name == name))) for name in new_names(kind)]
-    for name, one in every:
-        for value, sentence in bad_lists(one) if one.several else bad_values(one):
-            if value in (["\udcff"], "\udcff") or "1000000000000" in literal_or_empty(value):
-                continue  # which TOML cannot hold
-            file.write_text(f'method = "{method}"\n{name} = {literal(value)}\n', encoding="utf-8")
-            with refused(f"run.toml: {name} = ", f": {sentence}"):
-                build(*load_toml(file), source="run.toml")
-
-
-def literal_or_empty(value: Any) -> str:
-    """A value in TOML, or nothing if it is a number that Python does not print."""
-    try:
-        return literal(value)
-    except ValueError:
-        return "1000000000000"
-
-
-def new_names(kind: type[Settings]) -> list[str]:
-    """The settings that no method before this one has."""
-    before = [*METHODS.values(), config.FinetuneConfig]
-    known = {field.name for one in before[: before.index(kind)] for field in fields(one)}
-    return [field.name for field in fields(kind) if field.name not in known]
 
 
 @pytest.mark.long

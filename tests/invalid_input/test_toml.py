@@ -33,10 +33,7 @@ ROWS: dict[str, tuple[bytes, str]] = {
     "key without letters": (HEAD + b'"" = 1', "no key is called ''"),
     "table": (HEAD + b"[optimiser]\nlearning_rate = 1", "no key is called 'optimiser'"),
     "dotted key": (HEAD + b"data.name = 1", "data = {'name': 1}: must be a list"),
-    "key of another method": (
-        b'method = "sbert"\noutput = "x"\nscl_weight = 0.3',
-        "'scl_weight' is a setting of scl.",
-    ),
+    "key of another method": (b'method = "sbert"\noutput = "x"\nscl_weight = 0.3', "'scl_weight' is a setting of scl."),
     "flag that is no setting": (HEAD + b"resume = true", "no key is called 'resume'"),
     "two ways to say how much": (HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
 }

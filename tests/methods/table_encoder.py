@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import torch
 from torch import nn
 
+from nearfar.data.batching import TextBatch
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.encoder.training_encoder import TrainingEncoder
@@ -71,3 +72,15 @@ def assert_same_gradients(total, expected, weights, **tolerance):
     ours, theirs = torch.autograd.grad(total, weights), torch.autograd.grad(expected, weights)
     assert all(gradient.norm() > 1e-4 for gradient in theirs)
     torch.testing.assert_close(ours, theirs, **tolerance)
+
+
+def batch_of(*rows):
+    """A batch of rows (item, target), in this order; an item is a tuple of texts."""
+    sentences = list(dict.fromkeys(text for item, _ in rows for text in item))
+    texts = zip(*(item for item, _ in rows), strict=True)
+    columns = tuple([sentences.index(text) for text in column] for column in texts)
+    return TextBatch(sentences, columns, [target for _, target in rows], list(range(len(rows))))
+
+
+def cosine(a, b):
+    return (a @ b) / ((a @ a).sqrt() * (b @ b).sqrt())

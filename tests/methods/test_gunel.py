@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.config import FinetuneConfig
 from nearfar.data.batching import TextBatch, TextBatches
@@ -19,7 +18,7 @@ from nearfar.training.optimiser import OptimiserSettings, adamw
 from nearfar.training.processes import Processes
 from tests import reference_objectives as references
 from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
-from tests.methods.table_encoder import Table
+from tests.methods.table_encoder import Table, batch_of
 
 DIM = 5
 NAMES = ("no", "maybe", "yes")
@@ -34,14 +33,6 @@ def build(rows=TEXTS, labels=LABELS, *, outputs=3, **settings):
     names = settings.pop("label_names", NAMES)
     config = FinetuneConfig(output="x", **settings)
     return table, head, scl_finetune(config, table, head, batches, label_names=names)
-
-
-def batch_of(*rows):
-    """A batch of (item, target) rows, in this order."""
-    sentences = list(dict.fromkeys(text for item, _ in rows for text in item))
-    texts = zip(*(item for item, _ in rows), strict=True)
-    columns = tuple([sentences.index(text) for text in column] for column in texts)
-    return TextBatch(sentences, columns, [target for _, target in rows], list(range(len(rows))))
 
 
 def by_hand(table, head, rows, weight, temperature):
@@ -164,37 +155,6 @@ def test_weight_0_equals_cross_entropy_bit_for_bit(architecture, tmp_path):
     embeddings = next(name for name in weights if "word_embeddings" in name)
     for one in (before, theirs):
         assert not torch.equal(one[embeddings], weights[embeddings])
-
-
-@pytest.mark.long
-def test_weight_0_trains_like_the_loss_of_transformers(tmp_path):
-    seed_rng(0)
-    classifier = Classifier.from_pretrained(save_tiny_for_pairs(tmp_path / "tiny", dropout=0.0), label_names=NAMES)
-    classifier.save_pretrained(tmp_path / "saved")
-    training = TrainingClassifier(classifier, max_length=None, bf16=False)
-    texts = items(24)[1::2]
-    training.read(texts)
-    batches = TextBatches(texts, 6, 0, [number % 3 for number in range(12)])
-    config = FinetuneConfig(output="x", scl_weight=0.0)
-    method = scl_finetune(config, training.states, training.head, batches, label_names=NAMES)
-    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", attn_implementation="eager").train()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    optimisers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (classifier.model, theirs)]
-    compared = []
-    for epoch in range(10):
-        for batch in batches.epoch(epoch):
-            pairs = [texts[row] for row in batch.rows]
-            tokens = tokenizer(*zip(*pairs, strict=True), padding=True, return_tensors="pt")
-            losses = [method.loss(batch).total, theirs(**tokens, labels=torch.tensor(batch.targets)).loss]
-            for loss, optimiser in zip(losses, optimisers, strict=True):
-                loss.backward()
-                optimiser.step()
-                optimiser.zero_grad()
-            compared.append([loss.item() for loss in losses])
-    ours, expected = zip(*compared, strict=True)
-    assert len(ours) == 20
-    assert expected[-1] < 0.5 * expected[0]
-    assert ours == pytest.approx(expected, abs=1e-5)
 
 
 # --- scores ---

@@ -222,17 +222,6 @@ def test_sbert_describes_premises_and_labels():
     ]
 
 
-def test_scl_describes_the_excluded_hypotheses_of_an_anchor():
-    _, method = build("scl", order="file", hard_negatives="contradiction")
-    assert method.describe(only_batch(method))[:5] == [
-        "anchor      A dog runs.",
-        "  positive  An animal moves.",
-        "  negative  A dog sleeps. (contradiction)",
-        "  negative  4 hypotheses of other premises",
-        "  left out  1 hypothesis equal to the anchor or a positive and 1 hypothesis of this premise",
-    ]
-
-
 def test_scl_describes_anchors_positives_and_negatives():
     table, method = build("scl", order="file", max_negatives=3)
     assert method.describe(only_batch(method)) == [
@@ -251,11 +240,3 @@ def test_scl_describes_anchors_positives_and_negatives():
         "at each step, 3 negatives at most, drawn from these for each entailed pair",
     ]
     assert table.calls == []
-
-
-def test_augment_describes_the_added_pairs_too():
-    _, method = build("augment", order="file", max_positives=1)
-    *lines, caps, note = method.describe(only_batch(method))
-    assert lines[0] == "anchor      A dog runs."
-    assert caps == "at each step, 1 positive and 3 negatives at most, drawn from these for each entailed pair"
-    assert note == "added pairs: other positives as entailment, hypotheses of other premises as contradiction"

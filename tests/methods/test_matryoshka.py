@@ -248,20 +248,8 @@ def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixtur
         train_at_widths(replace(toy, embeddings=False), settings(matryoshka=(8,)), 32)
     with pytest.raises(NearfarError, match=r"toy represents an item by \[2\] numbers, not by an embedding with 32"):
         train_at_widths(toy, settings(matryoshka=(8,)), 32).loss_fn(None, torch.ones(3, 2))
-    for values, message in (
-        ({"matryoshka": ()}, "--matryoshka : give one or more widths, each once."),
-        ({"matryoshka": (8, 8)}, "--matryoshka 8 8: give one or more widths, each once."),
-        (
-            {"matryoshka": (8, 4), "matryoshka_weights": (1.0,)},
-            "must be one weight for each width of --matryoshka (8 4)",
-        ),
-        ({"matryoshka_weights": (1.0,)}, "must be one weight for each width of --matryoshka (which is not given)"),
-        ({"matryoshka": 8}, "--matryoshka 8: must be a list, as in [1, 2]."),
-        ({"matryoshka": ("8",)}, "must be a list of whole numbers."),
-    ):
-        with pytest.raises(NearfarError) as caught:
-            settings(**values)
-        assert message in str(caught.value)
+    with pytest.raises(NearfarError, match=r"--matryoshka : give one or more widths, each once\."):
+        settings(matryoshka=())
 
     flags = [
         *("--model", str(folder / "tiny"), "--data", str(folder / "triplets.tsv"), "--output", str(tmp_path / "run")),
@@ -273,5 +261,3 @@ def test_what_is_refused(toy: Method, folder: Path, capsys: pytest.CaptureFixtur
     assert "matryoshka: no loss trains the dimensions after the first 16" in out
     assert main(["train", "info-nce", *flags, "--matryoshka", "16,64"]) == 2
     assert "--matryoshka 16 64: the embeddings have 32 dimensions" in capsys.readouterr().err
-    assert main(["train", "info-nce", *flags, "--matryoshka", "16,x"]) == 2
-    assert "--matryoshka 16,x: must be a whole number or none." in capsys.readouterr().err

@@ -42,14 +42,6 @@ def collect_batches(mixture: Mixture, epoch: int, start: int = 0) -> list[list[t
     return [[batch for _, batch, _ in parts] for parts in mixture.epoch(epoch, start)]
 
 
-def test_a_mixture_of_one_method_equals_the_method() -> None:
-    only = method("a", 3)
-    mixture = Mixture(((only, 1.0),))
-    assert collect_batches(mixture, 2, 1) == [[("a", 2, 1)], [("a", 2, 2)]]
-    assert mixture.total_steps(4) == 12
-    assert mixture.heads == []
-
-
 def test_steps_are_counted_only_as_far_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     lead = method("a", 3, 2)
     mixture = Mixture(((lead, 1.0),))
@@ -80,16 +72,6 @@ def test_an_epoch_can_start_at_any_step() -> None:
         full = collect_batches(mixture(), epoch)
         for start in range(len(full) + 1):
             assert collect_batches(mixture(), epoch, start) == full[start:]
-
-
-def test_methods_weights_and_heads_are_kept() -> None:
-    head, other = nn.Linear(2, 2), nn.Linear(3, 3)
-    methods = method("a", 1, head=head), method("b", 1), method("c", 1, head=other)
-    mixture = Mixture(tuple(zip(methods, (1.0, 0.5, 0.25), strict=True)))
-    assert mixture.heads == [head, other]
-    ((first, second, third),) = mixture.epoch(0)
-    assert [part[0] for part in (first, second, third)] == list(methods)
-    assert [part[2] for part in (first, second, third)] == [1.0, 0.5, 0.25]
 
 
 def test_the_description_of_a_step() -> None:

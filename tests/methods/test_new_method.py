@@ -1,8 +1,5 @@
 """A method from outside the package: registered, trained, dry run, resumed, as a second objective, and in the help."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +18,7 @@ from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.base import text_facts
-from nearfar.registry import MethodEntry, register_method, unregister_method
+from nearfar.registry import register_method, unregister_method
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 
@@ -56,10 +53,6 @@ def read_rows(config: ToyConfig) -> TextData:
 def build(config: ToyConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
     batches = context.batches(config, rows)
     return BuiltMethod(spread(config, context.encoder.embed, batches), text_facts(rows))
-
-
-ENTRY = MethodEntry(config=ToyConfig, read_rows=read_rows, build=build)
-"""For the entry point of the test below."""
 
 
 @pytest.fixture
@@ -155,25 +148,3 @@ def test_without_registration_it_is_unknown() -> None:
     assert "toy" not in METHODS
     with pytest.raises(NearfarError, match="no method is called 'toy'"):
         train("toy", output="x")
-
-
-@pytest.mark.nightly
-def test_the_command_line_finds_the_method_of_an_installed_package(folder: Path) -> None:
-    """An installed package is a folder with metadata; a broken one is a warning and does not stop the others."""
-    installed = folder / "site"
-    metadata = installed / "toypackage-1.0.dist-info"
-    metadata.mkdir(parents=True)
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toypackage\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[nearfar.methods]\ntoy = tests.methods.test_new_method:ENTRY\nbroken = there_is_no_such_module:ENTRY\n"
-    )
-    root = Path(__file__).parents[2]
-    source = Path(sys.modules["nearfar"].__file__ or "").parents[1]
-    path = os.pathsep.join(map(str, (installed, source, root)))
-    command = [sys.executable, "-m", "nearfar", "train", "toy", "--output", "run", *FLAGS, "--max-steps", "2"]
-    completed = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
-    )
-    assert completed.returncode == 0, completed.stderr
-    assert "the method 'broken' (there_is_no_such_module:ENTRY) cannot be loaded" in completed.stderr
-    assert 'method = "toy"' in Path("run/config.toml").read_text()

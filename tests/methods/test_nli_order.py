@@ -9,7 +9,7 @@ import torch
 from nearfar.data.batching import NliBatch
 from nearfar.methods.nli_order import NliOrderConfig
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
-from tests.methods.table_encoder import Table, assert_same_gradients, built
+from tests.methods.table_encoder import Table, assert_same_gradients, built, cosine
 
 DIM = 6
 ROWS = [
@@ -39,12 +39,8 @@ def build(rows=ROWS, batch_size=None, **settings):
     return table, method, batch
 
 
-def cosine(a, b):
-    return (a @ b) / ((a @ a).sqrt() * (b @ b).sqrt())
-
-
-def dot(a, b):
-    return a @ b
+def vectors_of(table):
+    return lambda text: table([text])[0]
 
 
 def known(rows, premise):
@@ -120,11 +116,8 @@ def compare(loss, expected, table):
 @pytest.mark.parametrize("pairs", ["within-premise", "batch"])
 def test_the_sum_of_both_losses_by_hand(temperature, similarity, settings, pairs):
     table, method, batch = build(temperature=temperature, similarity=similarity, order_pairs=pairs, **settings)
-    measure = dot if similarity == "dot" else cosine
-
-    def vector(text):
-        return table([text])[0]
-
+    measure = torch.dot if similarity == "dot" else cosine
+    vector = vectors_of(table)
     contrast = contrast_by_hand(vector, ROWS, temperature=temperature, similarity=measure)
     order = order_by_hand(
         vector,
@@ -150,11 +143,8 @@ def test_unrelated_hypotheses_rank_lowest(temperature, similarity, neutral):
     rows = with_unrelated(ROWS if neutral else [row for row in ROWS if row.label != NEUTRAL])
     assert sum(row.label == 3 for row in rows) > 20
     assert ("A dog runs.", "A dog runs.", 3) not in rows
-
-    def vector(text):
-        return table([text])[0]
-
-    measure = dot if similarity == "dot" else cosine
+    vector = vectors_of(table)
+    measure = torch.dot if similarity == "dot" else cosine
     order = order_by_hand(vector, rows, temperature=temperature, margin=0.1, similarity=measure, batch=True)
     loss = method.loss(batch)
     torch.testing.assert_close(loss.terms["order"], order)
@@ -166,10 +156,7 @@ def test_unrelated_hypotheses_rank_lowest(temperature, similarity, neutral):
 def test_without_neutral_hypotheses(weight):
     table, method, batch = build(order_weight=weight, neutral=False)
     entailed = [row for row in ROWS if row.label != NEUTRAL]
-
-    def vector(text):
-        return table([text])[0]
-
+    vector = vectors_of(table)
     expected = contrast_by_hand(vector, ROWS)  # a neutral hypothesis is no negative of its premise, used or not
     if weight:
         expected = expected + order_by_hand(vector, entailed)
@@ -190,10 +177,7 @@ def test_the_margin_leaves_out_candidates_but_no_own_contradiction(margin):
     table, method, batch = build(order_weight=0.0, false_negative_margin=margin, temperature=0.5)
     with torch.no_grad():  # an own contradiction, listed first for another premise, and far above the positive
         table.vectors.weight[table.numbers["A dog sleeps."]] = table.vectors.weight[table.numbers["It rains."]]
-
-    def vector(text):
-        return table([text])[0]
-
+    vector = vectors_of(table)
     expected = contrast_by_hand(vector, ROWS, temperature=0.5, margin=margin)
     assert contrast_by_hand(vector, ROWS, temperature=0.5) - expected > 1e-3
     loss = method.loss(batch)
@@ -204,7 +188,7 @@ def test_the_margin_leaves_out_candidates_but_no_own_contradiction(margin):
 @pytest.mark.parametrize("direction", ["doc_to_query", "both", "all"])
 def test_directions_by_hand(direction):
     table, method, batch = build(order_weight=0.0, directions=direction, temperature=0.3)
-    expected = contrast_by_hand(lambda text: table([text])[0], ROWS, temperature=0.3, direction=direction)
+    expected = contrast_by_hand(vectors_of(table), ROWS, temperature=0.3, direction=direction)
     compare(method.loss(batch), expected, table)
 
 

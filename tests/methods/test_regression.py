@@ -7,10 +7,9 @@ import torch
 
 from nearfar.data.batching import TextBatches
 from nearfar.methods.regression import RegressionConfig
-from nearfar.objectives import _contrast
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
-from tests.methods.table_encoder import Table, assert_same_gradients, built
+from tests.methods.table_encoder import Table, assert_same_gradients, built, cosine
 
 DIM = 5
 PAIRS = [("a dog", "a cat"), ("a dog", "a hound"), ("rain", "sun"), ("a cat", "a kitten"), ("sun", "sun")]
@@ -28,7 +27,7 @@ def build(rows=PAIRS, scores=SCORES, **settings):
 def predicted(table, method, first, second):
     u, v = table([first])[0], table([second])[0]
     if method.head is None:
-        return (u * v).sum() / ((u * u).sum().sqrt() * (v * v).sum().sqrt())
+        return cosine(u, v)
     weight, bias = method.head.linear.weight[0], method.head.linear.bias[0]
     return bias + sum(weight[k] * abs(u[k] - v[k]) + weight[DIM + k] * u[k] * v[k] for k in range(DIM))
 
@@ -44,20 +43,6 @@ def test_the_loss_by_hand_in_value_and_gradient(head):
     assert not loss.terms["mae"].requires_grad
     weights = [*table.parameters(), *(method.head.parameters() if method.head else ())]
     assert_same_gradients(loss.total, expected, weights)
-
-
-def cosine(u, v):
-    return (u @ v) / ((u @ u).sqrt() * (v @ v).sqrt())
-
-
-def ranked_by_hand(similarities, temperature, scores=SCORES):
-    """log(1 + the sum over all pairs that shall be below another one)."""
-    total = 1.0
-    for low, below in zip(similarities, scores, strict=True):
-        for high, above in zip(similarities, scores, strict=True):
-            if below < above:
-                total = total + torch.exp((low - high) / temperature)
-    return torch.log(total)
 
 
 def in_batch_by_hand(table, threshold, temperature):
@@ -84,7 +69,7 @@ def test_cosent_by_hand_in_value_and_gradient(temperature):
     table, method, batch = build(objective="cosent", temperature=temperature)
     cosines = [cosine(table([first])[0], table([second])[0]) for first, second in PAIRS]
     loss = method.loss(batch)
-    assert_same_loss(loss, ranked_by_hand(cosines, temperature), table)
+    assert_same_loss(loss, references.cosent(torch.stack(cosines), torch.tensor(SCORES), temperature), table)
     right = [a < b for a, x in zip(cosines, SCORES, strict=True) for b, y in zip(cosines, SCORES, strict=True) if x < y]
     assert 0 < sum(right) < len(right) == 10
     assert loss.terms["accuracy"].item() == pytest.approx(sum(right) / len(right))
@@ -98,9 +83,9 @@ def test_angle_by_hand_in_value_and_gradient(threshold, weights):
     vectors = [(table([first])[0], table([second])[0]) for first, second in PAIRS]
     angles = references.angle_similarity(*(torch.stack(side) for side in zip(*vectors, strict=True)))
     parts = {
-        "cosine": ranked_by_hand([cosine(*pair) for pair in vectors], 0.05),
+        "cosine": references.cosent(torch.stack([cosine(*pair) for pair in vectors]), torch.tensor(SCORES), 0.05),
         "in_batch": in_batch_by_hand(table, threshold, 0.05),
-        "angle": ranked_by_hand(list(angles), 0.5),
+        "angle": references.cosent(angles, torch.tensor(SCORES), 0.5),
     }
     loss = method.loss(batch)
     expected = sum(weight * part for weight, part in zip(weights, parts.values(), strict=True))
@@ -127,20 +112,7 @@ def test_batches_without_comparisons_or_positives_have_finite_losses(objective, 
     assert table.vectors.weight.grad.isfinite().all()
 
 
-def test_the_accuracy_of_large_batches_is_counted_in_blocks(monkeypatch):
-    _, method, batch = build(objective="cosent")
-    whole = method.loss(batch).terms["accuracy"]
-    monkeypatch.setattr(_contrast, "BLOCK", 7)
-    assert method.loss(batch).terms["accuracy"] == whole
-
-
 def test_other_invalid_inputs_are_refused():
-    for objective in ("cosent", "angle"):
-        with pytest.raises(NearfarError, match=f"--head linear and --objective {objective}: {objective} ranks cosines"):
-            build(objective=objective, head="linear")
-    nothing = {"cosine_weight": 0.0, "in_batch_weight": 0.0, "angle_weight": 0.0}
-    with pytest.raises(NearfarError, match="--cosine-weight, --in-batch-weight and --angle-weight are all 0"):
-        build(objective="angle", **nothing)
     low = [score / 2 for score in SCORES]
     with pytest.raises(NearfarError, match=r"no pair has a score of at least 0\.8 \(the highest is 0\.5\)"):
         build(scores=low, objective="angle")

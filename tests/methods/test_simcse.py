@@ -10,7 +10,8 @@ import torch
 from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
-from tests.methods.table_encoder import Table, assert_same_gradients, built
+from tests.methods.table_encoder import Table, assert_same_gradients, built, cosine
+from tests.objectives.test_directions import expected_masks
 
 DIM = 6
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
@@ -42,46 +43,21 @@ def rows_of(batch):
     return list(zip(*([batch.sentences[text] for text in column] for column in batch.columns), strict=True))
 
 
-def cosine(a, b):
-    return (a @ b) / ((a @ a).sqrt() * (b @ b).sqrt())
-
-
-def share_loss(near, far):
-    """-log of the softmax of the first similarity."""
-    return -torch.log(near.exp() / (near.exp() + sum(similarity.exp() for similarity in far)))
-
-
 def masks_by_hand(rows, score, margin):
-    """Where a text is a negative, in each direction, by loops over texts; ``score`` is the similarity of two texts."""
-    pairs, size = {row[:2] for row in rows}, len(rows)
+    """Where a text is a negative, in each direction; ``score`` is the similarity of two texts."""
     anchors, positives, *negatives = zip(*rows, strict=True)
-    documents = (*positives, *chain(*negatives))
-
-    def of_anchor(i, text):
-        return text != anchors[i] and (anchors[i], text) not in pairs
-
-    def of_positive(i, text):
-        return text != positives[i] and (text, positives[i]) not in pairs
-
-    def of_both(i, text):
-        hard = {row[2] for row in rows if len(row) == 3 and row[0] == anchors[i]}
-        return of_anchor(i, text) and of_positive(i, text) and text not in hard
-
-    def mask(texts, candidates, allowed):
-        kept = torch.zeros(size, len(candidates), dtype=torch.bool)
-        for i, text in enumerate(texts):
-            for k, other in enumerate(candidates):
-                own = k == size + i and texts is anchors  # a row's own negative is never left out by the margin
-                near = margin is None or own or score(text, other) <= score(anchors[i], positives[i]) + margin
-                kept[i, k] = near and allowed(i, other)
-        return kept
-
-    return (
-        mask(anchors, documents, of_anchor),
-        mask(positives, anchors, of_positive),
-        mask(anchors, anchors, of_anchor),
-        mask(positives, documents, of_both),
-    )
+    negatives = tuple(chain(*negatives))
+    documents = (*positives, *negatives)
+    texts = ((anchors, documents), (positives, anchors), (anchors, anchors), (positives, documents))
+    known = expected_masks(anchors, positives, negatives, anchors if negatives else (), (), distinct=False)
+    masks = []
+    for mask, (ones, candidates) in zip(known, texts, strict=True):
+        kept = torch.tensor(mask)
+        for i, k in kept.nonzero().tolist() if margin is not None else ():
+            own = k == len(rows) + i and ones is anchors  # a row's own negative is never left out by the margin
+            kept[i, k] = own or score(ones[i], candidates[k]) <= score(anchors[i], positives[i]) + margin
+        masks.append(kept)
+    return masks
 
 
 def contrast_by_hand(vector, rows, *, temperature, direction="query_to_doc", weight=0.0, similarity=None, margin=None):
@@ -120,11 +96,8 @@ def test_unsupervised_by_hand(mlp, temperature):
     if mlp:
         vectors = torch.tanh(vectors @ method.head.linear.weight.T + method.head.linear.bias)
     first, second = vectors[: len(texts)], vectors[len(texts) :]
-    losses = []
-    for i, text in enumerate(texts):
-        far = [cosine(first[i], second[j]) / temperature for j, other in enumerate(texts) if other != text]
-        losses.append(share_loss(cosine(first[i], second[i]) / temperature, far))
-    compare(loss, torch.stack(losses).mean(), [table, method.head])
+    mask = torch.tensor([[text != other for other in texts] for text in texts])
+    compare(loss, references.info_nce(first, second, None, temperature, mask=mask).mean(), [table, method.head])
 
 
 @pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])

@@ -5,9 +5,9 @@ from itertools import chain
 import pytest
 import torch
 
-from nearfar.data.batching import TextBatch
 from nearfar.methods.gunel import SupconTextConfig
-from tests.methods.table_encoder import Table, assert_same_gradients, built
+from tests import reference_objectives as references
+from tests.methods.table_encoder import Table, assert_same_gradients, batch_of, built
 
 DIM = 5
 TEXTS = [("goal",), ("tax",), ("match",), ("vote",), ("team",), ("sun",), ("rain",)]
@@ -23,25 +23,15 @@ def build(rows=TEXTS, labels=LABELS, *, batch_size=6, **settings):
     return table, built(config, table, DIM, rows, batch_size=size, targets=labels, label_names=NAMES)
 
 
-def batch_of(*rows):
-    """A batch of (text, label) rows, in this order."""
-    sentences = list(dict.fromkeys(text for text, _ in rows))
-    texts = [sentences.index(text) for text, _ in rows]
-    return TextBatch(sentences, (texts,), [label for _, label in rows], list(range(len(rows))))
+def of(*rows):
+    """A batch of rows (text, label)."""
+    return batch_of(*(((text,), label) for text, label in rows))
 
 
 def by_hand(table, rows, temperature):
     """Gunel et al. 2021, eq. 4, as the mean over the rows that have a positive."""
-    unit = [table([text])[0] / table([text])[0].norm() for text, _ in rows]
-    losses = []
-    for i, (_, label) in enumerate(rows):
-        others = [j for j in range(len(rows)) if j != i]
-        positives = [j for j in others if rows[j][1] == label]
-        if positives:
-            below = sum(torch.exp(unit[i] @ unit[k] / temperature) for k in others)
-            terms = [torch.log(torch.exp(unit[i] @ unit[j] / temperature) / below) for j in positives]
-            losses.append(-sum(terms) / len(positives))
-    return torch.stack(losses).mean()
+    labels = torch.tensor([label for _, label in rows])
+    return torch.stack(references.supcon(table([text for text, _ in rows]), labels, temperature)).mean()
 
 
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
@@ -56,14 +46,14 @@ def test_the_loss_by_hand_in_value_and_gradient(temperature):
 def test_an_unbalanced_batch_averages_over_rows_with_a_positive():
     table, method = build()
     rows = [("goal", 0), ("tax", 1), ("sun", 2), ("team", 0)]
-    torch.testing.assert_close(method.loss(batch_of(*rows)).total, by_hand(table, rows, 0.3))
+    torch.testing.assert_close(method.loss(of(*rows)).total, by_hand(table, rows, 0.3))
 
 
 def test_a_repeated_text_counts_once_and_its_first_row_decides():
     table, method = build()
     repeated = [("goal", 0), ("team", 0), ("tax", 1), ("goal", 0), ("team", 1), ("vote", 1)]
     distinct = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
-    torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, distinct, 0.3))
+    torch.testing.assert_close(method.loss(of(*repeated)).total, by_hand(table, distinct, 0.3))
     assert table.calls[0] == ["goal", "team", "tax", "vote"]
 
 
@@ -72,7 +62,7 @@ def test_a_repeated_text_counts_once_and_its_first_row_decides():
 )
 def test_a_batch_without_a_positive_has_loss_0(rows):
     table, method = build()
-    loss = method.loss(batch_of(*rows))
+    loss = method.loss(of(*rows))
     assert loss.total == 0
     assert loss.terms["accuracy"] == 0
     loss.total.backward()
@@ -86,14 +76,14 @@ def test_accuracy_is_the_share_of_anchors_whose_nearest_text_has_their_label():
         for text, vector in near.items():
             table.vectors.weight[table.numbers[text]] = torch.tensor([*vector, 0, 0, 0], dtype=torch.float64)
     # goal -> match and match -> goal: right; tax -> sun and vote -> match: wrong; sun, alone, does not count.
-    loss = method.loss(batch_of(("goal", 0), ("match", 0), ("tax", 1), ("vote", 1), ("sun", 2)))
+    loss = method.loss(of(("goal", 0), ("match", 0), ("tax", 1), ("vote", 1), ("sun", 2)))
     assert loss.terms["accuracy"] == 0.5
     assert not loss.terms["accuracy"].requires_grad
 
 
 def test_describe_names_labels_and_their_texts():
     table, method = build()
-    assert method.describe(batch_of(("goal", 0), ("tax", 1), ("sun", 2), ("team", 0), ("goal", 0))) == [
+    assert method.describe(of(("goal", 0), ("tax", 1), ("sun", 2), ("team", 0), ("goal", 0))) == [
         "label       sports: positives of each other; negatives: 2 other texts",
         "  text      goal",
         "  text      team",

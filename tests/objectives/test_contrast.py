@@ -8,6 +8,7 @@ from nearfar.objectives import (
     RowMask,
     _contrast,
     below_positive,
+    cosine_regression,
     distinct_rows,
     info_nce,
     info_nce_directions,
@@ -75,6 +76,9 @@ OPTIONS = {
     ),
 }
 options = pytest.mark.parametrize("name", OPTIONS)
+COSINES = {name: loss for name, loss in OPTIONS.items() if name not in ("dot", "opt3, masked")}
+COSINES["cosine_regression"] = lambda a, p, n, t: cosine_regression(a, p, LABELS / 4)
+cosines = pytest.mark.parametrize("name", COSINES)
 
 
 @pytest.fixture
@@ -224,6 +228,39 @@ def test_backward_can_run_twice(weighting, blocks):
     once = torch.autograd.grad(value, x, retain_graph=True)
     assert all(gradient.norm() > 1e-6 for gradient in once)
     torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
+
+
+# --- cosines, in the full matrix ---
+
+
+@cosines
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_cosines_of_half_precision_are_computed_in_float32(name, dtype):
+    x = (100 * vectors(3, COUNT, DIM)).to(dtype).requires_grad_()  # squares beyond float16
+    value = COSINES[name](*x, 0.05)
+    assert value.dtype == torch.float32
+    torch.testing.assert_close(value.double(), COSINES[name](*x.double(), 0.05), rtol=1e-5, atol=1e-5)
+    value.sum().backward()
+    assert x.grad.dtype == dtype
+    assert x.grad.isfinite().all()
+
+
+@cosines
+def test_autocast_does_not_round_the_products(name):
+    x = vectors(3, COUNT, DIM).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        value = COSINES[name](*x, 0.05)
+    assert torch.equal(value, COSINES[name](*x, 0.05))
+
+
+@cosines
+def test_a_zero_vector_has_no_gradient(name):
+    x = vectors(3, COUNT, DIM)
+    x[0, 1] = 0
+    x.requires_grad_()
+    COSINES[name](*x, 0.3).sum().backward()
+    assert x.grad[0, 1].tolist() == [0] * DIM
+    assert x.grad[0, 0].abs().max() > 0
 
 
 # --- unsupported ---

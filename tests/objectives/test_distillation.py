@@ -1,13 +1,9 @@
-"""Distillation: reference loops, closed forms, equal students and teachers, extreme inputs, invalid arguments."""
-
-import inspect
-import math
+"""Distillation: reference loops, equal students and teachers, extreme inputs."""
 
 import pytest
 import torch
 
 from nearfar.objectives import _contrast, list_distillation, vector_distillation
-from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.objectives.checks import LargestTensor, assert_same, vectors
 
@@ -34,14 +30,6 @@ def test_vectors_match_the_reference(count):
     )
 
 
-def test_gradients_match_finite_differences():
-    students, teachers = vectors(4, 3).requires_grad_(), vectors(4, 5, seed=1)
-    assert torch.autograd.gradcheck(
-        lambda x: list_distillation(x, teachers, temperature=0.3, teacher_temperature=0.2), (students,)
-    )
-    assert torch.autograd.gradcheck(lambda x: vector_distillation(x, teachers[:, :3]), (students,))
-
-
 def test_an_equal_student_has_no_loss_and_no_gradient():
     teachers = vectors(7, 5)
     rotation = torch.linalg.qr(vectors(5, 5, seed=2)).Q
@@ -56,35 +44,6 @@ def test_an_equal_student_has_no_loss_and_no_gradient():
     vector_distillation(same, teachers).sum().backward()
     assert same.grad.abs().max() == 0
     assert list_distillation(teachers.flip(0), teachers, temperature=0.05).min() > 1e-3
-
-
-def test_closed_forms():
-    # All cosines of the student are equal, so q is uniform; the teacher's lists are (e, 1, 1)/(e + 2) by temperature 1.
-    students = torch.eye(4, dtype=torch.float64)
-    teachers = torch.tensor([[1.0, 0], [1, 0], [0, 1], [0, 1]], dtype=torch.float64)
-    share, rest = math.e / (math.e + 2), 1 / (math.e + 2)
-    expected = math.log(3) + share * math.log(share) + 2 * rest * math.log(rest)
-    found = list_distillation(students, teachers, temperature=0.1, teacher_temperature=1.0)
-    assert found.tolist() == pytest.approx([expected] * 4)
-    sharp = list_distillation(students, teachers, temperature=0.1, teacher_temperature=1e-4)
-    assert sharp.tolist() == pytest.approx([math.log(3)] * 4)  # the teacher's list has one entry
-    assert vector_distillation(torch.zeros(2, 3), torch.full((2, 3), 2.0)).tolist() == [4, 4]
-
-
-def test_cross_entropy_and_divergence_have_the_same_gradient():
-    teachers = vectors(6, 4, seed=1)
-    students = vectors(6, 5).requires_grad_()
-    unit, target = (torch.nn.functional.normalize(x) for x in (students, teachers))
-    own = torch.eye(6, dtype=torch.bool)
-    logits = (unit @ unit.T / 0.1).masked_fill(own, -1e9)
-    lists = (target @ target.T / 0.05).masked_fill(own, -1e9).softmax(dim=1)
-    cross_entropy = torch.nn.functional.cross_entropy(logits, lists, reduction="none")
-    entropy = torch.special.entr(lists).sum(dim=1)
-    found = list_distillation(students, teachers, temperature=0.1, teacher_temperature=0.05)
-    torch.testing.assert_close(found, cross_entropy - entropy)
-    ours, theirs = (torch.autograd.grad(x.sum(), students, retain_graph=True)[0] for x in (found, cross_entropy))
-    assert theirs.norm() > 1e-3
-    torch.testing.assert_close(ours, theirs)
 
 
 def test_a_batch_of_one_has_an_empty_list():
@@ -121,16 +80,3 @@ def test_teachers_get_no_gradient_and_low_precision_is_compared_in_float32():
         exact = list_distillation(half.float(), teachers.detach().float(), temperature=0.1)
     torch.testing.assert_close(exact, list_distillation(half.float(), teachers.detach().float(), temperature=0.1))
     assert vector_distillation(half, half).dtype == torch.float32
-
-
-def test_invalid_arguments_are_refused():
-    lists = inspect.unwrap(list_distillation)  # without the check of the annotations
-    with pytest.raises(NearfarError, match=r"students \(3, 2\) and teachers \(2, 2\) must be"):
-        lists(torch.ones(3, 2), torch.ones(2, 2), temperature=0.1)
-    for bad in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(NearfarError, match="temperature must be a positive number"):
-            lists(torch.ones(3, 2), torch.ones(3, 2), temperature=bad)
-        with pytest.raises(NearfarError, match="temperature must be a positive number"):
-            lists(torch.ones(3, 2), torch.ones(3, 2), temperature=0.1, teacher_temperature=bad)
-    with pytest.raises(NearfarError, match=r"students \(3, 2\) and teachers \(3, 4\) must have the same shape"):
-        inspect.unwrap(vector_distillation)(torch.ones(3, 2), torch.ones(3, 4))

@@ -12,66 +12,41 @@ from tests import exact_reference as exact
 from tests.objectives.checks import vectors
 
 TEMPERATURES = (1e-8, 0.05, 1e4)
-SCALES = {
-    torch.float32: (1e-42, 1e-30, 1.0, 1e30, 1e38),
-    torch.float64: (1e-310, 1e-200, 1e200, 1e307),
-}
+SCALES = {torch.float32: (1e-42, 1e-30, 1.0, 1e30, 1e38), torch.float64: (1e-310, 1e-200, 1e200, 1e307)}
 LABELS = [0, 1, 0, 2, 1, 0]
 
 OBJECTIVES = {
-    "info_nce": (
-        lambda x, y, t: objectives.info_nce(x[:, 0], x[:, 1], temperature=t),
-        lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
+    "info_nce": lambda x, y, t: objectives.info_nce(x[:, 0], x[:, 1], temperature=t),
+    "info_nce, negatives": lambda x, y, t: objectives.info_nce(*x.unbind(1), temperature=t),
+    "nt_xent": lambda x, y, t: objectives.nt_xent(x[:, 0], x[:, 1], temperature=t),
+    "supcon": lambda x, y, t: objectives.supcon(x[:, 0], y, temperature=t),
+    "opt1": lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1], temperature=t, variant="opt1"),
+    "opt3": lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1:2], temperature=t, variant="opt3"),
+    "list_distillation": lambda x, y, t: objectives.list_distillation(x[:, 0], x[:, 1], temperature=t),
+    "premise_scl": lambda x, y, t: objectives.premise_scl(
+        x[:, 0], x[:, 1], torch.arange(len(x)), 0 * torch.arange(len(x)), temperature=t, similarity="cosine"
     ),
-    "info_nce, negatives": (
-        lambda x, y, t: objectives.info_nce(*x.unbind(1), temperature=t),
-        lambda x, y, t: exact.info_nce(*x.unbind(1), t),
-    ),
-    "nt_xent": (
-        lambda x, y, t: objectives.nt_xent(x[:, 0], x[:, 1], temperature=t),
-        lambda x, y, t: exact.nt_xent(x[:, 0], x[:, 1], t),
-    ),
-    "supcon": (
-        lambda x, y, t: objectives.supcon(x[:, 0], y, temperature=t),
-        lambda x, y, t: exact.supcon(x[:, 0], y.tolist(), t),
-    ),
-    "opt1": (
-        lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1], temperature=t, variant="opt1"),
-        lambda x, y, t: exact.opt1(x[:, 0], x[:, 1], t),
-    ),
-    "opt3": (
-        lambda x, y, t: objectives.self_guided(x[:, 0], x[:, 1:2], temperature=t, variant="opt3"),
-        lambda x, y, t: exact.opt3(x[:, 0], x[:, 1:2], t),
-    ),
-    "list_distillation": (
-        lambda x, y, t: objectives.list_distillation(x[:, 0], x[:, 1], temperature=t),
-        lambda x, y, t: exact.list_distillation(x[:, 0], x[:, 1], t),
-    ),
-    "premise_scl": (
-        lambda x, y, t: objectives.premise_scl(
-            x[:, 0],
-            x[:, 1],
-            torch.arange(len(x)),
-            torch.zeros(len(x), dtype=torch.long),
-            temperature=t,
-            similarity="cosine",
-        ),
-        lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
-    ),
-    "cosine_regression": (
-        lambda x, y, t: objectives.cosine_regression(x[:, 0], x[:, 1], y.to(x.dtype) / 4),
-        lambda x, y, t: exact.cosine_regression(x[:, 0], x[:, 1], [label / 4 for label in y.tolist()]),
-    ),
+    "cosine_regression": lambda x, y, t: objectives.cosine_regression(x[:, 0], x[:, 1], y.to(x.dtype) / 4),
+}
+EXACT = {
+    "info_nce": lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
+    "info_nce, negatives": lambda x, y, t: exact.info_nce(*x.unbind(1), t),
+    "nt_xent": lambda x, y, t: exact.nt_xent(x[:, 0], x[:, 1], t),
+    "supcon": lambda x, y, t: exact.supcon(x[:, 0], y.tolist(), t),
+    "opt1": lambda x, y, t: exact.opt1(x[:, 0], x[:, 1], t),
+    "opt3": lambda x, y, t: exact.opt3(x[:, 0], x[:, 1:2], t),
+    "list_distillation": lambda x, y, t: exact.list_distillation(x[:, 0], x[:, 1], t),
+    "premise_scl": lambda x, y, t: exact.info_nce(x[:, 0], x[:, 1], None, t),
+    "cosine_regression": lambda x, y, t: exact.cosine_regression(x[:, 0], x[:, 1], [label / 4 for label in y.tolist()]),
 }
 FEW = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def assert_exact(name: str, x: torch.Tensor, labels: torch.Tensor, temperature: float) -> None:
     """Values as mpmath's, up to the rounding of a cosine divided by the temperature; no gradient is NaN."""
-    ours, theirs = OBJECTIVES[name]
     x = x.clone().requires_grad_()
-    value = ours(x, labels, temperature)
-    expected = theirs(x, labels, temperature)
+    value = OBJECTIVES[name](x, labels, temperature)
+    expected = EXACT[name](x, labels, temperature)
     rounding = 64 * torch.finfo(x.dtype).eps
     error = rounding / min(temperature, 1.0) if name != "cosine_regression" else rounding
     assert value.shape == (len(expected),)
@@ -92,8 +67,9 @@ def batch(count: int, dtype: torch.dtype, kind: str = "random", seed: int = 0) -
     return x.to(dtype), torch.tensor((LABELS * count)[:count])
 
 
-@pytest.mark.parametrize("temperature", TEMPERATURES)
-@pytest.mark.parametrize("kind", ["random", "equal", "some zero"])
+@pytest.mark.parametrize(
+    ("kind", "temperature"), [*(("random", t) for t in TEMPERATURES), ("equal", 0.05), ("some zero", 1e-8)]
+)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_temperatures_at_both_ends(name: str, kind: str, temperature: float) -> None:
     for dtype in SCALES:
@@ -170,7 +146,7 @@ def test_cross_entropy(logits: list[float], dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", ["info_nce", "nt_xent", "supcon", "opt1", "opt3", "list_distillation", "premise_scl"])
 def test_a_temperature_that_cannot_be_computed_with_is_refused(name: str, temperature: float) -> None:
     with pytest.raises(NearfarError, match="temperature must be"):
-        OBJECTIVES[name][0](*batch(4, torch.float32), temperature)
+        OBJECTIVES[name](*batch(4, torch.float32), temperature)
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -179,11 +155,4 @@ def test_a_value_that_is_not_finite_is_never_a_finite_loss(name: str, value: flo
     """The training loop stops at the NaN; it must not be hidden."""
     x, labels = batch(6, torch.float32)
     x[2, 0, 3] = value
-    assert not OBJECTIVES[name][0](x, labels, 0.05).isfinite().all()
-
-
-def test_very_many_equal_texts() -> None:
-    """All similarities are equal: log of the number of candidates, in blocks too."""
-    x = torch.full((30_000, 4), 0.3)
-    value = objectives.info_nce(x[:3], x[:3], x, temperature=0.05)
-    assert value.tolist() == pytest.approx([float(mpmath.log(30_003))] * 3, rel=1e-6)
+    assert not OBJECTIVES[name](x, labels, 0.05).isfinite().all()
