@@ -5,7 +5,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from nearfar.evaluation.neighbour_vote import neighbour_vote, vote_scores
+from nearfar.evaluation.transfer import neighbour_vote, vote_scores
 from nearfar.types import NearfarError
 
 

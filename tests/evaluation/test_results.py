@@ -25,10 +25,10 @@ from nearfar.evaluation.results import (
     TrainingStep,
     check_output,
     digest,
-    environment,
     load_result,
     parse_result,
     provenance,
+    record,
 )
 from nearfar.evaluation.schema import result_schema
 from nearfar.evaluation.sts import evaluate_sts
@@ -193,7 +193,7 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
 
     module = tmp_path / "results.py"
     module.write_text("1")
-    monkeypatch.setattr(environment, "__file__", str(module))
+    monkeypatch.setattr(record, "__file__", str(module))
     assert provenance().commit is None  # no checkout
     git("init")
     (tmp_path / "other").write_text("2")

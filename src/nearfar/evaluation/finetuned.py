@@ -14,9 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.named_sets import Metric
 from nearfar.evaluation.correlation import spearman
-from nearfar.evaluation.probe_settings import Probe
-from nearfar.evaluation.probes import ProbeResult
-from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
+from nearfar.evaluation.results import ClassificationScores, Estimate, RelatednessScores
 from nearfar.evaluation.statistics import estimate
 from nearfar.evaluation.transfer import classification, relatedness
 from nearfar.types import NearfarError
@@ -135,25 +133,15 @@ def finetuned_entry(
         return replace(learned, digest=digest, dev_pearson=dev.get("pearson"), dev_spearman=dev.get("spearman"))
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
-    probed = ProbeResult(
-        accuracy=accuracy,
-        predicted=chosen,
-        dev_accuracy=0.0,  # replaced below
-        grid=(),
-        grid_accuracies=[],
-        chosen=[],
-        fold_accuracies=[accuracy],
-    )
     pairs = any(len(row) == 2 for row in texts[:1])
     entry, _ = classification(
-        labels, probed, names=label_names, pairs=pairs, probe=Probe(), reason=None, resamples=resamples, seed=seed
+        labels, chosen, protocol="finetune", names=label_names, pairs=pairs, resamples=resamples, seed=seed
     )
     if len(label_names) == 2:
         entry = replace(entry, matthews=_matthews_estimate(labels, chosen, resamples=resamples, seed=seed))
     return replace(
         entry,
-        protocol="finetune",
-        grid=PenaltyGrid(),
+        fold_accuracies=[accuracy],
         digest=digest,
         dev_accuracy=dev.get("accuracy"),
         dev_f1=dev.get("f1"),

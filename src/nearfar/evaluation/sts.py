@@ -8,7 +8,7 @@ all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (B
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ from nearfar.evaluation.results import (
     digest,
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
-from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, embed_tasks
+from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
 from nearfar.types import Encode, NearfarError, ScoredPair
 
 METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
@@ -49,19 +49,6 @@ Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
 """Metric -> aggregate -> its bootstrap draws [resamples]."""
 
 
-class SimilarityEvaluation(NamedTuple):
-    """Scores on similarity tasks."""
-
-    texts: int
-    """Number of distinct texts that were encoded."""
-    dim: int
-    """Width of an embedding."""
-    averages: dict[str, SimilarityAverage]
-    tasks: dict[str, SimilarityScores]
-    unavailable: dict[str, str]
-    """Task -> why it has no score."""
-
-
 def evaluate_sts(
     encode: Encode,
     tasks: Mapping[str, Subsets],
@@ -70,7 +57,7 @@ def evaluate_sts(
     resamples: int = 1000,
     seed: int = 0,
     progress: bool = False,
-) -> SimilarityEvaluation:
+) -> ScoredTasks[SimilarityScores, SimilarityAverage]:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
 
     With ``per_task``, ``encode`` is called once for each task with that task's texts. Baselines that are fitted on the
@@ -109,13 +96,7 @@ def evaluate_sts(
         for name, members in SIMILARITY_AVERAGES.items()
         if set(members) <= set(scored)
     }
-    return SimilarityEvaluation(
-        texts=len({text for known in embedded.values() for text in known.rows}),
-        dim=max(known.vectors.shape[1] for known in embedded.values()),
-        averages=averages,
-        tasks=scored,
-        unavailable=unavailable,
-    )
+    return ScoredTasks(scored, averages, unavailable, *encoded_size(embedded.values()))
 
 
 def _score_task(

@@ -199,7 +199,7 @@ def score_votes(
     """
     import numpy as np
 
-    from nearfar.evaluation.neighbour_vote import neighbour_vote, vote_scores
+    from nearfar.evaluation.transfer import neighbour_vote, vote_scores
 
     scored = {}
     for name, task in votes.items():
