@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.baselines import bow
-from nearfar.baselines.bow import bag_of_words, words_of
+from nearfar.baselines import words as module
 from nearfar.baselines.named import is_per_task, is_transductive, open_baseline
+from nearfar.baselines.words import bag_of_words, words_of
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.types import NearfarError
 
@@ -69,6 +69,6 @@ def test_it_is_not_fitted_and_takes_no_settings() -> None:
 
 
 def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bow, "MAX_NUMBERS", 20)
+    monkeypatch.setattr(module, "MAX_NUMBERS", 20)
     with pytest.raises(NearfarError, match="bow: 6 texts with 12 distinct words need 0 GB; it is for tasks with fewer"):
         bag_of_words(TEXTS)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar.baselines.glove import Glove
+from nearfar.baselines.words import Glove
 from nearfar.types import NearfarError
 
 LINES = "the 1 0 0\ndog 0 1 0\n's 0 0 2\nn't 0 0 8\ndo 4 0 0\n. 0 0 4\nwell-known 6 6 6\n"

@@ -10,8 +10,7 @@ from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compa
 from nearfar.evaluation.results import ComparisonResult, Estimate, EvaluationResult, PairwiseResult
 from nearfar.evaluation.statistics import holm, mcnemar, paired_bootstrap, permutation_test
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.comparison import pairwise_table
-from nearfar.evaluation.tables.pages import result_markdown
+from nearfar.evaluation.tables.pages import pairwise_table, result_markdown
 from nearfar.types import NearfarError, ScoredPair
 from tests.evaluation.report.cases import ranked
 

@@ -7,8 +7,8 @@ from rich.console import Console
 
 from nearfar.evaluation.render import to_rich
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
-from nearfar.evaluation.tables import comparison as comparisons
 from nearfar.evaluation.tables import evaluation as tables
+from nearfar.evaluation.tables import pages as comparisons
 from nearfar.evaluation.tables.pages import result_markdown
 from tests.evaluation.report.cases import PROVENANCE
 

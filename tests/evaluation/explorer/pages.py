@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from nearfar.evaluation.explorer.layout import align, normalise
-from nearfar.evaluation.explorer.neighbourhoods import Neighbourhoods, neighbourhoods, unit_vectors
-from nearfar.evaluation.explorer.page import describe_column, explorer_data, explorer_html
+from nearfar.evaluation.explorer.page import (
+    Neighbourhoods,
+    describe_column,
+    explorer_data,
+    explorer_html,
+    neighbourhoods,
+    unit_vectors,
+)
 
 WIDE, NARROW = (1280, 800), (390, 844)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nearfar import NearfarError
-from nearfar.evaluation.explorer.neighbourhoods import (
+from nearfar.evaluation.explorer.page import (
     Neighbourhoods,
     change,
     compared_neighbours,
