@@ -18,11 +18,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.intp]
+from nearfar.evaluation.correlation import Floats, Indices
+
 Score: TypeAlias = Callable[[Indices, Tensor], Floats]
 """The check rows of a job and the outputs for them [grid, classes, rows] -> one score per penalty, higher is better."""
 

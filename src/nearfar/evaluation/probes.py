@@ -42,8 +42,8 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.evaluation import classifiers, logistic
-from nearfar.evaluation.classifiers import Floats, Indices, Schedule
-from nearfar.evaluation.correlation import pearson
+from nearfar.evaluation.classifiers import Schedule
+from nearfar.evaluation.correlation import Floats, Indices, pearson
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
 

@@ -17,6 +17,7 @@ from rich.progress import track
 
 from nearfar.evaluation.correlation import (
     AGGREGATES,
+    CORRELATIONS,
     Aggregate,
     Floats,
     bootstrap_scores,
@@ -24,8 +25,6 @@ from nearfar.evaluation.correlation import (
     scores,
     undefined_reason,
     usual_size,
-    weighted_pearson,
-    weighted_spearman,
 )
 from nearfar.evaluation.results import (
     AggregateEstimates,
@@ -39,7 +38,6 @@ from nearfar.evaluation.statistics import estimate, mean_estimate
 from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
 from nearfar.types import Encode, NearfarError, ScoredPair
 
-METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
 COSINE_UNIT = 1e-6
 PAIRS_AT_ONCE = 2**14
 """Number of pairs whose vectors are in memory in float64 at once."""
@@ -106,24 +104,20 @@ def _score_task(
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
     subset_reasons = {name: undefined_reason(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
-    mean_reason = _undefined_mean_reason(task, subset_reasons)
-    reasons: dict[Aggregate, str | None] = {
-        "all": undefined_reason(gold, cosines),
-        "mean": mean_reason,
-        "wmean": mean_reason,
-    }
+    reasons = dict.fromkeys(AGGREGATES, _undefined_mean_reason(task, subset_reasons))
+    reasons["all"] = undefined_reason(gold, cosines)
     estimates: dict[str, AggregateEstimates] = {}
     subset_estimates: dict[str, list[Estimate]] = {}
     draws: Draws = {}
-    for metric, weighted in METRICS.items():
+    for metric, weighted in CORRELATIONS.items():
         point = scores(weighted, gold, cosines[None], sizes=sizes)
         drawn = bootstrap_scores(
             weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
         )
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
         whole = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
-        estimates[metric] = _aggregates(
-            {kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+        estimates[metric] = AggregateEstimates(
+            **{kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
         )
         subset_estimates[metric] = [
             estimate(100 * float(point.subsets[0, number, 0]), drawn.subsets[0, number], why)
@@ -150,10 +144,6 @@ def _score_task(
     return similarity, draws
 
 
-def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
-    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
-
-
 def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
     if len(subset_reasons) == 1:
@@ -167,7 +157,7 @@ def _average(
     members: Sequence[str], scored: Mapping[str, SimilarityScores], draws: Mapping[str, Draws]
 ) -> SimilarityAverage:
     averages = {}
-    for metric in METRICS:
+    for metric in CORRELATIONS:
         of_tasks = {task: scored[task].metric(metric) for task in members}
         by_aggregate = {
             kind: mean_estimate(
@@ -176,7 +166,7 @@ def _average(
             )
             for kind in AGGREGATES
         }
-        averages[metric] = _aggregates(by_aggregate)
+        averages[metric] = AggregateEstimates(**by_aggregate)
     return SimilarityAverage(tasks=list(members), **averages)
 
 

@@ -9,27 +9,25 @@ Entries are :class:`~nearfar.evaluation.results.ClassificationScores` and
 its rows. Where a task has no result, its estimates are undefined with a reason and its lists are empty.
 """
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.data.labelled import TransferTask
-from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import (
+    CORRELATIONS,
+    Floats,
+    Indices,
     bootstrap_scores,
     check_resampling,
     undefined_reason,
     usual_size,
-    weighted_pearson,
-    weighted_spearman,
 )
 from nearfar.evaluation.probe_settings import Probe, check_probe
 from nearfar.evaluation.probes import (
@@ -48,6 +46,7 @@ from nearfar.evaluation.results import (
     RelatednessScores,
     TransferAverage,
     TransferScores,
+    fingerprint,
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
@@ -55,7 +54,6 @@ from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError
 
 DEFAULT_PROBE = Probe()
-METRICS = {"pearson": weighted_pearson, "spearman": weighted_spearman}
 PREDICTION_UNIT = 1e-6
 NEIGHBOURS = 10
 VOTE = "neighbours"
@@ -165,10 +163,9 @@ def _prepare_task(task: TransferTask) -> _PreparedTask:
         parts.append(np.arange(len(texts), len(texts) + len(order)))
         texts += [rows.texts[place] for place in order]
         targets += [rows.targets[place] for place in order]
-        lines += [json.dumps([name, *row, named[int(y)] if named else y]) for row, y in zip(*rows, strict=True)]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+        lines += [[name, *row, named[int(y)] if named else y] for row, y in zip(*rows, strict=True)]
     numbers = np.array(targets, dtype=np.intp if named else np.float64)
-    return _PreparedTask(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), digest)
+    return _PreparedTask(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), fingerprint(lines))
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
@@ -318,7 +315,7 @@ def relatedness(
     units = np.rint(predicted / PREDICTION_UNIT)
     constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, units)
-    for metric, weighted in METRICS.items():
+    for metric, weighted in CORRELATIONS.items():
         drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
         point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
         estimates[metric] = estimate(point, drawn.all[0], undefined)
@@ -334,19 +331,29 @@ def relatedness(
     )
 
 
+def confusions(gold: ArrayLike, predicted: ArrayLike) -> NDArray[np.intp]:
+    """Of the labels 0 and 1: true negatives, false positives, false negatives, true positives [4]."""
+    return np.bincount(2 * np.asarray(gold, dtype=np.intp) + np.asarray(predicted, dtype=np.intp), minlength=4)
+
+
+def f1_score(counts: NDArray[np.integer]) -> Floats:
+    """F1 of the second class, 2 tp / (2 tp + fp + fn), of :func:`confusions` [rows, 4]; NaN where there is none."""
+    false, hits = counts[:, 1] + counts[:, 2], 2.0 * counts[:, 3]
+    return np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
+
+
 def _f1(
     gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
 ) -> Estimate:
-    """F1 of the second class, 2 tp / (2 tp + fp + fn); the confusion counts of a resample are multinomial."""
+    """The estimate of F1; the confusion counts of a resample are multinomial."""
     if predicted is None:
         return estimate(None, np.zeros(0), reason)
-    counts = np.bincount(2 * gold + predicted, minlength=4)  # true negatives, false positives, false negatives, tp
-    drawn = np.concatenate([counts[None], rng.multinomial(len(gold), counts / len(gold), resamples)])
-    false, hits = drawn[:, 1] + drawn[:, 2], 2.0 * drawn[:, 3]
-    values = np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
-    if np.isnan(values[0]):
-        return estimate(None, values[1:], "no row has the second label, and none is predicted to have it")
-    return estimate(float(round(100 * values[0], 2)), values[1:], None)
+    counts = confusions(gold, predicted)
+    score = f1_score(counts[None])[0]
+    drawn = f1_score(rng.multinomial(len(gold), counts / len(gold), resamples))
+    if np.isnan(score):
+        return estimate(None, drawn, "no row has the second label, and none is predicted to have it")
+    return estimate(float(round(100 * score, 2)), drawn, None)
 
 
 def neighbour_vote(

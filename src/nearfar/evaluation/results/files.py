@@ -55,10 +55,14 @@ def parse_result(content: object, *, source: object) -> Result:
     return RESULT_TYPES[kind].from_dict(content, source=source)
 
 
+def fingerprint(rows: Iterable[object]) -> str:
+    """Fingerprint of rows in order, each a JSON value: the first 16 digits of the SHA-256 of their lines."""
+    return hashlib.sha256("\n".join(map(json.dumps, rows)).encode()).hexdigest()[:16]
+
+
 def digest(pairs: Iterable[ScoredPair]) -> str:
     """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
-    lines = (json.dumps([first, second, float(score)]) for first, second, score in pairs)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return fingerprint([first, second, float(score)] for first, second, score in pairs)
 
 
 @path_errors()
