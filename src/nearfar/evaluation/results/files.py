@@ -79,15 +79,33 @@ def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite
     file, inputs = Path(output), list(inputs)
     if file.suffix != ".json":
         raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
+    check_both(file, inputs=inputs)
+    if not is_result(file):
+        _refuse_part_of(file, inputs)
+        refuse_both(file, "a result file", overwrite=overwrite)
+    return file
+
+
+def check_both(file: Path, *, inputs: Iterable[object] = ()) -> None:
+    """Refuse an output file, or the Markdown file beside it, that cannot be written or is an input.
+
+    Raises:
+        NearfarError: its folder cannot be made or written to, or one of the files is a folder or an input.
+    """
     make_folder(file)
     for written in (file, file.with_suffix(".md")):
         check_output_path(written)
         refuse_overwriting_inputs(written, inputs)
-    if not is_result(file):
-        _refuse_part_of(file, inputs)
-        refuse_existing([file], overwrite=overwrite, what="exists and is not a result file of nearfar")
-        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="exists without a result file beside it")
-    return file
+
+
+def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
+    """Refuse to replace a file that is not ``kind``, or the Markdown file beside it, without ``overwrite``.
+
+    Raises:
+        NearfarError: one of the files exists.
+    """
+    refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
+    refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
 
 
 def _refuse_part_of(file: Path, inputs: Iterable[object]) -> None:
