@@ -6,7 +6,6 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
-from nearfar.evaluation.classifiers import Schedule
 from nearfar.evaluation.probe_settings import L2, PRESETS, Probe, check_probe, preset_probe
 from nearfar.evaluation.probes import (
     C_KFOLD,
@@ -297,6 +296,6 @@ def test_relatedness_matches_the_reference():
 def test_equal_pairs_get_equal_predictions():
     x, scores = np.ones((60, 4), dtype=np.float32), np.linspace(1, 5, 60)
     train, dev, test = np.split(np.arange(60), 3)
-    found, pearson = fit_relatedness(x, scores, train, dev, test, schedule=Schedule(tenacity=3, max_epochs=8))
+    found, pearson = fit_relatedness(x, scores, train, dev, test, probe=Probe(tenacity=3, max_epochs=8))
     assert pearson is None
     assert np.ptp(found) < 1e-6
