@@ -115,9 +115,9 @@ def _score_task(
             weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
         )
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
-        whole = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
-        estimates[metric] = AggregateEstimates(
-            **{kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+        points = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
+        estimates[metric] = _aggregates(
+            {kind: estimate(points[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
         )
         subset_estimates[metric] = [
             estimate(100 * float(point.subsets[0, number, 0]), drawn.subsets[0, number], why)
@@ -144,6 +144,10 @@ def _score_task(
     return similarity, draws
 
 
+def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
+    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
+
+
 def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
     if len(subset_reasons) == 1:
@@ -166,7 +170,7 @@ def _average(
             )
             for kind in AGGREGATES
         }
-        averages[metric] = AggregateEstimates(**by_aggregate)
+        averages[metric] = _aggregates(by_aggregate)
     return SimilarityAverage(tasks=list(members), **averages)
 
 

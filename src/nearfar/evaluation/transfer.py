@@ -398,8 +398,8 @@ def vote_scores(
     """The entry of a result file for the labels of a vote. ``digest`` is that of the texts and their neighbours."""
     classes = sorted({*gold, *predicted})
     numbers = {name: number for number, name in enumerate(classes)}
-    sides = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
-    entry, _ = classification(*sides, protocol=VOTE, names=classes, resamples=resamples, seed=seed)
+    right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
+    entry, _ = classification(right, voted, protocol=VOTE, names=classes, resamples=resamples, seed=seed)
     return replace(entry, digest=digest)
 
 
