@@ -145,9 +145,8 @@ def _train_to_check(
     )
     penalties = torch.tensor([slot.job.penalties for slot in slots])[:, :, None, None]
     sizes = np.array([len(slot.job.train) for slot in slots])
-    last = (
-        np.arange(probe.batch_size) < (sizes - (steps - 1) * probe.batch_size)[:, None]
-    )  # the last minibatch can be smaller
+    left = sizes - (steps - 1) * probe.batch_size
+    last = np.arange(probe.batch_size) < left[:, None]  # the last minibatch can be smaller
     shares = torch.from_numpy(last / last.sum(axis=1, keepdims=True)).float()[:, None, None, :]
     gathered = torch.empty(len(slots) * probe.batch_size, matrix.shape[1])
     minibatches = gathered.view(len(slots), probe.batch_size, -1)
