@@ -1,4 +1,4 @@
-"""Headless Chromium, which the pages of a test run share."""
+"""Headless Chromium for the tests of pages."""
 
 import shutil
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # its event loop would disturb asyncio in later modules
 def browser() -> Iterator[Any]:
     """Skips the test where there is no Chromium, or no playwright."""
     playwright = pytest.importorskip(

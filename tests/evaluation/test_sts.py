@@ -118,7 +118,7 @@ def test_averages_over_the_seven_tasks():
         assert found.score == pytest.approx(np.mean([one.score for one in each]), abs=1e-3)
         # n independent tasks: the interval of the average is narrower by about the square root of n
         width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / len(each)
-        assert found.high - found.low == pytest.approx(width, rel=0.25)
+        assert found.high - found.low == pytest.approx(width, rel=0.3)
     del tasks["sts13"]
     assert evaluate_sts(angles, tasks, resamples=0).averages == {}
 
