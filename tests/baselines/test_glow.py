@@ -67,43 +67,18 @@ def test_the_map_matches_plain_loops(dim, sizes):
 
 
 @pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_inverse_and_forward_cancel(dim, sizes):
+def test_the_inverse_and_the_jacobian(dim, sizes):
     glow, x = random_glow(dim, **sizes), 3 * torch.randn(7, dim, dtype=torch.float64)
     torch.testing.assert_close(glow.inverse(glow(x)[0]), x, rtol=0, atol=1e-7)
     torch.testing.assert_close(glow(glow.inverse(x))[0], x, rtol=0, atol=1e-7)
     assert (glow.inverse(x) - x).abs().max() > 0.1
-
-
-@pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_log_density_matches_the_jacobian(dim, sizes):
-    glow, rows = random_glow(dim, **sizes), torch.randn(3, dim, dtype=torch.float64)
     normal = torch.distributions.MultivariateNormal(torch.zeros(dim).double(), torch.eye(dim).double())
-    for x in rows:
-        jacobian = torch.func.jacrev(lambda row: glow(row[None])[0][0])(x)
-        z, log_density = glow(x[None])
+    for row in x[:3] / 3:
+        jacobian = torch.func.jacrev(lambda row: glow(row[None])[0][0])(row)
+        z, log_density = glow(row[None])
         log_volume = torch.linalg.slogdet(jacobian).logabsdet
         assert log_volume.abs() > 0.01
         torch.testing.assert_close(log_density[0], normal.log_prob(z[0]) + log_volume)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("seed", [0])
-def test_the_density_integrates_to_one(seed):
-    torch.manual_seed(seed)
-    glow = Glow(2, levels=1, depth=3, width=4).double()
-    with torch.no_grad():
-        for parameter in glow.parameters():
-            parameter.normal_(std=0.3)
-        bounds = glow.inverse(torch.randn(10_000, 2).double()).abs().amax(dim=0)
-        axes = [torch.linspace(-1.2 * end, 1.2 * end, 701, dtype=torch.float64) for end in bounds.tolist()]
-        points = torch.cartesian_prod(*axes)
-        z, log_density = glow(points)
-    cell = math.prod((axis[1] - axis[0]).item() for axis in axes)
-    assert log_density.exp().sum().item() * cell == pytest.approx(1, abs=2e-3)
-    assert abs(glow.log_determinant().item()) > 0.5  # so that omitting it would be detected
-    design = torch.cat([points, torch.ones(len(points), 1)], dim=1)[::100]
-    residuals = z[::100] - design @ torch.linalg.lstsq(design, z[::100]).solution
-    assert residuals.std() > 0.05  # the map is not linear, otherwise the test would be too easy
 
 
 def test_every_weight_has_a_gradient():
@@ -167,11 +142,6 @@ def test_initial_weights_follow_the_authors_configuration():
     assert sum(parameter.numel() for parameter in Glow(768).parameters()) == sum(
         3 * (2 * c + 32 * c // 2 + 32 * 32 + 4 * 32 + 32 * c // 2 + 2 * c // 2) for c in (768, 384, 192)
     )
-
-
-def test_a_new_coupling_is_the_identity():
-    x = torch.randn(4, 7)
-    assert torch.equal(Coupling(7, 5)(x), x)
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,11 @@ import pytest
 import torch
 
 from nearfar.evaluation import classifiers
-from nearfar.evaluation.classifiers import Job, Schedule, outputs, train
+from nearfar.evaluation.classifiers import Job, outputs, train
+from nearfar.evaluation.probe_settings import Probe
 from tests.reference_senteval import Classifier
 
-SHORT = Schedule(epochs_per_check=2, max_epochs=4)
+SHORT = {"epoch_size": 2, "max_epochs": 4}
 
 
 def problem(rows=200, dim=7, classes=3, seed=0):
@@ -37,7 +38,7 @@ def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
     x, y = problem()
     jobs = jobs_of([3, 64, 65, 100, 101, 101, 102, 103, 128, 129, 150], (1e-5, 1e-1))
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-    trained = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), nhid=nhid, schedule=SHORT)
+    trained = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), probe=Probe(nhid=nhid, **SHORT))
     for job, found in zip(jobs, trained, strict=True):
         for number, penalty in enumerate(job.penalties):
             single = Classifier(x.shape[1], 3, penalty, {"nhid": nhid})
@@ -60,13 +61,13 @@ def test_the_penalty_has_an_effect_and_the_global_generator_is_unchanged():
     expected = torch.rand(1)
     torch.manual_seed(5)
     jobs = jobs_of([200], (0.0, 1.0))
-    (found,) = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), schedule=SHORT)
+    (found,) = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), probe=Probe(**SHORT))
     assert torch.rand(1) == expected
     free, shrunk = found.weights[0].flatten(1).norm(dim=1)
     assert shrunk < 0.99 * free
 
 
-def checks(scores, *, schedule):
+def checks(scores, *, probe):
     """Give one classifier these scores; return the number used, the best, and the check whose weights were kept."""
     x, y = problem(20)
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
@@ -78,7 +79,7 @@ def checks(scores, *, schedule):
         return np.array([used_scores[-1]])
 
     job = Job(np.arange(20), np.arange(20), (0.0,), np.random.RandomState(0))
-    (found,) = train(torch.as_tensor(x), targets, [job], score=score, schedule=schedule)
+    (found,) = train(torch.as_tensor(x), targets, [job], score=score, probe=probe)
     kept = outputs(found.weights, torch.as_tensor(x))
     return (
         len(used_scores),
@@ -90,18 +91,18 @@ def checks(scores, *, schedule):
 def test_misses_are_counted_in_total_and_the_best_weights_are_returned():
     # tenacity 2: with misses at checks 2, 4 and 6, training stops at 6; an equal score is a miss
     scores = [0.5, 0.5, 0.6, 0.1, 0.7, 0.7, 0.9, 1.0]
-    assert checks(scores, schedule=Schedule(tenacity=2)) == (6, 0.7, [4])
+    assert checks(scores, probe=Probe(tenacity=2)) == (6, 0.7, [4])
 
 
 def test_no_check_starts_after_the_last_epochs():
     rising_scores = list(np.linspace(0, 1, 100))
-    count, best, kept = checks(rising_scores, schedule=Schedule(max_epochs=200))
+    count, best, kept = checks(rising_scores, probe=Probe(max_epochs=200))
     assert (count, kept) == (51, [50])  # SentEval: while epochs <= 200, hence 204 epochs
     assert best == rising_scores[50]
 
 
 def test_undefined_scores_never_improve():
-    count, best, kept = checks([np.nan] * 5 + [0.5] * 5, schedule=Schedule(tenacity=3))
+    count, best, kept = checks([np.nan] * 5 + [0.5] * 5, probe=Probe(tenacity=3))
     assert (count, best, kept) == (4, -1.0, [])
 
 
@@ -115,7 +116,7 @@ def test_the_number_of_slots_has_no_effect(monkeypatch):
 
     def run():
         jobs = jobs_of([150] * 9, (1e-5, 1e-2))
-        return train(torch.as_tensor(x), targets, jobs, score=score)
+        return train(torch.as_tensor(x), targets, jobs, score=score, probe=Probe())
 
     wide = run()
     monkeypatch.setattr(classifiers, "_MINIBATCHES", 1)

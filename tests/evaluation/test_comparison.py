@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
+from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.results import ComparisonResult, Estimate, EvaluationResult, PairwiseResult
 from nearfar.evaluation.statistics import holm, mcnemar, paired_bootstrap, permutation_test
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.comparison import pairwise_table
-from nearfar.evaluation.tables.pages import result_markdown
+from nearfar.evaluation.tables.pages import pairwise_table, result_markdown
 from nearfar.types import NearfarError, ScoredPair
 from tests.evaluation.report.cases import ranked
 
@@ -64,14 +64,14 @@ def test_each_task_is_compared_by_a_paired_bootstrap():
     assert row.seeds is None
 
 
-@pytest.mark.parametrize("aggregate", ["all", "mean", "wmean"])
-def test_aggregates_equal_those_of_the_evaluations(aggregate):
+def test_aggregates_equal_those_of_the_evaluations():
     first, second = run(1.0), run(1.5, seed=1)
-    comparison = compare_runs([first], [second], aggregate=aggregate, resamples=200)
-    row = comparison.tasks["sts12"]
-    assert (row.first, row.second) == (score(first, "sts12", aggregate), score(second, "sts12", aggregate))
-    assert row.low < row.difference < row.high
-    assert comparison.config.aggregate == aggregate
+    for aggregate in ("all", "mean", "wmean"):
+        comparison = compare_runs([first], [second], aggregate=aggregate, resamples=200)
+        row = comparison.tasks["sts12"]
+        assert (row.first, row.second) == (score(first, "sts12", aggregate), score(second, "sts12", aggregate))
+        assert row.low < row.difference < row.high
+        assert comparison.config.aggregate == aggregate
 
 
 def test_overall_is_the_average_with_sick_counted_once():
@@ -197,40 +197,31 @@ SEMEVAL = {
 
 
 def test_averages_of_papers_are_compared_by_name():
-    both = [run(noise, seed=seed, data={**SEMEVAL, "stsb": DATA["stsb"]}) for noise, seed in ((1.0, 0), (2.0, 1))]
-    comparison = compare_runs(both[:1], both[1:], aggregate="wmean", resamples=300)
+    data = {**SEMEVAL, "stsb": DATA["stsb"]}
+    runs = [run(noise, seed=seed, data=data, name=f"m{seed}") for seed, noise in enumerate((1.0, 2.0, 3.0))]
+    comparison = compare_runs(runs[:1], runs[1:2], aggregate="wmean", resamples=300)
     assert list(comparison.named_averages) == ["STS12 to STS16"]
     five = comparison.named_averages["STS12 to STS16"]
     assert five.tasks == list(SEMEVAL)
-    assert five.first == pytest.approx(np.mean([score(both[0], name, "wmean") for name in SEMEVAL]), abs=1e-3)
+    assert five.first == pytest.approx(np.mean([score(runs[0], name, "wmean") for name in SEMEVAL]), abs=1e-3)
     assert five.difference == pytest.approx(np.mean([comparison.tasks[name].difference for name in SEMEVAL]), abs=1e-3)
     assert five.low < five.difference < five.high
     assert ComparisonResult.from_dict(comparison.to_dict()) == comparison
     page = result_markdown(comparison)
     assert "| average of STS12 to STS16 |" in page
     assert "average of STS12 to STS16: mean over sts12, sts13, sts14, sts15, sts16." in page
-
-
-def test_an_average_over_all_tasks_is_not_repeated_by_its_name():
-    both = [run(noise, seed=seed, data=SEMEVAL) for noise, seed in ((1.0, 0), (2.0, 1))]
-    comparison = compare_runs(both[:1], both[1:], resamples=50)
-    assert comparison.named_averages == {}
-    assert "named_averages" not in comparison.to_dict()
-    assert comparison.overall.tasks == list(SEMEVAL)
-
-
-def test_averages_of_papers_between_several_sides():
-    data = {**SEMEVAL, "stsb": DATA["stsb"]}
-    sides = [[run(noise, seed=seed, data=data, name=f"m{seed}")] for seed, noise in enumerate((0.5, 1.0, 3.0))]
-    result = compare_pairwise(sides, resamples=300)
-    tests = [one.named_averages["STS12 to STS16"] for one in result.comparisons]
+    several = compare_pairwise([[one] for one in runs], resamples=300)
+    tests = [one.named_averages["STS12 to STS16"] for one in several.comparisons]
     assert [one.p_holm for one in tests] == pytest.approx(holm([one.p for one in tests]), abs=1e-6)
     assert tests[0].first == tests[1].first
-    assert PairwiseResult.from_dict(result.to_dict()) == result
-    rows = {row[0]: row[1:] for row in pairwise_table(result).rows}
+    assert PairwiseResult.from_dict(several.to_dict()) == several
+    rows = {row[0]: row[1:] for row in pairwise_table(several).rows}
     assert rows["average of STS12 to STS16"][0].endswith("*")
-    between = result.between(result.comparisons[1])
-    assert between.named_averages == result.comparisons[1].named_averages
+    assert several.between(several.comparisons[1]).named_averages == several.comparisons[1].named_averages
+    only = [run(noise, data=SEMEVAL) for noise in (1.0, 2.0)]
+    comparison = compare_runs(only[:1], only[1:], resamples=50)
+    assert "named_averages" not in comparison.to_dict(), "an average over all tasks is not repeated by its name"
+    assert comparison.overall.tasks == list(SEMEVAL)
 
 
 ROWS = 200
@@ -301,14 +292,16 @@ def test_learned_relatedness_is_a_correlation():
     assert row.separable is True
 
 
-def test_other_protocols_or_rows_are_refused():
+def test_other_protocols_rows_or_queries_are_refused():
     with pytest.raises(NearfarError, match=r"differently on task mr \(senteval, 0 hidden units, 10 folds; exact"):
         compare_runs([probed(0.8, 1)], [probed(0.8, 2, protocol="exact")])
-    other = probed(0.8, 2)
-    tasks = other.result.transfer.tasks
-    tasks["mr"] = replace(tasks["mr"], digest="x")
-    with pytest.raises(NearfarError, match="different data"):
-        compare_runs([probed(0.8, 1)], [other])
+    other, queries = probed(0.8, 2), ranked({"t": [0.1, 0.2]})
+    for tasks in (other.result.transfer.tasks, queries.result.retrieval):
+        name = next(iter(tasks))
+        tasks[name] = replace(tasks[name], digest="x")
+    for first, second in ((probed(0.8, 1), other), (ranked({"t": [0.1, 0.2]}), queries)):
+        with pytest.raises(NearfarError, match="were scored on different data"):
+            compare_runs([first], [second])
 
 
 @pytest.mark.parametrize("task", ["mr", "learned"])
@@ -389,11 +382,3 @@ def test_retrieval_over_seeds_and_several_sides():
     means = [np.mean([run.result.retrieval["t"].per_query["ndcg@10"] for run in side], axis=0) for side in sides]
     assert row.p == round(permutation_test(means[0] - means[2], resamples=200, seed=[0, *b"t"]), 6)
     assert several.comparisons[1].tasks["t"].difference == row.difference
-
-
-def test_retrieval_on_other_data_is_not_compared():
-    first, second = ranked({"t": [0.1, 0.2]}), ranked({"t": [0.1, 0.2]})
-    scored = replace(second.result.retrieval["t"], digest="other")
-    other = second._replace(result=replace(second.result, retrieval={"t": scored}))
-    with pytest.raises(NearfarError, match="were scored on different data"):
-        compare_runs([first], [other])

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from nearfar.evaluation.correlation import MIN_PAIRS, pearson, scores, spearman, weighted_pearson, weighted_spearman
 from nearfar.evaluation.geometry_measures import alignment, uniformity
-from nearfar.evaluation.neighbour_vote import _unit
 from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, paired_bootstrap, permutation_test
 from nearfar.evaluation.sts import _cosines
+from nearfar.evaluation.transfer import _unit_vectors
 from tests import exact_reference as exact
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -68,7 +68,7 @@ def test_cosines_of_vectors_of_every_length(dtype: type, exponent: int) -> None:
         assert found * 1e-6 == pytest.approx(expected, abs=2e-6)
         assert zeros == 0
     if dtype is np.float32:
-        assert np.linalg.norm(_unit(a), axis=1) == pytest.approx(np.ones(20), abs=1e-6)
+        assert np.linalg.norm(_unit_vectors(a), axis=1) == pytest.approx(np.ones(20), abs=1e-6)
     assert alignment(a, a) == pytest.approx(0, abs=1e-12)
     rows = exact.rows_of(a)
     distances = [4 - 4 * exact.cosine(x, y) for i, x in enumerate(rows) for y in rows[i + 1 :]]

@@ -17,18 +17,16 @@ from nearfar.evaluation.results import (
     ComparisonResult,
     Estimate,
     EvaluationResult,
-    GeometryResult,
-    PairwiseResult,
     Provenance,
     TaskTest,
     TrainingRecord,
     TrainingStep,
     check_output,
     digest,
-    environment,
     load_result,
     parse_result,
     provenance,
+    record,
 )
 from nearfar.evaluation.schema import result_schema
 from nearfar.evaluation.sts import evaluate_sts
@@ -193,7 +191,7 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
 
     module = tmp_path / "results.py"
     module.write_text("1")
-    monkeypatch.setattr(environment, "__file__", str(module))
+    monkeypatch.setattr(record, "__file__", str(module))
     assert provenance().commit is None  # no checkout
     git("init")
     (tmp_path / "other").write_text("2")
@@ -277,72 +275,46 @@ def test_another_kind_of_file_is_refused() -> None:
         parse_result([1], source="f")
 
 
-@pytest.mark.parametrize(
-    ("location", "to", "message"),
-    [
-        ("tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
-        ("tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low = '5': must be a number or null"),
-        ("tasks.one.pairs", 1.5, "tasks.one.pairs = 1.5: must be a whole number"),
-        ("tasks.one.subsets", {}, "tasks.one.subsets is empty"),
-        ("tasks.one.subsets.only.gold", [1], "tasks.one.subsets.only.gold has 1 numbers, and 'pairs' is 10"),
-        ("tasks.one.subsets.only.cosines_e6.0", "1", r".*cosines_e6\[0\] = '1': must be a number"),
-        ("tasks.one.subsets.only.gold.1", float("nan"), r".*gold\[1\] = nan: must be a finite number"),
-        ("unavailable", {"sts12": 3}, "unavailable.sts12 = 3: must be text"),
-        ("provenance", "x" * 90, r"provenance = 'x+ \.\.\.: must be an object"),
-        ("transfer.tasks.mr.accuracy.score", None, "transfer.tasks.mr.accuracy.score is null without a reason"),
-        ("transfer.tasks.mr.predicted", [], "transfer.tasks.mr.predicted has 0 predictions for 10 gold values"),
-        ("transfer.tasks.mr.kind", "dog", "transfer.tasks.mr.kind = 'dog': must be 'classification' or 'relatedness'"),
-        ("transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
-        ("transfer.tasks.mr", 1, "transfer.tasks.mr = 1: must be an object"),
-        ("transfer.tasks.learned.gold.0", None, r"transfer.tasks.learned.gold\[0\] = None: must be a number"),
-        ("config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
-    ],
-)
-def test_damaged_evaluations(location: str, to: Any, message: str) -> None:
-    complete = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
+EVALUATION = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
+COMPARISON = comparison(SIDES[0], SIDES[1], {"one": ROW})
+THREE = three_way_comparison()
+RUN = {"config": {}, "history": [[1, 0.5]]}
+DAMAGES = [
+    (EVALUATION, "tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
+    (EVALUATION, "tasks.one.spearman.all.low", "5", r"tasks\.one\.spearman\.all\.low = '5': must be a number or null"),
+    (EVALUATION, "tasks.one.pairs", 1.5, "tasks.one.pairs = 1.5: must be a whole number"),
+    (EVALUATION, "tasks.one.subsets", {}, "tasks.one.subsets is empty"),
+    (EVALUATION, "tasks.one.subsets.only.gold", [1], "tasks.one.subsets.only.gold has 1 numbers, and 'pairs' is 10"),
+    (EVALUATION, "tasks.one.subsets.only.cosines_e6.0", "1", r".*cosines_e6\[0\] = '1': must be a number"),
+    (EVALUATION, "tasks.one.subsets.only.gold.1", float("nan"), r".*gold\[1\] = nan: must be a finite number"),
+    (EVALUATION, "unavailable", {"sts12": 3}, "unavailable.sts12 = 3: must be text"),
+    (EVALUATION, "provenance", "x" * 90, r"provenance = 'x+ \.\.\.: must be an object"),
+    (EVALUATION, "transfer.tasks.mr.accuracy.score", None, "transfer.tasks.mr.accuracy.score is null without a reason"),
+    (EVALUATION, "transfer.tasks.mr.predicted", [], "transfer.tasks.mr.predicted has 0 predictions for 10 gold values"),
+    (EVALUATION, "transfer.tasks.mr.kind", "dog", ".* = 'dog': must be 'classification' or 'relatedness'"),
+    (EVALUATION, "transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
+    (EVALUATION, "transfer.tasks.mr", 1, "transfer.tasks.mr = 1: must be an object"),
+    (EVALUATION, "transfer.tasks.learned.gold.0", None, r"transfer.tasks.learned.gold\[0\] = None: must be a number"),
+    (EVALUATION, "config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
+    (COMPARISON, "tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
+    (COMPARISON, "tasks.one.separable", 1, "tasks.one.separable = 1: must be true or false or null"),
+    (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval' or 'similarity'"),
+    (COMPARISON, "overall", {}, "overall lacks 'tasks'"),
+    (COMPARISON, "not_compared", "one", "not_compared = 'one': must be a list"),
+    (COMPARISON, "config.resamples", -1, "config.resamples is below 0"),
+    (THREE, "comparisons", THREE["comparisons"][:2], "comparisons does not hold one comparison for each pair of sides"),
+    (THREE, "comparisons.1.tasks", {"two": ROW}, "comparisons does not hold the same tasks for each pair of sides"),
+    (geometry("A"), "models.A.layers.cls.0", "x", r"models\.A\.layers\.cls\[0\] = 'x': must be a number or null"),
+    (RUN, "history", [[1, 2, 3]], "history does not hold pairs of step and score"),
+    (RUN, "config", ..., "it lacks 'config'"),
+]
+
+
+@pytest.mark.parametrize(("content", "location", "to", "message"), DAMAGES, ids=[damage[1] for damage in DAMAGES])
+def test_damaged_files(content: dict[str, Any], location: str, to: Any, message: str) -> None:
+    read = parse_result if "kind" in content else TrainingRecord.from_dict
     with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
-        EvaluationResult.from_dict(changed(complete, location, to), source="f")
-
-
-@pytest.mark.parametrize(
-    ("location", "to", "message"),
-    [
-        ("tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
-        ("tasks.one.separable", 1, "tasks.one.separable = 1: must be true or false or null"),
-        (
-            "tasks.one.kind",
-            "dog",
-            "tasks.one.kind = 'dog': must be 'classification', 'relatedness', 'retrieval' or 'similarity'",
-        ),
-        ("second.name", ..., "second lacks 'name'"),
-        ("overall", {}, "overall lacks 'tasks'"),
-        ("not_compared", "one", "not_compared = 'one': must be a list"),
-        ("first.models", [1], r"first\.models\[0\] = 1: must be text"),
-        ("config.resamples", -1, "config.resamples is below 0"),
-    ],
-)
-def test_damaged_comparisons(location: str, to: Any, message: str) -> None:
-    with pytest.raises(NearfarError, match=f"^f: is damaged, .*{message}"):
-        ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), location, to), source="f")
-
-
-def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
-    complete = three_way_comparison()
-    with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold one comparison for each pair of sides"):
-        PairwiseResult.from_dict(changed(complete, "comparisons", complete["comparisons"][:2]), source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold the same tasks for each pair of sides"):
-        PairwiseResult.from_dict(changed(complete, "comparisons.1.tasks", {"two": ROW}), source="f")
-
-
-def test_damaged_geometries_studies_and_records() -> None:
-    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.spectrum\[1\] = None: must be a number"):
-        GeometryResult.from_dict(changed(geometry("A"), "models.A.spectrum.1", None), source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: models\.A\.layers\.cls\[0\] = 'x': must be a number or null"):
-        GeometryResult.from_dict(changed(geometry("A"), "models.A.layers.cls.0", "x"), source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: history does not hold pairs of step and score"):
-        TrainingRecord.from_dict({"config": {}, "history": [[1, 2, 3]]}, source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: it lacks 'config'"):
-        TrainingRecord.from_dict({}, source="f")
+        read(changed(content, location, to), source="f")
 
 
 def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> None:

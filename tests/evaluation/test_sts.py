@@ -1,12 +1,12 @@
 """Scores of encoders with known cosines, against scipy; and invalid encoders and data."""
 
 import math
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.data.sts import load_task
 from nearfar.evaluation import sts
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.sts import evaluate_sts
@@ -108,22 +108,17 @@ def test_intervals_depend_on_the_seed_and_not_on_other_tasks():
 def test_averages_over_the_seven_tasks():
     tasks = {name: {"a": subset(20, seed=n), "b": subset(30, seed=n + 50)} for n, name in enumerate(SEVEN)}
     result = evaluate_sts(angles, tasks, resamples=200)
-    assert list(result.averages) == ["seven tasks, SICK-R test", "STS12 to STS16"]
-    five = result.averages["STS12 to STS16"]
-    assert five.tasks == ["sts12", "sts13", "sts14", "sts15", "sts16"]
-    for kind in ("all", "mean", "wmean"):
-        scores = [result.tasks[task].spearman.of(kind).score for task in five.tasks]
-        assert five.spearman.of(kind).score == pytest.approx(np.mean(scores), abs=1e-3)
-    average = result.averages["seven tasks, SICK-R test"]
-    assert average.tasks == list(SEVEN)
-    for metric in ("spearman", "pearson"):
-        for kind in ("all", "mean", "wmean"):
-            each = [result.tasks[task].metric(metric).of(kind) for task in SEVEN]
-            found = average.metric(metric).of(kind)
-            assert found.score == pytest.approx(np.mean([one.score for one in each]), abs=1e-3)
-            # seven independent tasks: the interval of the average is narrower by about the square root of 7
-            width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / 7
-            assert found.high - found.low == pytest.approx(width, rel=0.25)
+    assert {name: average.tasks for name, average in result.averages.items()} == {
+        "seven tasks, SICK-R test": list(SEVEN),
+        "STS12 to STS16": ["sts12", "sts13", "sts14", "sts15", "sts16"],
+    }
+    for average, metric, kind in product(result.averages.values(), ("spearman", "pearson"), ("all", "mean", "wmean")):
+        each = [result.tasks[task].metric(metric).of(kind) for task in average.tasks]
+        found = average.metric(metric).of(kind)
+        assert found.score == pytest.approx(np.mean([one.score for one in each]), abs=1e-3)
+        # n independent tasks: the interval of the average is narrower by about the square root of n
+        width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / len(each)
+        assert found.high - found.low == pytest.approx(width, rel=0.3)
     del tasks["sts13"]
     assert evaluate_sts(angles, tasks, resamples=0).averages == {}
 
@@ -142,11 +137,10 @@ def test_semeval_tasks_without_subsets_have_no_mean():
 
 
 def test_a_constant_encoder_has_no_correlation_and_the_reason_is_given():
-    rng = np.random.default_rng(0)
-
     def constant(texts):
         # one direction and many lengths: cosines are 1 up to float32 rounding
-        return np.float32(rng.uniform(1, 2, size=(len(texts), 1))) * np.float32([0.1, 0.7, 0.3])
+        lengths = np.random.default_rng(0).uniform(1, 2, size=(len(texts), 1))
+        return np.float32(lengths) * np.float32([0.1, 0.7, 0.3])
 
     spearman = evaluate_sts(constant, {"mine": {"a": subset(30)}}, resamples=10).tasks["mine"].spearman
     assert {estimate.reason for _, estimate in spearman.items()} == {"all cosines are equal"}
@@ -175,13 +169,13 @@ def test_a_zero_vector_has_cosine_zero_and_is_counted():
     assert scored.subsets["a"].cosines_e6 == [0, 0, 500_000]
 
 
-@pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_the_length_of_vectors_has_no_effect(scale):
+def test_the_length_of_vectors_has_no_effect():
     tasks = {"mine": {"a": subset(30)}}
-    scaled = evaluate_sts(lambda texts: angles(texts) * np.float32(scale), tasks, resamples=0)
-    assert scaled.tasks["mine"].zero_vectors == 0
     plain = evaluate_sts(angles, tasks, resamples=0).tasks["mine"].spearman.all.score
-    assert scaled.tasks["mine"].spearman.all.score == pytest.approx(plain, abs=1e-2)
+    for scale in (np.float32(1e-30), np.float32(1e30)):
+        scaled = evaluate_sts(lambda texts, scale=scale: angles(texts) * scale, tasks, resamples=0).tasks["mine"]
+        assert scaled.zero_vectors == 0
+        assert scaled.spearman.all.score == pytest.approx(plain, abs=1e-2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -227,25 +221,3 @@ def test_anything_but_one_vector_per_text_is_refused(encode):
 def test_unusable_tasks_are_refused_before_encoding(tasks, message):
     with pytest.raises(NearfarError, match=message):
         evaluate_sts(lambda texts: pytest.fail("encoded"), tasks)
-
-
-@pytest.mark.long
-@pytest.mark.realdata
-@pytest.mark.parametrize(
-    ("task", "pairs"),
-    [
-        ("sts12", 3108),
-        ("sts13", 1500),
-        ("sts14", 3750),
-        ("sts15", 3000),
-        ("sts16", 1186),
-        ("stsb", 1379),
-        ("sickr", 4927),
-        ("sickr-full", 9927),
-    ],
-)
-def test_the_official_tasks_have_the_official_number_of_pairs(nearfar_data, task, pairs):
-    subsets = load_task(task)
-    scored = evaluate_sts(lambda texts: np.array([[len(text), 1.0] for text in texts]), {task: subsets}, resamples=0)
-    assert scored.tasks[task].pairs == pairs
-    assert (task in sts.SEMEVAL) == (len(subsets) > 1 and task != "sickr-full")

@@ -160,13 +160,6 @@ def test_settings_that_cannot_be_kept_are_refused(folder: Path) -> None:
         model.encode([{"image": []}])
 
 
-def test_the_command_prints_scores_with_intervals(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["evaluate", str(folder), "--mteb", "LocalSTS", "--resamples", "50"]) == 0
-    printed = capsys.readouterr().out
-    assert "mteb:LocalSTS" in printed
-    assert re.search(r"\d\d\.\d\d", printed)
-
-
 def test_pairs_of_mteb_beside_own_pairs(folder: Path, tmp_path: Path) -> None:
     own = str(write_pairs(tmp_path / "pairs.tsv"))
     result = evaluate(str(folder), mteb=["LocalSTS"], pairs=[own], resamples=0, progress=False)

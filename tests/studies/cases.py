@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.evaluation.probes import Probe, ProbeResult
 from nearfar.evaluation.results import (
     EvaluationResult,
     GeometryResult,
@@ -66,19 +65,9 @@ def classified(accuracy: float, seed: int, *, task: str = "mrpc", rows: int = 90
     rng = np.random.default_rng([seed, int(1000 * accuracy)])
     gold = np.random.default_rng(9).integers(0, 2, rows)
     predicted = np.where(rng.random(rows) < accuracy, gold, 1 - gold)
-    probed = ProbeResult(
-        accuracy=round(100 * float(np.mean(gold == predicted)), 4),
-        predicted=predicted,
-        dev_accuracy=77.5,
-        grid=(),
-        grid_accuracies=[],
-        chosen=[],
-        fold_accuracies=[],
-    )
-    entry, _ = classification(
-        gold, probed, names=["no", "yes"], pairs=True, probe=Probe(), reason=None, resamples=100, seed=[0]
-    )
-    entry = replace(entry, digest=f"{task} {rows}", protocol="finetune")
+    settings = {"protocol": "finetune", "names": ["no", "yes"], "pairs": True, "resamples": 100, "seed": [0]}
+    entry, _ = classification(gold, predicted, **settings)
+    entry = replace(entry, digest=f"{task} {rows}", dev_accuracy=77.5)
     averages = {"one": TransferAverage(tasks=[task], accuracy=entry.accuracy)}
     transfer = TransferResults(protocol="finetune", averages=averages, tasks={task: entry})
     return EvaluationResult(

@@ -56,39 +56,16 @@ class Flow:
     """Mean bits per dimension over the steps of each epoch; often negative, because densities may exceed 1."""
 
     @classmethod
-    def fit(
-        cls,
-        encode: Encode,
-        texts: Sequence[str],
-        *,
-        epochs: int = 1,
-        batch_size: int = 64,
-        learning_rate: float = 1e-3,
-        weight_decay: float = 0.01,
-        clip: float = 1.0,
-        data_init: bool = True,
-        seed: int = 0,
-        progress: bool = False,
-    ) -> "Flow":
-        """Fit a flow to the embeddings of ``texts``; repeated texts count repeatedly. See :func:`fit_glow`.
+    def fit(cls, encode: Encode, texts: Sequence[str], **settings: Any) -> "Flow":
+        """Fit a flow to the embeddings of ``texts``; repeated texts count repeatedly.
 
-        All embeddings are in memory: 4 dim bytes per text, 3.4 GB for both sides of NLI at 768 dimensions.
+        ``settings`` are those of :func:`fit_glow`. All embeddings are in memory: 4 dim bytes per text, 3.4 GB for both
+        sides of NLI at 768 dimensions.
 
         Raises:
             NearfarError: ``encode`` does not return one finite vector per text, or as :func:`fit_glow`.
         """
-        glow, losses = fit_glow(
-            _embed(encode, texts),
-            epochs=epochs,
-            batch_size=batch_size,
-            learning_rate=learning_rate,
-            weight_decay=weight_decay,
-            clip=clip,
-            data_init=data_init,
-            seed=seed,
-            progress=progress,
-        )
-        return cls(encode, glow, losses)
+        return cls(encode, *fit_glow(_embed(encode, texts), **settings))
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:

@@ -1,8 +1,8 @@
 """Baselines by name, for ``nearfar evaluate``.
 
 ===========================  ==========================================================================================
-``bow``                      bags of words (:mod:`nearfar.baselines.bow`)
-``glove:FILE``               averaged word vectors of a text file (:mod:`nearfar.baselines.glove`)
+``bow``                      bags of words (:func:`nearfar.baselines.words.bag_of_words`)
+``glove:FILE``               averaged word vectors of a text file (:class:`nearfar.baselines.words.Glove`)
 ``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.use`)
 ``wk:MODEL``                 SBERT-WK of a model's layers (:mod:`nearfar.baselines.sbert_wk`)
 ``whitening:MODEL``          BERT-whitening fitted on the evaluated texts of each task ("target" in the papers). This is
@@ -15,13 +15,13 @@
 
 MODEL is a model folder, a run folder or a hub name. TEXTS is a source for :func:`nearfar.data.rows.load_sentences`: a
 file with one sentence per line, or a named data set, as in ``whitening:bert-base-uncased@snli``. Settings of a baseline
-follow its name: ``whitening:MODEL@TEXTS,pooling=first_last,dimensions=256`` (:data:`OPTIONS`).
+follow its name: ``whitening:MODEL@TEXTS,pooling=first_last,dimensions=256`` (:data:`BASELINES`).
 
 A baseline has precedence over a folder of the same name; write ``./use`` for the folder.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
@@ -29,27 +29,31 @@ from typing import NamedTuple
 
 from nearfar.types import Encode, NearfarError
 
-BASELINES: Mapping[str, str] = {
-    "bow": "bow",
-    "glove": "glove:FILE",
-    "use": "use or use:PATH",
-    "wk": "wk:MODEL",
-    "whitening": "whitening:MODEL or whitening:MODEL@TEXTS",
-    "flow": "flow:MODEL or flow:MODEL@TEXTS",
+
+class Baseline(NamedTuple):
+    """What the name of a baseline stands for."""
+
+    syntax: str
+    options: tuple[str, ...] = ()
+    """Its settings, written as ``,name=value``."""
+    fitted: bool = False
+    """Whether it is fitted on texts: those after ``@``, or those of each task."""
+    encoder: bool = False
+    """Whether it uses the encoder that is named after the colon."""
+    alone: bool = False
+    """Whether the name alone is a spec."""
+
+
+BASELINES: Mapping[str, Baseline] = {
+    "bow": Baseline("bow", alone=True),
+    "glove": Baseline("glove:FILE"),
+    "use": Baseline("use or use:PATH", alone=True),
+    "wk": Baseline("wk:MODEL", ("layer_start", "window"), encoder=True),
+    "whitening": Baseline(
+        "whitening:MODEL or whitening:MODEL@TEXTS", ("pooling", "dimensions"), fitted=True, encoder=True
+    ),
+    "flow": Baseline("flow:MODEL or flow:MODEL@TEXTS", ("pooling",), fitted=True, encoder=True),
 }
-"""Name -> syntax."""
-OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "bow": (),
-    "glove": (),
-    "use": (),
-    "wk": ("layer_start", "window"),
-    "whitening": ("pooling", "dimensions"),
-    "flow": ("pooling",),
-}
-"""Name -> its settings, written as ``,name=value``."""
-FITTED = ("whitening", "flow")
-WITHOUT_SOURCE = ("bow", "use")
-"""Baselines whose name alone is a spec."""
 _PREFIX = re.compile(r"[a-z][a-z0-9_-]+:.")  # at least two characters: C: is a drive
 _OPTION = re.compile(r",(\w+)=([^,=]*)$")
 
@@ -70,7 +74,8 @@ def is_baseline(spec: str) -> bool:
     True for each name in :data:`BASELINES`, alone or before a colon, and for any other word before a colon, for which
     :func:`open_baseline` suggests a name, unless there is a file or folder of that name.
     """
-    if spec in WITHOUT_SOURCE or (spec.partition(":")[0] in BASELINES and ":" in spec):
+    name, colon, _ = spec.partition(":")
+    if name in BASELINES and (colon or BASELINES[name].alone):
         return True
     return (spec in BASELINES or _PREFIX.match(spec) is not None) and not Path(spec).expanduser().exists()
 
@@ -83,9 +88,9 @@ def parse_spec(spec: str) -> Spec:
     """
     name, _, source = spec.partition(":")
     if name not in BASELINES:
-        near = get_close_matches(name, BASELINES, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise NearfarError(f"{spec}: unknown baseline {name!r}.{hint} Known: {', '.join(BASELINES.values())}.")
+        known = ", ".join(one.syntax for one in BASELINES.values())
+        raise NearfarError(f"{spec}: unknown baseline {name!r}.{_suggestion(name, BASELINES)} Known: {known}.")
+    baseline = BASELINES[name]
     options: dict[str, str] = {}
     texts = None
     if not Path(source).expanduser().exists():  # else commas and at-signs belong to the path
@@ -94,26 +99,29 @@ def parse_spec(spec: str) -> Spec:
             if found[1] in options:
                 raise NearfarError(f"{spec}: {found[1]} is set twice.")
             options[found[1]] = found[2]
-        if name in FITTED:
-            source, at, after = source.rpartition("@") if "@" in source else (source, "", "")
-            texts = after if at else None
+        if baseline.fitted and "@" in source:
+            source, _, texts = source.rpartition("@")
     for option in options:
-        if option not in OPTIONS[name]:
-            near = get_close_matches(option, OPTIONS[name], n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
-            known = f"It has: {', '.join(OPTIONS[name])}." if OPTIONS[name] else "It has no settings."
+        if option not in baseline.options:
+            known = f"It has: {', '.join(baseline.options)}." if baseline.options else "It has no settings."
+            hint = _suggestion(option, baseline.options)
             raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {known}")
     if name == "bow" and ":" in spec:
         raise NearfarError(f"{spec}: write bow alone; it has no file and no model.")
-    if (not source and name not in WITHOUT_SOURCE) or texts == "":
-        raise NearfarError(f"{spec}: is incomplete. Write {BASELINES[name]}.")
+    if not (source or baseline.alone) or texts == "":
+        raise NearfarError(f"{spec}: is incomplete. Write {baseline.syntax}.")
     return Spec(name, source, texts, options)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    near = get_close_matches(name, known, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 def is_transductive(spec: str) -> bool:
     """Whether the baseline is fitted on the evaluated texts; raises as :func:`parse_spec`."""
     parts = parse_spec(spec)
-    return parts.name in FITTED and parts.texts is None
+    return BASELINES[parts.name].fitted and parts.texts is None
 
 
 def is_per_task(spec: str) -> bool:
@@ -152,15 +160,9 @@ def open_baseline(
             different values, no texts to fit on, or an error of loading or fitting.
     """
     name, source, texts, options = parse_spec(spec)
-    if name in ("bow", "glove", "use"):
-        settings = {
-            "pooling": pooling,
-            "max_length": max_length,
-            "device": device,
-            "prompt": prompt,
-            "precision": bf16 or None,
-        }
-        for setting, value in settings.items():
+    if not BASELINES[name].encoder:
+        given = {"pooling": pooling, "max_length": max_length, "device": device, "prompt": prompt}
+        for setting, value in {**given, "precision": bf16 or None}.items():
             if value is not None:
                 raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
         return _open_without_encoder(name, source, per_call=per_call)
@@ -169,33 +171,31 @@ def open_baseline(
     if pooling is not None and options.get("pooling", pooling) != pooling:
         raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
     numbers = {key: _parse_int(spec, key, value) for key, value in options.items() if key != "pooling"}
-    if name in FITTED and texts is None and not per_call:
+    if BASELINES[name].fitted and texts is None and not per_call:
         raise NearfarError(
             f"{spec}: is fitted on the texts of a task, but there is no task here. Name sentences to fit on: "
             f"{name}:MODEL@TEXTS."
         )
     from nearfar.encoder.encoder import Encoder
 
-    encoder = Encoder.from_pretrained(
-        source,
-        pooling=options.get("pooling", pooling),
-        max_length=max_length,
-        prompt=prompt,
-        device=device,
-    )
+    pooling = options.get("pooling", pooling)
+    encoder = Encoder.from_pretrained(source, pooling=pooling, max_length=max_length, prompt=prompt, device=device)
     if name == "wk":
         from nearfar.baselines.sbert_wk import SbertWk
 
         return SbertWk(encoder, **numbers, bf16=bf16, progress=progress)
     encode: Encode = partial(encoder.encode, precision="bf16" if bf16 else "fp32", progress=progress)
-    if name == "flow" and texts is not None:
+    fit: Callable[[Encode, Sequence[str]], Encode]
+    if name == "flow":
         from nearfar.baselines.flow import FILE, Flow
 
-        if (Path(texts) / FILE).is_file():
+        if texts is not None and (Path(texts) / FILE).is_file():
             return Flow.load(texts, encode)
-    fit: Callable[[Encode, Sequence[str]], Encode] = partial(_whitening, dimensions=numbers.get("dimensions"))
-    if name == "flow":
-        fit = partial(_flow, seed=seed, progress=progress)
+        fit = partial(Flow.fit, seed=seed, progress=progress)
+    else:
+        from nearfar.baselines.whitening import Whitening
+
+        fit = partial(Whitening.fit, **numbers)
     if texts is not None:
         from nearfar.data.rows import load_sentences
 
@@ -208,30 +208,18 @@ def open_baseline(
 
 def _open_without_encoder(name: str, source: str, *, per_call: bool) -> Encode:
     if name == "bow":
-        from nearfar.baselines.bow import bag_of_words
+        from nearfar.baselines.words import bag_of_words
 
         if not per_call:
             raise NearfarError("bow: its dimensions are the words of a task, but there is no task here.")
         return bag_of_words
     if name == "glove":
-        from nearfar.baselines.glove import Glove
+        from nearfar.baselines.words import Glove
 
         return Glove.from_file(source)
     from nearfar.baselines.use import Use
 
     return Use(source) if source else Use()
-
-
-def _flow(encode: Encode, texts: Sequence[str], *, seed: int, progress: bool) -> Encode:
-    from nearfar.baselines.flow import Flow
-
-    return Flow.fit(encode, texts, seed=seed, progress=progress)
-
-
-def _whitening(encode: Encode, texts: Sequence[str], *, dimensions: int | None) -> Encode:
-    from nearfar.baselines.whitening import Whitening
-
-    return Whitening.fit(encode, texts, dimensions=dimensions)
 
 
 def _parse_int(spec: str, key: str, value: str) -> int:

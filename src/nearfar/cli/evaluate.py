@@ -67,7 +67,7 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
         raise NearfarError("two sides are needed: nearfar compare FIRST SECOND [MORE ...]")
 
     from nearfar.commands.compare import compare
-    from nearfar.evaluation.tables.comparison import comparison_tables
+    from nearfar.evaluation.tables.pages import comparison_tables
 
     call.show(comparison_tables(compare(*sides, config=config))[0])
 

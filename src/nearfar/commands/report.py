@@ -12,12 +12,10 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ReportConfig
 from nearfar.data.paths import as_path, is_folder
 from nearfar.disk import (
-    check_output_path,
     model_of_run,
     path_errors,
     read_json,
     read_text,
-    refuse_existing,
     refuse_overwriting_inputs,
     write_text,
 )
@@ -50,9 +48,10 @@ from nearfar.evaluation.results import (
     PairwiseResult,
     TrainingRecord,
     TrainingStep,
+    check_both,
     is_dev_evaluation,
-    make_folder,
     parse_result,
+    refuse_both,
 )
 from nearfar.types import NearfarError
 
@@ -132,12 +131,9 @@ def _check_output(output: str | Path, *, overwrite: bool) -> Path:
     file = Path(output)
     if file.suffix != ".html":
         raise NearfarError(f"--output {file}: a report ends in .html (its Markdown is written beside it).")
-    make_folder(file)
-    for written in (file, file.with_suffix(".md")):
-        check_output_path(written)
+    check_both(file)
     if not _is_report(file):
-        refuse_existing([file], overwrite=overwrite, what="exists and is not a report of nearfar")
-        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="exists without a report beside it")
+        refuse_both(file, "a report", overwrite=overwrite)
     return file
 
 

@@ -13,36 +13,21 @@ at most two layers; the last column of a weight is its bias.
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-Floats: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.intp]
+from nearfar.evaluation.correlation import Floats, Indices
+from nearfar.evaluation.probe_settings import Probe
+
 Score: TypeAlias = Callable[[Indices, Tensor], Floats]
 """The check rows of a job and the outputs for them [grid, classes, rows] -> one score per penalty, higher is better."""
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's
 ALPHA = 0.99  # torch.optim.RMSprop's, whose epsilon is Adam's
 _MINIBATCHES = 2**18  # numbers in the minibatches of all slots: a megabyte, which stays in the cache
-
-
-@dataclass(frozen=True, kw_only=True)
-class Schedule:
-    """The optimiser, and when training stops; the defaults are SentEval's for classification."""
-
-    batch: int = 64
-    epochs_per_check: int = 4
-    tenacity: int = 5
-    """Number of checks without improvement before the one that stops; the count is never reset."""
-    max_epochs: int = 200
-    """No check starts after this number of epochs."""
-    learning_rate: float = 1e-3
-    optimiser: Literal["adam", "rmsprop"] = "adam"
 
 
 class Job(NamedTuple):
@@ -67,10 +52,8 @@ def train(
     jobs: Sequence[Job],
     *,
     score: Score,
+    probe: Probe,
     loss: Literal["cross-entropy", "mse"] = "cross-entropy",
-    nhid: int = 0,
-    seed: int = 1111,
-    schedule: Schedule | None = None,
 ) -> list[FittedClassifiers]:
     """Train the classifiers of all ``jobs`` with early stopping; each keeps the weights of its best check.
 
@@ -84,21 +67,18 @@ def train(
         targets: target probabilities [rows, classes], float32.
         jobs: the jobs; all have the same number of penalties.
         score: scores the outputs of a check.
+        probe: hidden units, seed of the initial weights, optimiser, minibatches, and when training stops.
         loss: the loss.
-        nhid: number of hidden units; 0 for none.
-        seed: seed of the initial weights.
-        schedule: optimiser, learning rate, minibatches, and when training stops.
 
     Returns:
         One for each job, in their order.
     """
-    plan = schedule or Schedule()
     matrix = torch.cat([features, torch.ones(len(features), 1)], dim=1)
-    start = _start(features.shape[1], nhid, targets.shape[1], seed)
-    width = max(4, _MINIBATCHES // (plan.batch * matrix.shape[1]))
+    start = _start(features.shape[1], probe.nhid, targets.shape[1], probe.seed)
+    width = max(4, _MINIBATCHES // (probe.batch_size * matrix.shape[1]))
     waiting: dict[int, deque[int]] = {}  # by minibatches per epoch, so that all slots take the same number of steps
     for number, job in enumerate(jobs):
-        waiting.setdefault(-(-len(job.train) // plan.batch), deque()).append(number)
+        waiting.setdefault(-(-len(job.train) // probe.batch_size), deque()).append(number)
     trained: dict[int, FittedClassifiers] = {}
     for steps, queue in waiting.items():
         slots: list[_Slot] = []
@@ -106,9 +86,9 @@ def train(
             while queue and len(slots) < width:
                 number = queue.popleft()
                 slots.append(_Slot(number, jobs[number], start))
-            _train_to_check(slots, matrix, targets, steps, loss=loss, plan=plan)
+            _train_to_check(slots, matrix, targets, steps, loss=loss, probe=probe)
             for slot in slots:
-                slot.update_best(score(slot.job.check, _logits(slot.weights, matrix[slot.job.check])), plan)
+                slot.update_best(score(slot.job.check, _logits(slot.weights, matrix[slot.job.check])), probe)
             for slot in (slot for slot in slots if slot.stopped.all()):
                 trained[slot.number] = FittedClassifiers(slot.best, tuple(slot.best_weights))
             slots = [slot for slot in slots if not slot.stopped.all()]
@@ -134,15 +114,15 @@ class _Slot:
         self.stopped = np.zeros(grid, dtype=bool)
         self.epochs = 0
 
-    def update_best(self, scores: Floats, plan: Schedule) -> None:
+    def update_best(self, scores: Floats, probe: Probe) -> None:
         """Keep improved weights, and stop classifiers with too many checks without improvement; NaN never improves."""
         better = (scores > self.best) & ~self.stopped
         self.best[better] = scores[better]
         for best, weight in zip(self.best_weights, self.weights, strict=True):
             best[better] = weight[better]
-        stops = ~better & (self.misses >= plan.tenacity)
+        stops = ~better & (self.misses >= probe.tenacity)
         self.misses += ~better
-        self.stopped |= stops | (self.epochs > plan.max_epochs)
+        self.stopped |= stops | (self.epochs > probe.max_epochs)
 
 
 def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
@@ -155,7 +135,7 @@ def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
 
 
 def _train_to_check(
-    slots: Sequence[_Slot], matrix: Tensor, targets: Tensor, steps: int, *, loss: str, plan: Schedule
+    slots: Sequence[_Slot], matrix: Tensor, targets: Tensor, steps: int, *, loss: str, probe: Probe
 ) -> None:
     """Train all slots until their next check, ``steps`` minibatches an epoch."""
     weights = [torch.stack(layer) for layer in zip(*(slot.weights for slot in slots), strict=True)]
@@ -165,30 +145,31 @@ def _train_to_check(
     )
     penalties = torch.tensor([slot.job.penalties for slot in slots])[:, :, None, None]
     sizes = np.array([len(slot.job.train) for slot in slots])
-    last = np.arange(plan.batch) < (sizes - (steps - 1) * plan.batch)[:, None]  # the last minibatch can be smaller
+    left = sizes - (steps - 1) * probe.batch_size
+    last = np.arange(probe.batch_size) < left[:, None]  # the last minibatch can be smaller
     shares = torch.from_numpy(last / last.sum(axis=1, keepdims=True)).float()[:, None, None, :]
-    gathered = torch.empty(len(slots) * plan.batch, matrix.shape[1])
-    minibatches = gathered.view(len(slots), plan.batch, -1)
-    for _ in range(plan.epochs_per_check):
-        order = np.zeros((len(slots), steps * plan.batch), dtype=np.intp)
+    gathered = torch.empty(len(slots) * probe.batch_size, matrix.shape[1])
+    minibatches = gathered.view(len(slots), probe.batch_size, -1)
+    for _ in range(probe.epoch_size):
+        order = np.zeros((len(slots), steps * probe.batch_size), dtype=np.intp)
         for row, slot in zip(order, slots, strict=True):
             row[: len(slot.job.train)] = slot.job.train[slot.job.rng.permutation(len(slot.job.train))]
-        rows = torch.from_numpy(order).view(len(slots), steps, plan.batch).transpose(0, 1).contiguous()
+        rows = torch.from_numpy(order).view(len(slots), steps, probe.batch_size).transpose(0, 1).contiguous()
         target = targets[rows].transpose(2, 3)[:, :, None].contiguous()
         taken = np.array([slot.epochs * steps for slot in slots]) + np.arange(1, steps + 1)[:, None]
         rates, roots = (
             torch.from_numpy(scale).float()[:, :, None, None, None]
-            for scale in (-plan.learning_rate / (1 - BETA1**taken), 1 / np.sqrt(1 - BETA2**taken))
+            for scale in (-probe.rate / (1 - BETA1**taken), 1 / np.sqrt(1 - BETA2**taken))
         )
         for step in range(steps):
             torch.index_select(matrix, 0, rows[step].view(-1), out=gathered)
-            row_weight = 1 / plan.batch if step < steps - 1 else shares
+            row_weight = 1 / probe.batch_size if step < steps - 1 else shares
             gradients = _gradients(weights, minibatches, target[step], row_weight, loss)
             for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
                 gradient.addcmul_(weight, penalties)
-                if plan.optimiser == "rmsprop":
+                if probe.optimiser == "rmsprop":
                     second.mul_(ALPHA).addcmul_(gradient, gradient, value=1 - ALPHA)
-                    weight.addcdiv_(gradient, second.sqrt().add_(EPSILON), value=-plan.learning_rate)
+                    weight.addcdiv_(gradient, second.sqrt().add_(EPSILON), value=-probe.rate)
                     continue
                 first.lerp_(gradient, 1 - BETA1)
                 second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)

@@ -18,13 +18,11 @@ from nearfar.evaluation.paired import (
     EvaluationRun,
     RunScores,
     check_same_data,
-    kind_of,
     measure_of,
     paired_test,
     pairing,
     score,
     select_tasks,
-    size_of,
     training_seeds,
 )
 from nearfar.evaluation.results import (
@@ -166,12 +164,13 @@ def _between(
 ) -> tuple[dict[str, AverageTest], dict[str, TaskTest]]:
     """The averages and the tasks of ``first`` against ``second``; ``scored`` has one side's runs after the other's."""
     runs, order = [*first, *second], pairing(first, second)
-    kinds = {task: kind_of(task, runs) for task in scored}
+    known = runs[0].result.all_tasks
+    kinds = {task: known[task].kind for task in scored}
     measures = {task: measure_of(task, runs, measure) for task in scored}
     rows: dict[str, TaskTest] = {}
     for task, one in scored.items():
         tested = _test(one, len(first), order)
-        row = TaskTest(kind=kinds[task], pairs=size_of(task, runs), measure=measures[task], **vars(tested))
+        row = TaskTest(kind=kinds[task], pairs=known[task].size, measure=measures[task], **vars(tested))
         by_rows = paired_test(one, len(first), resamples=resamples, seed=[seed, *task.encode()])
         if by_rows is not None and row.p is not None:
             row = replace(row, p=round(by_rows[0], 6), test=by_rows[1])

@@ -78,6 +78,9 @@ def weighted_pearson(gold: Floats, systems: Floats) -> Correlate:
     return correlate
 
 
+CORRELATIONS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
+
+
 def spearman(first: ArrayLike, second: ArrayLike) -> float:
     """Spearman's rank correlation in [-1, 1], ties by average ranks; NaN for a constant vector or under 3 pairs."""
     return _once(weighted_spearman, first, second)

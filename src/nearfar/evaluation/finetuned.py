@@ -4,8 +4,6 @@ Results of fine-tuning are therefore compared, corrected and reported like any o
 over seeds (:mod:`nearfar.evaluation.comparison`). Tasks with two labels also get CoLA's metric, Matthews correlation.
 """
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -14,11 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.named_sets import Metric
 from nearfar.evaluation.correlation import spearman
-from nearfar.evaluation.probe_settings import Probe
-from nearfar.evaluation.probes import ProbeResult
-from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
+from nearfar.evaluation.results import ClassificationScores, Estimate, RelatednessScores, fingerprint
 from nearfar.evaluation.statistics import estimate
-from nearfar.evaluation.transfer import classification, relatedness
+from nearfar.evaluation.transfer import classification, confusions, f1_score, relatedness
 from nearfar.types import NearfarError
 
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
@@ -69,12 +65,10 @@ def validation_scores(
             "spearman": 0.0 if constant else float(np.nan_to_num(spearman(targets, scores))),
         }
     predicted = outputs.argmax(axis=1)
-    hits = int(np.sum((predicted == 1) & (targets == 1)))
-    positives = int(np.sum(predicted == 1)) + int(np.sum(targets == 1))
     available = metrics_of(labels=labels, pairs=pairs)
     found = {"accuracy": float(np.mean(predicted == targets))}
     if "f1" in available:
-        found["f1"] = 2 * hits / positives if positives else 0.0
+        found["f1"] = float(np.nan_to_num(f1_score(confusions(targets, predicted)[None])[0]))
     if "matthews" in available:
         found["matthews"] = matthews(targets, predicted)
     return found
@@ -85,8 +79,7 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
 
     (tp tn - fp fn) / sqrt((tp + fp)(tp + fn)(tn + fp)(tn + fn)), the Pearson correlation of the two.
     """
-    counts = np.bincount(2 * np.asarray(gold, dtype=np.intp) + np.asarray(predicted, dtype=np.intp), minlength=4)
-    return float(_matthews(counts[None])[0])
+    return float(_matthews(confusions(gold, predicted)[None])[0])
 
 
 def _matthews(counts: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -124,8 +117,7 @@ def finetuned_entry(
         row = int(np.flatnonzero(~np.isfinite(outputs).all(axis=1))[0])
         raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
     names = [label_names[int(label)] if label_names else label for label in gold]
-    lines = [json.dumps([*row, name]) for row, name in zip(texts, names, strict=True)]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    digest = fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
     dev = {metric: round(100 * score, 4) for metric, score in validation.items()}
     if not label_names:
         predicted = outputs[:, 0].astype(np.float64)
@@ -135,25 +127,15 @@ def finetuned_entry(
         return replace(learned, digest=digest, dev_pearson=dev.get("pearson"), dev_spearman=dev.get("spearman"))
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
-    probed = ProbeResult(
-        accuracy=accuracy,
-        predicted=chosen,
-        dev_accuracy=0.0,  # replaced below
-        grid=(),
-        grid_accuracies=[],
-        chosen=[],
-        fold_accuracies=[accuracy],
-    )
     pairs = any(len(row) == 2 for row in texts[:1])
     entry, _ = classification(
-        labels, probed, names=label_names, pairs=pairs, probe=Probe(), reason=None, resamples=resamples, seed=seed
+        labels, chosen, protocol="finetune", names=label_names, pairs=pairs, resamples=resamples, seed=seed
     )
     if len(label_names) == 2:
         entry = replace(entry, matthews=_matthews_estimate(labels, chosen, resamples=resamples, seed=seed))
     return replace(
         entry,
-        protocol="finetune",
-        grid=PenaltyGrid(),
+        fold_accuracies=[accuracy],
         digest=digest,
         dev_accuracy=dev.get("accuracy"),
         dev_f1=dev.get("f1"),
@@ -164,6 +146,6 @@ def finetuned_entry(
 def _matthews_estimate(
     gold: NDArray[np.intp], predicted: NDArray[np.intp], *, resamples: int, seed: Sequence[int]
 ) -> Estimate:
-    counts = np.bincount(2 * gold + predicted, minlength=4)
+    counts = confusions(gold, predicted)
     drawn = np.random.default_rng(seed).multinomial(len(gold), counts / len(gold), resamples)
     return estimate(round(100 * matthews(gold, predicted), 4), _matthews(drawn), None)

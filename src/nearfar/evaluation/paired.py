@@ -5,7 +5,7 @@ There are four kinds of tasks, each with one score: similarity (Spearman of cosi
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,13 +103,6 @@ def training_seeds(side: Sequence[EvaluationRun]) -> list[int | None]:
     return [run.result.training_seed for run in side]
 
 
-def kind_of(
-    task: str, runs: Sequence[EvaluationRun]
-) -> Literal["similarity", "relatedness", "classification", "retrieval"]:
-    """The kind of a task."""
-    return runs[0].result.all_tasks[task].kind
-
-
 def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     """Refuse runs whose rows cannot be paired.
 
@@ -144,11 +137,6 @@ def _fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
         return {"queries": scored.digest}
     transfer = run.result.transfer if isinstance(scored, ClassificationScores) else None
     return {"probe": transfer.describe_probe() if transfer else None, "rows": scored.digest}
-
-
-def size_of(task: str, runs: Sequence[EvaluationRun]) -> int:
-    """Number of pairs, or of tested rows."""
-    return runs[0].result.all_tasks[task].size
 
 
 def measure_of(task: str, runs: Sequence[EvaluationRun], measure: str | None) -> str | None:

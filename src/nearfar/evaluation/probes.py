@@ -35,6 +35,7 @@ These scores are not comparable with correlations of cosines, which the publishe
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -42,8 +43,7 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.evaluation import classifiers, logistic
-from nearfar.evaluation.classifiers import Floats, Indices, Schedule
-from nearfar.evaluation.correlation import pearson
+from nearfar.evaluation.correlation import Floats, Indices, pearson
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
 
@@ -53,7 +53,7 @@ HELD_OUT = 0.05
 GRADES = 5
 PREDICTION_TOLERANCE = 1e-6
 """Predicted grades that differ by less are equal up to rounding."""
-RELATEDNESS_SCHEDULE = Schedule(epochs_per_check=50, tenacity=3, max_epochs=1000)
+RELATEDNESS = Probe(epoch_size=50, tenacity=3, max_epochs=1000)
 
 
 class ProbeResult(NamedTuple):
@@ -184,7 +184,7 @@ def fit_relatedness(
     test_rows: Indices,
     *,
     seed: int = 1111,
-    schedule: Schedule = RELATEDNESS_SCHEDULE,
+    probe: Probe = RELATEDNESS,
 ) -> tuple[Floats, float | None]:
     """Fit on the training rows and predict the scores of the test rows, each from 1 to 5.
 
@@ -198,7 +198,7 @@ def fit_relatedness(
         dev_rows: rows for early stopping.
         test_rows: rows to predict.
         seed: seed of weights and minibatches.
-        schedule: when training stops.
+        probe: when training stops.
 
     Returns:
         Predictions, and the best correlation on dev; None where it was never defined, as all predictions are equal.
@@ -213,7 +213,8 @@ def fit_relatedness(
 
     job = classifiers.Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
     targets = torch.from_numpy(soft_labels(scores))
-    trained = classifiers.train(inputs, targets, [job], score=score, loss="mse", seed=seed, schedule=schedule)[0]
+    probe = replace(probe, seed=seed)
+    trained = classifiers.train(inputs, targets, [job], score=score, probe=probe, loss="mse")[0]
     predicted = _mean_grades(classifiers.outputs(trained.weights, inputs[test_rows])[0])
     return predicted, float(trained.scores[0]) if trained.scores[0] > -1 else None
 
@@ -243,14 +244,6 @@ def _fitting(features: NDArray[np.floating], labels: Indices, classes: int, prob
 def _early_stopping(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
     inputs, gold = torch.as_tensor(features).float(), torch.as_tensor(labels)
     targets = torch.nn.functional.one_hot(gold, classes).float()
-    schedule = Schedule(
-        batch=probe.batch_size,
-        epochs_per_check=probe.epoch_size,
-        tenacity=probe.tenacity,
-        max_epochs=probe.max_epochs,
-        learning_rate=probe.rate,
-        optimiser=probe.optimiser,
-    )
 
     def score(rows: Indices, logits: torch.Tensor) -> NDArray[np.float64]:
         return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / len(rows)
@@ -264,9 +257,7 @@ def _early_stopping(features: NDArray[np.floating], labels: Indices, classes: in
                 held = int(HELD_OUT * len(train))
                 fitted, stop_by = train[order[held:]], train[order[:held]]
             jobs.append(classifiers.Job(fitted, stop_by, grid, rng))
-        trained = classifiers.train(
-            inputs, targets, jobs, score=score, nhid=probe.nhid, seed=probe.seed, schedule=schedule
-        )
+        trained = classifiers.train(inputs, targets, jobs, score=score, probe=probe)
 
         def predict(fold: int, number: int, rows: Indices) -> Indices:
             weights = [weight[number : number + 1] for weight in trained[fold].weights]

@@ -21,7 +21,7 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats, check_resampling
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
-from nearfar.evaluation.tasks import ROWS_PER_BLOCK, TextEmbeddings, embed, embed_tasks
+from nearfar.evaluation.tasks import ROWS_PER_BLOCK, ScoredTasks, TextEmbeddings, embed, embed_tasks
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.types import Encode, NearfarError
 
@@ -40,18 +40,6 @@ DEPTH = 100
 """The number of ranks that the measures need."""
 TEXTS_PER_CALL = 65_536
 """Number of texts that are encoded in one call, so that memory beside the vectors does not grow with their number."""
-
-
-class RetrievalEvaluation(NamedTuple):
-    """Scores on retrieval tasks."""
-
-    texts: int
-    """Number of distinct texts, of all tasks together."""
-    dim: int | None
-    """Width of an embedding; None where nothing was encoded."""
-    tasks: dict[str, RetrievalScores]
-    unavailable: dict[str, str]
-    """Task -> why it has no score."""
 
 
 def evaluate_retrieval(
@@ -64,7 +52,7 @@ def evaluate_retrieval(
     seed: int = 0,
     device: str = "cpu",
     progress: bool = False,
-) -> RetrievalEvaluation:
+) -> ScoredTasks[RetrievalScores, Never]:
     """Rank the documents of each task for its queries and measure the rankings.
 
     Each distinct text of a task is encoded once as a query and once as a document, or once in all if the two functions
@@ -115,7 +103,7 @@ def evaluate_retrieval(
         values = measure_rankings(ranked, task.relevant)
         scored[name] = _score_task(name, task, values, resamples=resamples, seed=seed)
     distinct = {text for name in tasks for text in (*tasks[name].queries, *tasks[name].documents)}
-    return RetrievalEvaluation(len(distinct), dim, scored, unavailable)
+    return ScoredTasks(scored, {}, unavailable, len(distinct), dim)
 
 
 def retrieval_digest(task: RetrievalTask) -> str:

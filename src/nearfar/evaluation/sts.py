@@ -8,7 +8,7 @@ all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (B
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from rich.progress import track
 
 from nearfar.evaluation.correlation import (
     AGGREGATES,
+    CORRELATIONS,
     Aggregate,
     Floats,
     bootstrap_scores,
@@ -24,8 +25,6 @@ from nearfar.evaluation.correlation import (
     scores,
     undefined_reason,
     usual_size,
-    weighted_pearson,
-    weighted_spearman,
 )
 from nearfar.evaluation.results import (
     AggregateEstimates,
@@ -36,10 +35,9 @@ from nearfar.evaluation.results import (
     digest,
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
-from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, embed_tasks
+from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
 from nearfar.types import Encode, NearfarError, ScoredPair
 
-METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
 COSINE_UNIT = 1e-6
 PAIRS_AT_ONCE = 2**14
 """Number of pairs whose vectors are in memory in float64 at once."""
@@ -47,19 +45,6 @@ PAIRS_AT_ONCE = 2**14
 Subsets: TypeAlias = Mapping[str, Sequence[ScoredPair]]
 Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
 """Metric -> aggregate -> its bootstrap draws [resamples]."""
-
-
-class SimilarityEvaluation(NamedTuple):
-    """Scores on similarity tasks."""
-
-    texts: int
-    """Number of distinct texts that were encoded."""
-    dim: int
-    """Width of an embedding."""
-    averages: dict[str, SimilarityAverage]
-    tasks: dict[str, SimilarityScores]
-    unavailable: dict[str, str]
-    """Task -> why it has no score."""
 
 
 def evaluate_sts(
@@ -70,7 +55,7 @@ def evaluate_sts(
     resamples: int = 1000,
     seed: int = 0,
     progress: bool = False,
-) -> SimilarityEvaluation:
+) -> ScoredTasks[SimilarityScores, SimilarityAverage]:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
 
     With ``per_task``, ``encode`` is called once for each task with that task's texts. Baselines that are fitted on the
@@ -109,13 +94,7 @@ def evaluate_sts(
         for name, members in SIMILARITY_AVERAGES.items()
         if set(members) <= set(scored)
     }
-    return SimilarityEvaluation(
-        texts=len({text for known in embedded.values() for text in known.rows}),
-        dim=max(known.vectors.shape[1] for known in embedded.values()),
-        averages=averages,
-        tasks=scored,
-        unavailable=unavailable,
-    )
+    return ScoredTasks(scored, averages, unavailable, *encoded_size(embedded.values()))
 
 
 def _score_task(
@@ -125,24 +104,20 @@ def _score_task(
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
     subset_reasons = {name: undefined_reason(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
-    mean_reason = _undefined_mean_reason(task, subset_reasons)
-    reasons: dict[Aggregate, str | None] = {
-        "all": undefined_reason(gold, cosines),
-        "mean": mean_reason,
-        "wmean": mean_reason,
-    }
+    reasons = dict.fromkeys(AGGREGATES, _undefined_mean_reason(task, subset_reasons))
+    reasons["all"] = undefined_reason(gold, cosines)
     estimates: dict[str, AggregateEstimates] = {}
     subset_estimates: dict[str, list[Estimate]] = {}
     draws: Draws = {}
-    for metric, weighted in METRICS.items():
+    for metric, weighted in CORRELATIONS.items():
         point = scores(weighted, gold, cosines[None], sizes=sizes)
         drawn = bootstrap_scores(
             weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
         )
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
-        whole = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
+        points = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
         estimates[metric] = _aggregates(
-            {kind: estimate(whole[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+            {kind: estimate(points[kind], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
         )
         subset_estimates[metric] = [
             estimate(100 * float(point.subsets[0, number, 0]), drawn.subsets[0, number], why)
@@ -186,7 +161,7 @@ def _average(
     members: Sequence[str], scored: Mapping[str, SimilarityScores], draws: Mapping[str, Draws]
 ) -> SimilarityAverage:
     averages = {}
-    for metric in METRICS:
+    for metric in CORRELATIONS:
         of_tasks = {task: scored[task].metric(metric) for task in members}
         by_aggregate = {
             kind: mean_estimate(

@@ -4,7 +4,7 @@ An average is given where a result has all of its tasks. Texts are encoded in on
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,23 @@ the third. They train SST-2 on SentEval's 67,349 phrases, ``sst2-phrases``; with
 another name."""
 
 
+Task = TypeVar("Task")
+Average = TypeVar("Average")
+
+
+class ScoredTasks(NamedTuple, Generic[Task, Average]):
+    """Scores on tasks of one kind: parts of an evaluation result."""
+
+    tasks: dict[str, Task]
+    averages: dict[str, Average]
+    unavailable: dict[str, str]
+    """Task -> why it has no score."""
+    texts: int
+    """Number of distinct texts that were encoded."""
+    dim: int | None
+    """Width of an embedding; None where nothing was encoded."""
+
+
 class TextEmbeddings(NamedTuple):
     """The vectors of some texts."""
 
@@ -54,6 +71,13 @@ class TextEmbeddings(NamedTuple):
 ROWS_PER_BLOCK = 16_384
 """Number of vectors that are checked or scaled at once."""
 NO_EMBEDDINGS = TextEmbeddings({}, np.zeros((0, 0), dtype=np.float32), frozenset())
+
+
+def encoded_size(embedded: Iterable[TextEmbeddings]) -> tuple[int, int | None]:
+    """The number of distinct texts, and the width of their vectors; None without vectors."""
+    known = list(embedded)
+    texts = {text for one in known for text in one.rows}
+    return len(texts), max((one.vectors.shape[1] for one in known), default=0) or None
 
 
 def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task: bool) -> dict[str, TextEmbeddings]:

@@ -1,33 +1,33 @@
-"""Transfer tasks (SentEval): classifiers trained on an encoder's frozen embeddings.
+"""Transfer tasks (SentEval): classifiers trained on an encoder's frozen embeddings; and labels without training.
 
-The protocols are described in :mod:`nearfar.evaluation.probes`. As in
-SentEval, rows are sorted by their numbers of words and their label or score before they are divided into folds and
-minibatches, and pairs have the features [|u - v|; u * v].
+The protocols are described in :mod:`nearfar.evaluation.probes`; :func:`neighbour_vote` trains nothing. As in SentEval,
+rows are sorted by their numbers of words and their label or score before they are divided into folds and minibatches,
+and pairs have the features [|u - v|; u * v].
 
 Entries are :class:`~nearfar.evaluation.results.ClassificationScores` and
 :class:`~nearfar.evaluation.results.RelatednessScores`. Predictions of a pool, which has no test split, are those of all
 its rows. Where a task has no result, its estimates are undefined with a reason and its lists are empty.
 """
 
-import hashlib
-import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.data.labelled import TransferTask
-from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import (
+    CORRELATIONS,
+    Floats,
+    Indices,
     bootstrap_scores,
     check_resampling,
     undefined_reason,
-    weighted_pearson,
-    weighted_spearman,
+    usual_size,
 )
 from nearfar.evaluation.probe_settings import Probe, check_probe
 from nearfar.evaluation.probes import (
@@ -46,25 +46,18 @@ from nearfar.evaluation.results import (
     RelatednessScores,
     TransferAverage,
     TransferScores,
+    fingerprint,
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
-from nearfar.evaluation.tasks import TRANSFER_AVERAGES, TextEmbeddings, embed_tasks
+from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
+from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError
 
 DEFAULT_PROBE = Probe()
-METRICS = {"pearson": weighted_pearson, "spearman": weighted_spearman}
 PREDICTION_UNIT = 1e-6
-
-
-class TransferEvaluation(NamedTuple):
-    """Scores on transfer tasks."""
-
-    texts: int
-    """Number of distinct texts that were encoded."""
-    dim: int | None
-    """Width of an embedding; None where nothing was encoded."""
-    averages: dict[str, TransferAverage]
-    tasks: dict[str, TransferScores]
+NEIGHBOURS = 10
+VOTE = "neighbours"
+"""The protocol of :func:`neighbour_vote` in results."""
 
 
 def evaluate_transfer(
@@ -76,7 +69,7 @@ def evaluate_transfer(
     seed: int = 1111,
     resamples: int = 1000,
     progress: bool = False,
-) -> TransferEvaluation:
+) -> ScoredTasks[TransferScores, TransferAverage]:
     """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call, or in one for each task.
 
     A task has no score where a vector of its texts holds a NaN or infinity, or where a named task cannot be probed. Its
@@ -133,9 +126,7 @@ def evaluate_transfer(
         for name, members in TRANSFER_AVERAGES.items()
         if set(members) <= set(entries)
     }
-    encoded = {text for known in embedded.values() for text in known.rows}
-    dim = max((known.vectors.shape[1] for known in embedded.values()), default=0) or None
-    return TransferEvaluation(len(encoded), dim, averages, entries)
+    return ScoredTasks(entries, averages, {}, *encoded_size(embedded.values()))
 
 
 class _PreparedTask(NamedTuple):
@@ -172,10 +163,9 @@ def _prepare_task(task: TransferTask) -> _PreparedTask:
         parts.append(np.arange(len(texts), len(texts) + len(order)))
         texts += [rows.texts[place] for place in order]
         targets += [rows.targets[place] for place in order]
-        lines += [json.dumps([name, *row, named[int(y)] if named else y]) for row, y in zip(*rows, strict=True)]
-    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+        lines += [[name, *row, named[int(y)] if named else y] for row, y in zip(*rows, strict=True)]
     numbers = np.array(targets, dtype=np.intp if named else np.float64)
-    return _PreparedTask(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), digest)
+    return _PreparedTask(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), fingerprint(lines))
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
@@ -217,11 +207,28 @@ def _evaluate(
     gold = one.in_file_order(one.targets[one.split_rows[-1]])
     if task.label_names:
         probed = None if reason else _probe(one, features, len(task.label_names), probe)
-        names, pairs = task.label_names, task.pairs
         entry, draws = classification(
-            gold, probed, names=names, pairs=pairs, probe=probe, reason=reason, resamples=resamples, seed=bootstrap
+            gold,
+            probed and probed.predicted,
+            probed and probed.accuracy,
+            protocol=probe.protocol,
+            names=task.label_names,
+            pairs=task.pairs,
+            reason=reason,
+            resamples=resamples,
+            seed=bootstrap,
         )
-        return replace(entry, digest=one.digest), draws
+        entry = replace(entry, digest=one.digest)
+        if probed is None:
+            return entry, draws
+        grid = {"l2" if probe.protocol == "senteval" else "c": list(probed.grid)}
+        return replace(
+            entry,
+            dev_accuracy=probed.dev_accuracy,
+            grid=PenaltyGrid(**grid, dev_accuracy=probed.grid_accuracies),
+            chosen=probed.chosen,
+            fold_accuracies=probed.fold_accuracies,
+        ), draws
     predicted, dev_pearson = None, None
     if not reason:
         train, dev, test = one.split_rows
@@ -244,12 +251,13 @@ def _probe(one: _PreparedTask, features: NDArray[np.float32], classes: int, prob
 
 def classification(
     gold: Indices,
-    probed: ProbeResult | None,
+    predicted: Indices | None,
+    score: float | None = None,
     *,
+    protocol: str,
     names: Sequence[str],
-    pairs: bool,
-    probe: Probe,
-    reason: str | None,
+    pairs: bool = False,
+    reason: str | None = None,
     resamples: int,
     seed: Sequence[int],
 ) -> tuple[ClassificationScores, Floats]:
@@ -259,39 +267,31 @@ def classification(
 
     Args:
         gold: labels of the tested rows.
-        probed: predictions for the same rows, in the same order; None where there is a ``reason``.
+        predicted: predictions for the same rows, in the same order; None where there is a ``reason``.
+        score: accuracy x 100, where it is not the share of correct rows but a mean over folds.
+        protocol: name of the protocol.
         names: names of the labels.
         pairs: whether rows have two texts; with two labels, F1 of the second label is computed too.
-        probe: settings of the probe.
         reason: why there is no result.
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
     """
     rng = np.random.default_rng(seed)
-    if probed is None:
-        accuracy, drawn = estimate(None, np.full(resamples, np.nan), reason), np.full(resamples, np.nan)
-    else:
-        drawn = rng.binomial(len(gold), np.mean(gold == probed.predicted), resamples) / len(gold)
-        accuracy = estimate(probed.accuracy, drawn, None)
-    f1 = None
-    if pairs and len(names) == 2:
-        f1 = _f1(gold, None if probed is None else probed.predicted, reason, resamples, rng)
-    entry = ClassificationScores(
-        protocol=probe.protocol, rows=len(gold), classes=list(names), accuracy=accuracy, f1=f1, digest=""
-    )
-    if probed is None:
-        return entry, drawn
-    by_l2, penalties = probe.protocol == "senteval", list(probed.grid)
-    return replace(
-        entry,
-        dev_accuracy=probed.dev_accuracy,
-        grid=PenaltyGrid(
-            l2=penalties if by_l2 else None, c=None if by_l2 else penalties, dev_accuracy=probed.grid_accuracies
-        ),
-        chosen=list(probed.chosen),
-        fold_accuracies=list(probed.fold_accuracies),
-        gold=gold.tolist(),
-        predicted=probed.predicted.tolist(),
+    drawn = np.full(resamples, np.nan)
+    if predicted is not None:
+        correct = np.mean(gold == predicted)
+        drawn = rng.binomial(len(gold), correct, resamples) / len(gold)
+        score = 100 * float(correct) if score is None else score
+    f1 = _f1(gold, predicted, reason, resamples, rng) if pairs and len(names) == 2 else None
+    return ClassificationScores(
+        protocol=protocol,
+        rows=len(gold),
+        classes=list(names),
+        accuracy=estimate(score, drawn, reason),
+        f1=f1,
+        gold=[] if predicted is None else gold.tolist(),
+        predicted=[] if predicted is None else predicted.tolist(),
+        digest="",
     ), drawn
 
 
@@ -315,7 +315,7 @@ def relatedness(
     units = np.rint(predicted / PREDICTION_UNIT)
     constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, units)
-    for metric, weighted in METRICS.items():
+    for metric, weighted in CORRELATIONS.items():
         drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
         point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
         estimates[metric] = estimate(point, drawn.all[0], undefined)
@@ -331,16 +331,80 @@ def relatedness(
     )
 
 
+def confusions(gold: ArrayLike, predicted: ArrayLike) -> NDArray[np.intp]:
+    """Of the labels 0 and 1: true negatives, false positives, false negatives, true positives [4]."""
+    return np.bincount(2 * np.asarray(gold, dtype=np.intp) + np.asarray(predicted, dtype=np.intp), minlength=4)
+
+
+def f1_score(counts: NDArray[np.integer]) -> Floats:
+    """F1 of the second class, 2 tp / (2 tp + fp + fn), of :func:`confusions` [rows, 4]; NaN where there is none."""
+    false, hits = counts[:, 1] + counts[:, 2], 2.0 * counts[:, 3]
+    return np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
+
+
 def _f1(
     gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
 ) -> Estimate:
-    """F1 of the second class, 2 tp / (2 tp + fp + fn); the confusion counts of a resample are multinomial."""
+    """The estimate of F1; the confusion counts of a resample are multinomial."""
     if predicted is None:
         return estimate(None, np.zeros(0), reason)
-    counts = np.bincount(2 * gold + predicted, minlength=4)  # true negatives, false positives, false negatives, tp
-    drawn = np.concatenate([counts[None], rng.multinomial(len(gold), counts / len(gold), resamples)])
-    false, hits = drawn[:, 1] + drawn[:, 2], 2.0 * drawn[:, 3]
-    values = np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
-    if np.isnan(values[0]):
-        return estimate(None, values[1:], "no row has the second label, and none is predicted to have it")
-    return estimate(float(round(100 * values[0], 2)), values[1:], None)
+    counts = confusions(gold, predicted)
+    score = f1_score(counts[None])[0]
+    drawn = f1_score(rng.multinomial(len(gold), counts / len(gold), resamples))
+    if np.isnan(score):
+        return estimate(None, drawn, "no row has the second label, and none is predicted to have it")
+    return estimate(float(round(100 * score, 2)), drawn, None)
+
+
+def neighbour_vote(
+    vectors: NDArray[np.float32],
+    labelled: NDArray[np.float32],
+    labels: Sequence[str],
+    *,
+    k: int = NEIGHBOURS,
+    device: str = "cpu",
+) -> list[str]:
+    """The most frequent label among the ``k`` labelled texts with the highest cosine.
+
+    Of labels with equally many votes, the one with the highest sum of cosines wins, then the first in text order.
+
+    Args:
+        vectors: texts to label [texts, dim].
+        labelled: labelled texts [labelled, dim].
+        labels: their labels.
+        k: number of neighbours.
+        device: where cosines are computed.
+
+    Raises:
+        NearfarError: no labelled text; a vector is not finite.
+    """
+    if not len(labelled):
+        raise NearfarError("there is no labelled text to vote.")
+    found = nearest(_unit_vectors(vectors), _unit_vectors(labelled), k, device=device)
+    winners = []
+    for places, cosines in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
+        votes: Counter[str] = Counter()
+        weights: Counter[str] = Counter()
+        for place, cosine in zip(places, cosines, strict=True):
+            votes[labels[place]] += 1
+            weights[labels[place]] += cosine
+        winners.append(min(votes, key=lambda label: (-votes[label], -weights[label], label)))
+    return winners
+
+
+def vote_scores(
+    gold: Sequence[str], predicted: Sequence[str], *, resamples: int, seed: Sequence[int], digest: str
+) -> ClassificationScores:
+    """The entry of a result file for the labels of a vote. ``digest`` is that of the texts and their neighbours."""
+    classes = sorted({*gold, *predicted})
+    numbers = {name: number for number, name in enumerate(classes)}
+    right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
+    entry, _ = classification(right, voted, protocol=VOTE, names=classes, resamples=resamples, seed=seed)
+    return replace(entry, digest=digest)
+
+
+def _unit_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+    vectors = usual_size(vectors).astype(np.float32)  # their squares fit into float32
+    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    return unit

@@ -1,17 +1,20 @@
-"""Explorer pages of random vectors with given layouts, and headless Chromium to open them."""
+"""Explorer pages of random vectors with given layouts, and how a test works with one in a browser."""
 
-import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 
 from nearfar.evaluation.explorer.layout import align, normalise
-from nearfar.evaluation.explorer.neighbourhoods import Neighbourhoods, neighbourhoods, unit_vectors
-from nearfar.evaluation.explorer.page import describe_column, explorer_data, explorer_html
+from nearfar.evaluation.explorer.page import (
+    Neighbourhoods,
+    describe_column,
+    explorer_data,
+    explorer_html,
+    neighbourhoods,
+    unit_vectors,
+)
 
 WIDE, NARROW = (1280, 800), (390, 844)
 
@@ -71,29 +74,6 @@ def write_page(
     data = explorer_data(texts, described, dict(zip(models, vectors, strict=True)), lists, layouts, color_by=color_by)
     file.write_text(explorer_html(data, title="Explorer"), encoding="utf-8")
     return Example(file, texts, vectors, layouts)
-
-
-def chromium() -> str:
-    """The path of Chromium; skips the test where there is none, or no playwright."""
-    pytest.importorskip("playwright.sync_api", reason="playwright is not installed: pip install nearfar[browser]")
-    for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
-        if path := shutil.which(name):
-            return path
-    pytest.skip("there is no Chromium")
-
-
-@contextmanager
-def launched() -> Iterator[Any]:
-    """Headless Chromium."""
-    executable = chromium()
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable, args=["--no-sandbox"])
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 class OpenPage:

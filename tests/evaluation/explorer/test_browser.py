@@ -1,22 +1,15 @@
 """The explorer page in headless Chromium: it draws, selects, searches, moves between layouts, and runs no text."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.evaluation.explorer.pages import NARROW, WIDE, Example, OpenPage, launched, sorted_neighbours, write_page
+from tests.evaluation.explorer.pages import NARROW, WIDE, Example, OpenPage, sorted_neighbours, write_page
 
 pytestmark = pytest.mark.long
 SIZES = {"wide": WIDE, "narrow": NARROW}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")

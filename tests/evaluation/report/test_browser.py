@@ -1,6 +1,5 @@
 """Reports with hostile names in Chromium: nothing runs, nothing is requested, no dialog opens."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,15 +7,8 @@ import pytest
 
 from nearfar.evaluation.report import ReportInputs, compose, to_html, to_markdown
 from nearfar.evaluation.results import ComparisonResult, GeometryResult
-from tests.evaluation.explorer.pages import launched
 from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, training_run, transfer
 from tests.hostile_text import HOSTILE, RAN, active_parts, rendered
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with launched() as started:
-        yield started
 
 
 def hostile_inputs() -> ReportInputs:

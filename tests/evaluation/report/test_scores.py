@@ -1,5 +1,6 @@
 """Score tables of reports: every number and every mark, against hand-written results."""
 
+from dataclasses import replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -7,13 +8,17 @@ import numpy as np
 import pytest
 import sklearn.metrics
 
+from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.finetuned import finetuned_entry
+from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import Details
 from nearfar.evaluation.report.columns import SignificanceLookup
-from nearfar.evaluation.report.scores import similarity, transfer
-from nearfar.evaluation.results import ComparisonResult
-from tests.evaluation.report.cases import comparison, evaluation, named_average, row_of, side
+from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
+from nearfar.evaluation.report.page import summary
+from nearfar.evaluation.report.scores import retrieval, similarity, transfer
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from tests.evaluation.report.cases import comparison, evaluation, named_average, ranked, row_of, side
 from tests.evaluation.report.cases import transfer as probed
 
 
@@ -208,3 +213,57 @@ def test_only_tested_transfer_tasks_are_marked() -> None:
     assert isinstance(table, Table)
     assert [cell.mark for cell in column(table, "mr")] == ["near", "best"]
     assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # equal scores
+
+
+QUERIES = np.random.default_rng(0).random(50).round(6)
+
+
+def ranked_side(name, values, *, main="ndcg@10"):
+    return EvaluatedModel(name, (ranked(values, name=name, main=main),))
+
+
+GOOD = ranked_side("good", {"a": np.minimum(QUERIES + 0.2, 1), "b": QUERIES})
+BAD = ranked_side("bad", {"a": QUERIES, "b": QUERIES[::-1]})
+
+
+def lookup(*sides, measure=None):
+    computed = compare_runs(*(one.runs for one in sides), measure=measure, resamples=200)
+    return SignificanceLookup(sides, computed=computed)
+
+
+def test_a_column_for_each_task_and_the_average():
+    main, more = retrieval([GOOD, BAD], lookup(GOOD, BAD))
+    assert isinstance(main, Table)
+    assert main.columns == ["model", "a, ndcg@10", "b, ndcg@10", "average of these 2"]
+    score = GOOD.runs[0].result.retrieval["a"].compared.score
+    assert main.rows[0][1] == Cell(f"{score:.2f}", f"[{score - 1:.1f}, {score + 1:.1f}]", "best")
+    assert main.rows[1][1].mark == ""  # significantly worse
+    assert [row[2].mark for row in main.rows] == ["best", "best"]  # the same mean
+    assert isinstance(more, Details)
+
+
+def test_a_comparison_of_another_measure_marks_nothing():
+    table = retrieval([GOOD, BAD], lookup(GOOD, BAD, measure="mrr@10"))[0]
+    assert any("no comparison tests whether the difference is significant" in note for note in table.notes)
+    by_mrr = [
+        ranked_side("good", {"a": QUERIES}, main="mrr@10"),
+        ranked_side("bad", {"a": QUERIES - 0.001}, main="mrr@10"),
+    ]
+    noisy = [by_mrr[0], ranked_side("bad", {"a": np.roll(QUERIES, 1) - 0.001}, main="mrr@10")]
+    assert retrieval(noisy, lookup(*noisy))[0].rows[1][1].mark == "near"
+
+
+def test_the_headline_and_models_without_retrieval():
+    other = EvaluatedModel("other", (EvaluationRun("o.json", EvaluationResult(model="o", config={}, tasks={})),))
+    lines = summary(ReportInputs(sides=[GOOD, BAD, other]), lookup(GOOD, BAD), "all")
+    assert lines[0].startswith("Retrieval, average of these 2 (means over queries × 100): the best of 2 is good with")
+    assert "It is significantly better than bad" in lines[0]
+    assert retrieval([other], SignificanceLookup([other])) == []
+
+
+def test_tasks_of_different_measures_have_no_average():
+    first, second = ranked_side("m", {"a": QUERIES}), ranked_side("m", {"b": QUERIES}, main="mrr@10")
+    tasks = first.runs[0].result.retrieval | second.runs[0].result.retrieval
+    both = EvaluationRun("m.json", replace(first.runs[0].result, retrieval=tasks))
+    table = retrieval([EvaluatedModel("m", (both,))], SignificanceLookup([]))[0]
+    assert table.columns == ["model", "a, ndcg@10", "b, mrr@10"]

@@ -24,8 +24,9 @@ from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
-from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
+from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tasks import ScoredTasks
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
 from nearfar.types import Encode, NearfarError, Precision
@@ -151,23 +152,15 @@ def _score(
     """The result ``empty`` with the scores on all tasks."""
     encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
     resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
-    similarity = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
+    nothing: ScoredTasks[Any, Any] = ScoredTasks({}, {}, {}, texts=0, dim=None)
+    similarity = ranked = nothing
     if tasks.similarity:
         similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
-    from nearfar.evaluation.neighbour_vote import PROTOCOL
-    from nearfar.evaluation.retrieval import RetrievalEvaluation, evaluate_retrieval
-
-    ranked = RetrievalEvaluation(texts=0, dim=None, tasks={}, unavailable={})
     if tasks.retrieval:
-        encode_query, encode_document = _retrieval_functions(opened, encode, tasks)
-        ranked = evaluate_retrieval(
-            encode_query,
-            encode_document,
-            tasks.retrieval,
-            seed=config.seed,
-            device=opened.device,
-            **resampling,
-        )
+        from nearfar.evaluation.retrieval import evaluate_retrieval
+
+        functions = _retrieval_functions(opened, encode, tasks)
+        ranked = evaluate_retrieval(*functions, tasks.retrieval, seed=config.seed, device=opened.device, **resampling)
     unavailable = {**tasks.unavailable, **similarity.unavailable, **ranked.unavailable}
     if not (tasks.transfer or tasks.votes or similarity.tasks or ranked.tasks):
         task, why = next(iter(unavailable.items()))
@@ -183,16 +176,16 @@ def _score(
         retrieval=ranked.tasks,
     )
     voted = score_votes(encode, tasks.votes, resamples=config.resamples, seed=config.seed, device=opened.device)
-    if not tasks.transfer:
-        if not voted:
-            return result
-        return replace(result, transfer=TransferResults(protocol=PROTOCOL, averages={}, tasks=dict(voted)))
-    from nearfar.evaluation.transfer import evaluate_transfer
+    if not (tasks.transfer or voted):
+        return result
+    from nearfar.evaluation.transfer import VOTE, evaluate_transfer
 
+    if not tasks.transfer:
+        return replace(result, transfer=TransferResults(protocol=VOTE, averages={}, tasks=dict(voted)))
     probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
     return replace(
         result,
-        dim=probed.dim or result.dim or None,
+        dim=probed.dim or result.dim,
         transfer=TransferResults(
             protocol=probe.protocol,
             nhid=probe.nhid,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.baselines.named import FITTED, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
+from nearfar.baselines.named import BASELINES, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk import SeenHashes, read_seen
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
@@ -184,7 +184,7 @@ def _seen_of_baseline(spec: str) -> SeenHashes | None:
     from nearfar.encoder.weights import locate
 
     parts = parse_spec(spec)
-    return read_seen(locate(parts.source)) if parts.name in ("wk", *FITTED) else None
+    return read_seen(locate(parts.source)) if BASELINES[parts.name].encoder else None
 
 
 def with_stored_vectors(opened: OpenedModel, kind: Quantization, texts: Set[str]) -> OpenedModel:

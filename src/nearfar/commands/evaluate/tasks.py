@@ -1,7 +1,5 @@
 """The tasks of an evaluation: which are requested, their rows, and the held-out rows of a run as a task."""
 
-import hashlib
-import json
 import os
 import warnings
 from collections.abc import Mapping, Sequence
@@ -15,6 +13,7 @@ from nearfar.data.hold_out import TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
 from nearfar.disk import model_of_run
+from nearfar.evaluation.results import fingerprint
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
 from nearfar.runs.folder import CONFIG, RUN_INFO, read_run_info
@@ -199,7 +198,7 @@ def score_votes(
     """
     import numpy as np
 
-    from nearfar.evaluation.neighbour_vote import neighbour_vote, vote_scores
+    from nearfar.evaluation.transfer import neighbour_vote, vote_scores
 
     scored = {}
     for name, task in votes.items():
@@ -208,7 +207,7 @@ def score_votes(
         texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
         predicted = neighbour_vote(texts, training, task.training_labels, device=device)
         scored[name] = vote_scores(
-            task.labels, predicted, resamples=resamples, seed=[seed, *name.encode()], digest=_digest(task)
+            task.labels, predicted, resamples=resamples, seed=[seed, *name.encode()], digest=fingerprint([task])
         )
     return scored
 
@@ -233,7 +232,3 @@ def warn_if_chosen_by(model: "str | Path | Encode", tasks: Sequence[str]) -> Non
                 "evaluate on rows that chose nothing.",
                 stacklevel=2,
             )
-
-
-def _digest(task: VoteTask) -> str:
-    return hashlib.sha256(json.dumps(task).encode()).hexdigest()[:16]

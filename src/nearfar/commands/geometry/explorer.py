@@ -30,14 +30,18 @@ from nearfar.evaluation.explorer.layout import (
     plane_layout,
     uses_opentsne,
 )
-from nearfar.evaluation.explorer.neighbourhoods import (
+from nearfar.evaluation.explorer.page import (
+    Column,
     Neighbourhoods,
     change,
+    check_color_column,
     compared_neighbours,
+    describe_column,
+    explorer_data,
+    explorer_html,
     neighbourhoods,
     unit_vectors,
 )
-from nearfar.evaluation.explorer.page import Column, check_color_column, describe_column, explorer_data, explorer_html
 from nearfar.evaluation.results import ExplorerPage
 from nearfar.types import NearfarError
 

@@ -114,7 +114,7 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
         task = held_out.vote(DEV, training=DOCUMENTS)
 
         def vote(encoder: "Encoder", precision: Precision) -> Measured:
-            from nearfar.evaluation.neighbour_vote import neighbour_vote
+            from nearfar.evaluation.transfer import neighbour_vote
 
             encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
 

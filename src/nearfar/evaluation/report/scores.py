@@ -1,7 +1,7 @@
-"""Tables of scores: a row for each side, a column for each task and average; the best of each column is marked."""
+"""Grids of scores, as tables and in a sentence: a row for each side, a column for each task and average."""
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
 from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
@@ -36,77 +36,199 @@ class RankedColumn(NamedTuple):
     scores: list[Score | None]
     best: list[int]
     """The sides with the highest score; empty where only one side has a score, or where their data differ."""
-    problem: str | None
+    tests: Mapping[tuple[int, int], PairedTest | None]
+    """(Side, one of the best) -> the test between the two, where there is one."""
+    problem: str | None = None
     """Why no best score is marked."""
 
+    @property
+    def scored(self) -> list[int]:
+        """The sides that have a score."""
+        return [side for side, score in enumerate(self.scores) if score is not None and score.value is not None]
 
-def rank_column(sides: Sequence[EvaluatedModel], indices: Sequence[int], column: Column) -> RankedColumn:
-    """Find the best of a column among the sides at the positions ``indices``."""
-    scores = [score_of(side, column) if number in indices else None for number, side in enumerate(sides)]
-    values = {number: value for number, score in enumerate(scores) if (value := _value(score)) is not None}
-    data = {str(column.data(run.result)) for number in values for run in sides[number].runs}
-    if len(data) > 1:
-        return RankedColumn(column, scores, [], "scored on different data, so no best score is marked")
-    if len(values) < 2:
-        return RankedColumn(column, scores, [], None)
-    highest = max(values.values())
-    return RankedColumn(column, scores, [number for number, value in values.items() if value == highest], None)
+    def mark(self, side: int) -> Literal["best", "near", ""]:
+        """How the score of a side is marked: the best, or not significantly different from it."""
+        if side in self.best:
+            return "best"
+        near = any(test and test.separable is False for (other, _), test in self.tests.items() if other == side)
+        return "near" if near else ""
+
+
+class Grid:
+    """The scores of the sides at the positions ``indices`` in some columns; tests are between all ``sides``."""
+
+    def __init__(
+        self,
+        sides: Sequence[EvaluatedModel],
+        indices: Sequence[int],
+        columns: Sequence[Column],
+        significance: SignificanceLookup,
+    ) -> None:
+        self.sides, self.indices = sides, indices
+        self.columns = [self._rank(column, significance) for column in columns]
+
+    def _rank(self, column: Column, significance: SignificanceLookup) -> RankedColumn:
+        """The scores of a column, with the best of them."""
+        scores = [score_of(side, column) if n in self.indices else None for n, side in enumerate(self.sides)]
+        ranked = RankedColumn(column, scores, [], {})
+        data = {str(column.data(run.result)) for n in ranked.scored for run in self.sides[n].runs}
+        if len(data) > 1:
+            return ranked._replace(problem="scored on different data, so no best score is marked")
+        if len(ranked.scored) < 2:
+            return ranked
+        values = {n: score.value for n, score in enumerate(scores) if score and score.value is not None}
+        best = [n for n, value in values.items() if value == max(values.values())]
+        others = [n for n in range(len(scores)) if n not in best]
+        tests = {(n, top): significance.test(column, top, n, scores) for top in best for n in others}
+        return ranked._replace(best=best, tests=tests)
+
+    def table(self, caption: str) -> Table:
+        """A row for each side."""
+        shown = [self.sides[n] for n in self.indices]
+        rows = [
+            [_name(self.sides[n]), *(_cell(one.scores[n], one.mark(n)) for one in self.columns)] for n in self.indices
+        ]
+        header = ["model", *(one.column.title for one in self.columns)]
+        notes = [*self._legend(), *self._notes()]
+        return Table(title=caption + _interval_caption(shown), columns=header, rows=rows, notes=notes)
+
+    def headline(self, kind: str, metric: str) -> str:
+        """The best side on the average that most sides have, and those not significantly different from it."""
+        enough = min(2, len(self.indices))
+        chosen = max(
+            self.columns,
+            key=lambda one: (one.column.average is not None and len(one.scored) >= enough, len(one.scored)),
+        )
+        title = chosen.column.title if chosen.column.average is not None else f"task {chosen.column.title}"
+        what = f"{kind}, {title} ({metric})"
+        if chosen.problem:
+            return f"{what}: {chosen.problem}."
+        if not chosen.best:
+            return f"{what}: {self._score(chosen, chosen.scored[0]) if chosen.scored else 'no score'}."
+        best = chosen.best[0]
+        if len(chosen.best) > 1:
+            return f"{what}: {' and '.join(self.sides[n].name for n in chosen.best)} have the same highest score."
+        tests = {n: chosen.tests[n, best] for n in chosen.scored if n != best}
+        parts = {
+            "It is significantly better than": [
+                _format_test(self.sides[n], test) for n, test in tests.items() if test and test.separable
+            ],
+            "It is not significantly different from": [
+                _format_test(self.sides[n], test) for n, test in tests.items() if test and test.separable is False
+            ],
+            "Not tested against it:": [self.sides[n].name for n, test in tests.items() if not test],
+            "No score:": [self.sides[n].name for n in self.indices if n not in chosen.scored],
+        }
+        sentence = f"{what}: the best of {len(chosen.scored)} is {self._score(chosen, best)}."
+        return " ".join([sentence, *(f"{words} {', '.join(names)}." for words, names in parts.items() if names)])
+
+    def _score(self, one: RankedColumn, side: int) -> str:
+        """The name of a side and its score, in words."""
+        score = one.scores[side] or Score(None)
+        if score.sd is not None:
+            spread = f" (mean of {len(self.sides[side].runs)} seeds, standard deviation {score.sd:.2f})"
+        else:
+            spread = f" [{score.low:.1f}, {score.high:.1f}]" if score.low is not None and score.high is not None else ""
+        return f"{self.sides[side].name} with {score.value:.2f}{spread}"
+
+    def _legend(self) -> list[str]:
+        if not any(one.best for one in self.columns):
+            return []
+        if not any(test is not None for one in self.columns for test in one.tests.values()):
+            return ["Bold: the highest score of its column; no comparison tests whether the difference is significant."]
+        untested = [
+            one.column.title
+            for one in self.columns
+            if any(test is None and side in one.scored for (side, _), test in one.tests.items())
+        ]
+        return [
+            "Bold: the best of its column; = not significantly different from it: p, corrected (Holm) where there are "
+            f"several tests, is {SIGNIFICANCE_LEVEL} or more.",
+            *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
+        ]
+
+    def _notes(self) -> list[str]:
+        notes = [f"{one.column.title}: {one.problem}." for one in self.columns if one.problem]
+        averages = [one.column for one in self.columns if one.column.average is not None]
+        for members, title in {column.tasks: column.title for column in averages}.items():
+            notes.append(f"{title}: mean over {', '.join(members)}.")
+        shown = [(one, n, one.scores[n]) for one in self.columns for n in self.indices]
+        notes += [
+            f"{self.sides[n].name}, {one.column.title}: undefined, {score.reason}."
+            for one, n, score in shown
+            if score is not None and score.reason
+        ]
+        notes += [f"{DASH}: not evaluated."] * any(score is None for *_, score in shown)
+        return notes + [
+            f"{self.sides[n].name}: fitted on the texts of each task, without their scores (transductive)."
+            for n in self.indices
+            if any(run.result.transductive for run in self.sides[n].runs)
+        ]
+
+
+def similarity_grid(
+    sides: Sequence[EvaluatedModel], significance: SignificanceLookup, metric: str, aggregate: Aggregate
+) -> Grid:
+    """The sides that were evaluated on similarity."""
+    indices = [n for n, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
+    columns = similarity_columns([sides[n] for n in indices], metric, aggregate)
+    return Grid(sides, indices, columns, significance)
+
+
+def retrieval_grid(
+    sides: Sequence[EvaluatedModel], significance: SignificanceLookup, measure: str | None = None
+) -> Grid:
+    """The sides that were evaluated on retrieval, by a measure, or by the main one of each task."""
+    indices = [n for n, side in enumerate(sides) if any(run.result.retrieval for run in side.runs)]
+    return Grid(sides, indices, retrieval_columns([sides[n] for n in indices], measure), significance)
+
+
+def transfer_grids(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> dict[tuple[str, str], Grid]:
+    """(Protocol, all settings of the probes in words) -> the sides whose runs were all probed in this way."""
+    protocols: dict[tuple[str, str], list[int]] = {}
+    for n, side in enumerate(sides):
+        used = {(one.protocol, one.describe_probe()) for one in _transfer_results(side)}
+        if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
+            protocols.setdefault(used.pop(), []).append(n)
+    return {
+        protocol: Grid(sides, indices, transfer_columns([sides[n] for n in indices]), significance)
+        for protocol, indices in protocols.items()
+    }
 
 
 def similarity(sides: Sequence[EvaluatedModel], significance: SignificanceLookup, aggregate: Aggregate) -> list[Block]:
     """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
-    indices = similarity_indices(sides)
-    if not indices:
-        return []
-
-    def table(metric: str, kind: Aggregate) -> Table:
-        columns = similarity_columns([sides[number] for number in indices], metric, kind)
-        return score_table(sides, indices, columns, significance, f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
-
-    others = [("spearman", kind) for kind in AGGREGATES if kind != aggregate]
-    others += [("pearson", kind) for kind in (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))]
-    more = Details("Other averages of subsets, and Pearson", [table(metric, kind) for metric, kind in others])
-    return [table("spearman", aggregate), more]
-
-
-def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
-    """Accuracies of probes, a table for each protocol."""
-    protocols = indices_by_protocol(sides)
-    blocks: list[Block] = []
-    for (protocol, probe), indices in protocols.items():
-        columns = transfer_columns([sides[number] for number in indices])
-        caption = f"Accuracy × 100 of probes, protocol {probe}"
-        if protocol == "finetune":
-            caption = "Accuracy × 100 of fine-tuned classifiers"
-        blocks.append(score_table(sides, indices, columns, significance, caption))
-    shown = {number for indices in protocols.values() for number in indices}
-    for number, side in enumerate(sides):
-        if _transfer_results(side) and number not in shown:
-            blocks.append(
-                Paragraph(f"{side.name} is left out: not all of its runs were probed, or not with the same protocol.")
-            )
-    return blocks
+    aggregates = (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))
+    main, *others = (
+        similarity_grid(sides, significance, metric, kind).table(f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
+        for metric in ("spearman", "pearson")
+        for kind in aggregates
+    )
+    return [main, Details("Other averages of subsets, and Pearson", others)] if main.rows else []
 
 
 def retrieval(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
     """The main measure of each task; all measures in a block to open."""
-    indices = retrieval_indices(sides)
-    if not indices:
-        return []
-    shown = [sides[number] for number in indices]
-    main = score_table(
-        sides, indices, retrieval_columns(shown, None), significance, "Retrieval × 100, means over queries"
-    )
-    others = [
-        score_table(sides, indices, retrieval_columns(shown, measure), significance, f"{measure} × 100")
-        for measure in MEASURES
+    main = retrieval_grid(sides, significance).table("Retrieval × 100, means over queries")
+    others = [retrieval_grid(sides, significance, measure).table(f"{measure} × 100") for measure in MEASURES]
+    return [main, Details("All measures of retrieval", others)] if main.rows else []
+
+
+def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
+    """Accuracies of probes, a table for each protocol."""
+    grids = transfer_grids(sides, significance)
+    blocks: list[Block] = [
+        grid.table(
+            f"Accuracy × 100 of {'fine-tuned classifiers' if name == 'finetune' else f'probes, protocol {probe}'}"
+        )
+        for (name, probe), grid in grids.items()
     ]
-    return [main, Details("All measures of retrieval", list(others))]
-
-
-def retrieval_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
-    """The sides that were evaluated on retrieval."""
-    return [number for number, side in enumerate(sides) if any(run.result.retrieval for run in side.runs)]
+    shown = {n for grid in grids.values() for n in grid.indices}
+    return blocks + [
+        Paragraph(f"{side.name} is left out: not all of its runs were probed, or not with the same protocol.")
+        for n, side in enumerate(sides)
+        if _transfer_results(side) and n not in shown
+    ]
 
 
 def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
@@ -138,21 +260,6 @@ def _unseen(side: EvaluatedModel, task: str) -> str:
     return "" if score is None else f"unseen {score:.2f}"
 
 
-def similarity_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
-    """The sides that were evaluated on similarity."""
-    return [number for number, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
-
-
-def indices_by_protocol(sides: Sequence[EvaluatedModel]) -> dict[tuple[str, str], list[int]]:
-    """(Protocol, all settings of the probes in words) -> the sides whose runs were all probed in this way."""
-    protocols: dict[tuple[str, str], list[int]] = {}
-    for number, side in enumerate(sides):
-        used = {(one.protocol, one.describe_probe()) for one in _transfer_results(side)}
-        if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
-            protocols.setdefault(used.pop(), []).append(number)
-    return protocols
-
-
 def _transfer_results(side: EvaluatedModel) -> list[TransferResults]:
     return [run.result.transfer for run in side.runs if run.result.transfer]
 
@@ -164,40 +271,6 @@ def _interval_caption(sides: Sequence[EvaluatedModel]) -> str:
     return f"; {', '.join(shown)}"
 
 
-def score_table(
-    sides: Sequence[EvaluatedModel],
-    indices: Sequence[int],
-    columns: Sequence[Column],
-    significance: SignificanceLookup,
-    caption: str,
-) -> Table:
-    """A table with a row for each side at ``indices``; tests are between all ``sides``."""
-    grid = [rank_column(sides, indices, column) for column in columns]
-    tests = {
-        (place, side, best): significance.test(one.column, best, side, one.scores)
-        for place, one in enumerate(grid)
-        for best in one.best
-        for side in range(len(sides))
-        if side not in one.best
-    }
-    rows: list[list[Cell | str]] = []
-    for side in indices:
-        cells: list[Cell | str] = [_name(sides[side])]
-        for place, one in enumerate(grid):
-            found = [tests[place, side, best] for best in one.best if (place, side, best) in tests]
-            near = any(test is not None and test.separable is False for test in found)
-            cells.append(_cell(one.scores[side], "best" if side in one.best else "near" if near else ""))
-        rows.append(cells)
-    header = ["model", *(column.title for column in columns)]
-    caption += _interval_caption([sides[number] for number in indices])
-    notes = [*_legend(grid, tests), *_notes(sides, indices, grid)]
-    return Table(title=caption, columns=header, rows=rows, notes=notes)
-
-
-def _value(score: Score | None) -> float | None:
-    return None if score is None else score.value
-
-
 def _name(side: EvaluatedModel) -> Cell:
     if len(side.runs) == 1:
         return Cell(side.name)
@@ -205,7 +278,7 @@ def _name(side: EvaluatedModel) -> Cell:
     return Cell(side.name, f"{len(side.runs)} seeds{': ' if known else ''}{', '.join(known)}")
 
 
-def _cell(score: Score | None, mark: Any) -> Cell:
+def _cell(score: Score | None, mark: Literal["best", "near", ""]) -> Cell:
     if score is None:
         return Cell(DASH)
     if score.value is None:
@@ -214,39 +287,7 @@ def _cell(score: Score | None, mark: Any) -> Cell:
     return Cell(f"{score.value:.2f}", detail if score.sd is None else f"± {score.sd:.2f}", mark)
 
 
-def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], PairedTest | None]) -> list[str]:
-    if not any(one.best for one in grid):
-        return []
-    if not any(test is not None for test in tests.values()):
-        return ["Bold: the highest score of its column; no comparison tests whether the difference is significant."]
-    untested = [
-        one.column.title
-        for place, one in enumerate(grid)
-        if any(
-            place == key[0] and test is None and _value(one.scores[key[1]]) is not None for key, test in tests.items()
-        )
-    ]
-    return [
-        "Bold: the best of its column; = not significantly different from it: p, corrected (Holm) where there are "
-        f"several tests, is {SIGNIFICANCE_LEVEL} or more.",
-        *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
-    ]
-
-
-def _notes(sides: Sequence[EvaluatedModel], indices: Sequence[int], grid: Sequence[RankedColumn]) -> list[str]:
-    notes = [f"{one.column.title}: {one.problem}." for one in grid if one.problem]
-    averages = [one.column for one in grid if one.column.average is not None]
-    for members, title in {column.tasks: column.title for column in averages}.items():
-        notes.append(f"{title}: mean over {', '.join(members)}.")
-    for one in grid:
-        for number in indices:
-            score = one.scores[number]
-            if score is not None and score.reason:
-                notes.append(f"{sides[number].name}, {one.column.title}: undefined, {score.reason}.")
-    if any(one.scores[number] is None for one in grid for number in indices):
-        notes.append(f"{DASH}: not evaluated.")
-    return notes + [
-        f"{sides[number].name}: fitted on the texts of each task, without their scores (transductive)."
-        for number in indices
-        if any(run.result.transductive for run in sides[number].runs)
-    ]
+def _format_test(side: EvaluatedModel, test: PairedTest) -> str:
+    p = test.p if test.p_holm is None else test.p_holm
+    shown = f"p {p:.4f}" if p is None or p >= 1e-4 else "p < 0.0001"
+    return f"{side.name} (by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], {shown})"

@@ -34,8 +34,7 @@ from nearfar.evaluation.results import (
     PairwiseResult,
     Provenance,
 )
-from nearfar.evaluation.tables.comparison import comparison_table, pairwise_table, table_of_tests
-from nearfar.evaluation.tables.pages import geometry_table
+from nearfar.evaluation.tables.pages import comparison_table, geometry_table, pairwise_table, table_of_tests
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""

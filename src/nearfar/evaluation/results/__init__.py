@@ -8,9 +8,7 @@ A result is a JSON file with a format version (``schema``), a ``kind`` and its p
 """
 
 from nearfar.evaluation.results.comparison import *
-from nearfar.evaluation.results.environment import *
 from nearfar.evaluation.results.evaluation import *
 from nearfar.evaluation.results.files import *
 from nearfar.evaluation.results.models import *
 from nearfar.evaluation.results.record import *
-from nearfar.evaluation.results.study_table import *

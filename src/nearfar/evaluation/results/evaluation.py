@@ -9,8 +9,7 @@ from dataclasses import field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Record, Result
+from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Provenance, Record, Result
 from nearfar.validation import InvalidValueError, Tagged
 
 

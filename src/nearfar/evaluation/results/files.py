@@ -13,11 +13,10 @@ from nearfar.disk import (
     refuse_existing,
     refuse_overwriting_inputs,
 )
-from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
+from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult, StudyTable
 from nearfar.evaluation.results.evaluation import EvaluationResult
 from nearfar.evaluation.results.models import ExportResult, GeometryResult
 from nearfar.evaluation.results.record import Result, check_version, short_repr
-from nearfar.evaluation.results.study_table import StudyTable
 from nearfar.types import NearfarError, ScoredPair
 
 RESULT_TYPES: dict[str, type[Result]] = {
@@ -56,10 +55,14 @@ def parse_result(content: object, *, source: object) -> Result:
     return RESULT_TYPES[kind].from_dict(content, source=source)
 
 
+def fingerprint(rows: Iterable[object]) -> str:
+    """Fingerprint of rows in order, each a JSON value: the first 16 digits of the SHA-256 of their lines."""
+    return hashlib.sha256("\n".join(map(json.dumps, rows)).encode()).hexdigest()[:16]
+
+
 def digest(pairs: Iterable[ScoredPair]) -> str:
     """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
-    lines = (json.dumps([first, second, float(score)]) for first, second, score in pairs)
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    return fingerprint([first, second, float(score)] for first, second, score in pairs)
 
 
 @path_errors()
@@ -76,15 +79,33 @@ def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite
     file, inputs = Path(output), list(inputs)
     if file.suffix != ".json":
         raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
+    check_both(file, inputs=inputs)
+    if not is_result(file):
+        _refuse_part_of(file, inputs)
+        refuse_both(file, "a result file", overwrite=overwrite)
+    return file
+
+
+def check_both(file: Path, *, inputs: Iterable[object] = ()) -> None:
+    """Refuse an output file, or the Markdown file beside it, that cannot be written or is an input.
+
+    Raises:
+        NearfarError: its folder cannot be made or written to, or one of the files is a folder or an input.
+    """
     make_folder(file)
     for written in (file, file.with_suffix(".md")):
         check_output_path(written)
         refuse_overwriting_inputs(written, inputs)
-    if not is_result(file):
-        _refuse_part_of(file, inputs)
-        refuse_existing([file], overwrite=overwrite, what="exists and is not a result file of nearfar")
-        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="exists without a result file beside it")
-    return file
+
+
+def refuse_both(file: Path, kind: str, *, overwrite: bool) -> None:
+    """Refuse to replace a file that is not ``kind``, or the Markdown file beside it, without ``overwrite``.
+
+    Raises:
+        NearfarError: one of the files exists.
+    """
+    refuse_existing([file], overwrite=overwrite, what=f"exists and is not {kind} of nearfar")
+    refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what=f"exists without {kind} beside it")
 
 
 def _refuse_part_of(file: Path, inputs: Iterable[object]) -> None:

@@ -4,8 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, ClassVar, Literal, Self
 
-from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import OMITTED, Number, Record, Result
+from nearfar.evaluation.results.record import OMITTED, Number, Provenance, Record, Result
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError
 

@@ -1,20 +1,23 @@
-"""``nearfar evaluate --dimensions --quantize``: scores of smaller embeddings equal those computed by hand."""
+"""The model of an evaluation: smaller embeddings score as by hand, and evaluations of one model share its vectors."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.stats import spearmanr
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.evaluate import model
 from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate.model import RecentVectors
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables.evaluation import stored_bytes
 from nearfar.quantization import dequantize, int8_ranges, quantize
-from tests.tiny import save_tiny, write_pairs, write_queries
+from tests.tiny import save_tiny, write_colours, write_pairs, write_queries
 
 
 @pytest.fixture
@@ -127,3 +130,115 @@ def test_what_is_refused(workspace: Path) -> None:
     for settings, flag in (({"dimensions": 2}, "--dimensions 2"), ({"quantize": "int8"}, "--quantize int8")):
         with pytest.raises(NearfarError, match=f"{flag}: is for encoders; bow is a baseline. Leave it out."):
             evaluate("bow", tasks="pairs.tsv", progress=False, **settings)
+
+
+SETTINGS: list[dict[str, Any]] = [
+    {},
+    {"dimensions": 12},
+    {"quantize": "int8"},
+    {"dimensions": 12, "quantize": "binary"},
+    {"resamples": 20},
+]
+
+
+@pytest.fixture
+def calls(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of texts of each call of an encoder."""
+    found: list[int] = []
+    encode = Encoder.encode
+
+    def counted(self: Encoder, texts: Sequence[str], **settings: Any) -> NDArray[np.float32]:
+        found.append(len(texts))
+        return encode(self, texts, **settings)
+
+    monkeypatch.setattr(Encoder, "encode", counted)
+    return found
+
+
+def scores(recent: RecentVectors | None = None, **settings: Any) -> list[float | None]:
+    result = evaluated(**{"tasks": ["pairs.tsv"], "retrieval": ["ranked.tsv"], "recent": recent, **settings})
+    found = [one.spearman.all.score for one in result.tasks.values()]
+    return [*found, *(one.measures["ndcg@10"].score for one in result.retrieval.values())]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "prompts", [pytest.param({}, marks=pytest.mark.nightly), {"query_prompt": "query: ", "document_prompt": "text: "}]
+)
+def test_scores_are_those_without_memory_and_texts_are_encoded_once(prompts: dict[str, str], calls: list[int]) -> None:
+    recent = RecentVectors()
+    for settings in SETTINGS:
+        expected = scores(**settings, **prompts)
+        calls.clear()
+        assert scores(recent, **settings, **prompts) == pytest.approx(expected, abs=1e-3)
+        assert bool(calls) == (settings in ({}, {"quantize": "int8"}))  # int8 takes its ranges from another list
+        again = scores(recent, **settings, **prompts)
+        assert again == scores(RecentVectors(), **settings, **prompts)
+
+
+@pytest.mark.long
+def test_evaluations_change_no_vectors(calls: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    returned: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
+    encode = Encoder.encode
+
+    def kept(self: Encoder, texts: Sequence[str], **settings: Any) -> NDArray[np.float32]:
+        vectors = encode(self, texts, **settings)
+        returned.append((vectors, vectors.copy()))
+        return vectors
+
+    monkeypatch.setattr(Encoder, "encode", kept)
+    write_colours(Path("train.tsv"), 20)
+    write_colours(Path("test.tsv"), 10)
+    scores(RecentVectors(), quantize="int8", labelled=["train.tsv"], protocol="exact", folds=2)
+    assert returned
+    for vectors, copy in returned:
+        assert np.array_equal(vectors, copy)
+
+
+@pytest.mark.long
+def test_another_model_or_setting_is_encoded_again(calls: list[int]) -> None:
+    recent = RecentVectors()
+    first = scores(recent)
+    calls.clear()
+    scores(recent)
+    assert not calls
+    scores(recent, pooling="cls")
+    assert calls
+    calls.clear()
+    scores(recent, prompt="text: ")
+    assert calls
+    calls.clear()
+    save_tiny(Path("tiny"), seed=1)  # in the same folder
+    assert scores(recent) != first
+    assert calls
+
+
+def test_only_the_same_call_is_answered_from_memory() -> None:
+    calls: list[list[str]] = []
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        calls.append(list(texts))
+        return np.full((len(texts), 2), len(calls), dtype=np.float32)
+
+    recent = RecentVectors()
+    one, other = recent.wrap(encode, "one"), recent.wrap(encode, "other")
+    for texts in (["a", "b"], ["b", "a"], ["ab"], ["a", "b", ""], []):
+        first = one(texts)
+        assert one(texts) is first
+        assert other(texts) is not first
+    assert len(calls) == 10
+
+
+def test_the_oldest_call_is_dropped() -> None:
+    calls: list[Sequence[str]] = []
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        calls.append(texts)
+        return np.zeros((len(texts), 2), dtype=np.float32)
+
+    remembered = RecentVectors(max_bytes=40).wrap(encode, "model")
+    for texts in ("abc", "de", "abc", "fg", "abc", "ghijkl", "abc"):  # 24, 16, 24, 16, 24, 48, 24 bytes
+        remembered(texts)
+    assert calls == ["abc", "de", "fg", "ghijkl"]
+    remembered("de")
+    assert calls[-1] == "de"

@@ -1,0 +1,173 @@
+"""Vectors of words: bags of words by counting, averages of word vectors, their files, and what is refused."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.baselines import words as module
+from nearfar.baselines.named import is_per_task, is_transductive, open_baseline
+from nearfar.baselines.words import Glove, bag_of_words, words_of
+from nearfar.commands.evaluate.command import evaluate
+from nearfar.types import NearfarError
+
+TEXTS = ["A dog runs.", "a DOG sleeps", "Über die Brücke", "شخص ما يحمل", "", "a a a dog , ,"]
+
+
+def test_cosines_are_shares_of_common_words() -> None:
+    vectors = bag_of_words(TEXTS)
+    assert set(np.unique(vectors)) == {0, 1}
+    for first, a in zip(TEXTS, vectors, strict=True):
+        for second, b in zip(TEXTS, vectors, strict=True):
+            common = len(words_of(first) & words_of(second))
+            assert a @ b == common
+            norms = np.linalg.norm(a) * np.linalg.norm(b)
+            assert norms == pytest.approx((len(words_of(first)) * len(words_of(second))) ** 0.5)
+
+
+def test_words() -> None:
+    assert words_of("A dog's 3 toys, a dog!") == {"a", "dog", "'", "s", "3", "toys", ",", "!"}
+    assert words_of(" \n") == set()
+
+
+def test_each_task_has_its_own_dimensions_and_the_same_scores_alone(tmp_path: Path) -> None:
+    files = []
+    for name, words in (("one", ["dog", "cat", "bird"]), ("two", ["sun", "moon", "sky", "rain"])):
+        rows = [f"{k}\t{word} and {words[0]}\t{word} or {words[-1]}" for k, word in enumerate(words)]
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
+        files.append(str(tmp_path / f"{name}.tsv"))
+    both = evaluate("bow", tasks=files, resamples=0, progress=False)
+    assert both.config["transductive"] is False
+    for file in files:
+        assert evaluate("bow", tasks=[file], resamples=0, progress=False).tasks[file] == both.tasks[file]
+    (subset,) = both.tasks[files[0]].subsets.values()
+    # {dog, and} and {dog, or, bird}: 1 / sqrt(2 * 3)
+    assert subset.cosines_e6[0] == round(1e6 / 6**0.5)
+    ranked = tmp_path / "pairs.tsv"
+    ranked.write_text(
+        "anchor\tpositive\n" + "".join(f"what is a {w}\tthe {w} is here\n" for w in ("dog", "cat", "sun"))
+    )
+    assert evaluate("bow", retrieval=[str(ranked)], resamples=0, progress=False).retrieval[str(ranked)].main == "mrr@10"
+
+
+def test_it_is_not_fitted_and_takes_no_settings() -> None:
+    assert is_per_task("bow")
+    assert not is_transductive("bow")
+    assert is_per_task("whitening:m")
+    assert not is_per_task("whitening:m@snli")
+    for spec in ("bow:words.txt", "bow:"):
+        with pytest.raises(NearfarError, match=f"^{spec}: write bow alone; it has no file and no model.$"):
+            open_baseline(spec, per_call=True)
+    with pytest.raises(NearfarError, match="pooling is a setting of an encoder; bow has none"):
+        open_baseline("bow", per_call=True, pooling="cls")
+    with pytest.raises(NearfarError, match="bow: its dimensions are the words of a task, but there is no task here"):
+        open_baseline("bow")
+
+
+def test_too_many_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_NUMBERS", 20)
+    with pytest.raises(NearfarError, match="bow: 6 texts with 12 distinct words need 0 GB; it is for tasks with fewer"):
+        bag_of_words(TEXTS)
+
+
+LINES = "the 1 0 0\ndog 0 1 0\n's 0 0 2\nn't 0 0 8\ndo 4 0 0\n. 0 0 4\nwell-known 6 6 6\n"
+
+
+def saved(folder: Path, text: str, name: str = "vectors.txt", *, encoding: str = "utf-8") -> Path:
+    path = folder / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode(encoding))
+    return path
+
+
+def test_averages_the_known_words(tmp_path: Path) -> None:
+    glove = Glove.from_file(saved(tmp_path, LINES))
+    by_hand = {line.split()[0]: [float(value) for value in line.split()[1:]] for line in LINES.splitlines()}
+    for text, words in (
+        ("dog", ["dog"]),
+        ("The DOG\tthe dog", ["the", "dog", "the", "dog"]),
+        ("the dog's.", ["the", "dog", "'s", "."]),
+        ("Don’t... don't", ["do", ".", ".", ".", "do", "n't"]),
+        ("a well-known dog-the", ["well-known", "dog", "the"]),
+    ):
+        found = glove([text])
+        assert found.dtype == np.float32
+        np.testing.assert_allclose(found[0], np.mean([by_hand[word] for word in words], axis=0), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("vectors.txt", LINES),
+        ("vectors.vec", "7 3\n" + LINES.replace("\n", " \n")),
+        ("vectors.txt.gz", LINES.replace("\n", "\r\n")),
+    ],
+)
+def test_formats(name: str, text: str, tmp_path: Path) -> None:
+    glove = Glove.from_file(saved(tmp_path, text, name))
+    assert list(glove.words) == ["the", "dog", "'s", "n't", "do", ".", "well-known"]
+    assert glove.vectors.shape == (7, 3)
+    np.testing.assert_array_equal(glove(["the dog .", "do"]), np.float32([[1 / 3, 1 / 3, 4 / 3], [4, 0, 0]]))
+
+
+def test_words_with_spaces_and_repeated_words(tmp_path: Path) -> None:
+    glove = Glove.from_file(saved(tmp_path, "a 1 2\n. . . 3 4\n\nb\u00a0c 5 6\na 7 8\n"))
+    assert list(glove.words) == ["a", ". . .", "b\u00a0c"]
+    np.testing.assert_array_equal(glove.vectors, [[1, 2], [3, 4], [5, 6]])
+
+
+def test_case_matters_if_the_file_has_upper_case_words(tmp_path: Path) -> None:
+    glove = Glove.from_file(saved(tmp_path, "Bill 1 0\nbill 0 1\nsings 4 4\n"))
+    np.testing.assert_array_equal(glove(["Bill", "bill", "BILL", "Sings"]), [[1, 0], [0, 1], [0, 1], [4, 4]])
+
+
+def test_keeping_only_some_words(tmp_path: Path) -> None:
+    glove = Glove.from_file(saved(tmp_path, LINES), words={"dog", "do", "cat"})
+    assert glove.words == {"dog": 0, "do": 1}
+    np.testing.assert_array_equal(glove.vectors, [[0, 1, 0], [4, 0, 0]])
+    with pytest.raises(NearfarError, match="none of the 1 requested words among its 7"):
+        Glove.from_file(saved(tmp_path, LINES), words=["cat"])
+
+
+def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
+    glove = Glove.from_file(saved(tmp_path, LINES))
+    with pytest.warns(UserWarning, match=r"3 of 4 texts .* 60.0% of all tokens are unknown") as caught:
+        found = glove(["a cat", "the dog", "", "cat"])
+    assert len(caught) == 1
+    np.testing.assert_array_equal(found, [[0, 0, 0], [0.5, 0.5, 0], [0, 0, 0], [0, 0, 0]])
+    assert glove([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 1 2\nb 1\n", "vectors.txt, line 2: 1 numbers, .* declares 2"),
+        ("a 1 2\n\nb 1 2 3\n", "vectors.txt, line 3: 3 numbers, .* declares 2"),
+        ("2 2\na 1 2\nb 1\n", "line 3: 1 numbers"),
+        ("2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, .* declares 3"),
+        ("a 1 2\nb 1 x2\n", "line 2: 'x2' is not a number"),
+        ("a 1 2\nb 1 nan\n", "line 2: the vector of 'b' holds a NaN or infinity"),
+        ("a 1 2\nb 1e999 2\n", "line 2: the vector of 'b'"),
+        ("a\nb 1\n", "line 1: has no numbers"),
+        ("", "has no vectors"),
+        ("3 2\n", "has no vectors"),
+        ("3 2\na 1 2\nb 1 2\n", "first line says 3 vectors, but the file has 2"),
+        ("a 1 2\nd\xe9 1 2\n", "vectors.txt, line 2: not UTF-8"),
+    ],
+)
+def test_invalid_files_raise(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(NearfarError, match=message):
+        Glove.from_file(saved(tmp_path, text, encoding="latin-1"))
+
+
+@pytest.mark.realdata
+def test_real_vectors_of_similar_texts_are_similar(nearfar_data: Path) -> None:
+    glove = Glove.from_file(nearfar_data / "glove" / "glove.6B.50d.5k.txt")
+    assert glove.vectors.shape == (5050, 50)
+    assert glove.lower
+    dog, other, far = glove(["The dog isn't in the house.", "A dog was at home.", "Interest rates fell 3.5% today"])
+
+    def cosine(x, y):
+        return x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+
+    assert cosine(dog, other) > cosine(dog, far) + 0.1
