@@ -29,7 +29,8 @@ from torch import Tensor
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
-from nearfar.encoder.token_batches import compute_batches, progress_bar, warn_truncated
+from nearfar.encoder.token_batches import compute_batches, warn_truncated
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 RANK_TOLERANCE = 1e-13

@@ -34,8 +34,9 @@ from nearfar.encoder.pretrained import (
     quiet,
 )
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import compute_batches, evaluating, progress_bar, warn_truncated
+from nearfar.encoder.token_batches import compute_batches, evaluating, warn_truncated
 from nearfar.encoder.weights import locate
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision
 
 FAMILIES = ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "MPNet", "ELECTRA", "DistilBERT", "DeBERTa", "ModernBERT")

@@ -19,15 +19,9 @@ from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
-from nearfar.encoder.token_batches import (
-    NotFiniteError,
-    Tokenized,
-    check_texts,
-    compute_batches,
-    progress_bar,
-    warn_truncated,
-)
+from nearfar.encoder.token_batches import NotFiniteError, Tokenized, check_texts, compute_batches, warn_truncated
 from nearfar.encoder.weights import locate
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import Precision
 
 

@@ -41,6 +41,7 @@ from nearfar.encoder.pretrained import (
     load_model,
     load_tokenizer,
     load_transformer,
+    module_classes,
     quiet,
     save_model,
 )
@@ -52,7 +53,6 @@ from nearfar.encoder.prompts import (
     write_widths,
 )
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
-from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
 
 MODEL_CARD = """---
@@ -94,30 +94,30 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
         NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module or
             the pooling.
     """
-    modules = modules_of(folder)
-    inner, rest = folder / modules[0][1], modules[1:]
-    if modules[0][0] == STATIC:
-        return _read_static_parts(folder, modules, dtype, pooling)
-    backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
-    check_vocabulary(inner, tokenizer, backbone)
-    has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
+    (kind, path), *rest = modules_of(folder)
+    inner, include_prompt = folder / path, True
+    if kind == STATIC:
+        if pooling not in (None, "mean"):
+            raise NearfarError(
+                f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
+            )
+        backbone, tokenizer, length = read_static(inner, dtype=dtype)
+        pooling = "mean"
+    else:
+        backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
+        check_vocabulary(inner, tokenizer, backbone)
+        length = default_max_length(inner, backbone, tokenizer)
+        has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
+        pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
+        include_prompt = includes_prompt(folder, rest)
+        if not include_prompt and pooling.endswith("mean_without_cls"):
+            raise NearfarError(
+                f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
+                f"mean and max, not with {pooling}."
+            )
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
-    pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
-    include_prompt = includes_prompt(folder, rest)
-    if not include_prompt and pooling.endswith("mean_without_cls"):
-        raise NearfarError(
-            f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
-            f"mean and max, not with {pooling}."
-        )
-    return EncoderComponents(
-        backbone,
-        tokenizer,
-        pooling,
-        default_max_length(inner, backbone, tokenizer),
-        tail,
-        normalize,
-        read_inference_settings(folder, include_prompt=include_prompt),
-    )
+    inference = read_inference_settings(folder, include_prompt=include_prompt)
+    return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
 
 
 def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
@@ -129,19 +129,6 @@ def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> 
     tail = tuple(tail_module(kind, place) for kind, place in after)
     check_tail(folder, width, tail)
     return tail, normalize
-
-
-def _read_static_parts(
-    folder: Path, modules: Sequence[tuple[str, str]], dtype: torch.dtype, pooling: str | None
-) -> EncoderComponents:
-    if pooling not in (None, "mean"):
-        raise NearfarError(
-            f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
-        )
-    backbone, tokenizer, length = read_static(folder / modules[0][1], dtype=dtype)
-    tail, normalize = _read_tail(folder, modules[1:], backbone.config.hidden_size)
-    inference = read_inference_settings(folder)
-    return EncoderComponents(cast(Any, backbone), tokenizer, "mean", length, tail, normalize, inference)
 
 
 def static_components(
@@ -159,9 +146,6 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold.
     """
-    with paused():
-        from sentence_transformers.sentence_transformer import modules as st
-
     if hasattr(parts.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
@@ -169,7 +153,9 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
             first = [static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)]
         else:
             first = [_transformer(plain, parts, pooling), *_pooling_modules(parts, pooling)]
-        dim = save_model(folder, [*first, *parts.tail, *([st.Normalize()] if parts.normalize else [])], parts.inference)
+        dim = save_model(
+            folder, [*first, *parts.tail, *([module_classes().Normalize()] if parts.normalize else [])], parts.inference
+        )
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     widths = parts.inference.matryoshka
@@ -202,9 +188,7 @@ def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.M
 
 
 def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
-    with paused():
-        from sentence_transformers.sentence_transformer import modules as st
-
+    st = module_classes()
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
@@ -243,10 +227,7 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
     """A new module for the ``tail``: Linear(dim, width), then the activation."""
-    with paused():
-        from sentence_transformers.sentence_transformer import modules
-
-    return modules.Dense(dim, width, activation_function=activation)
+    return module_classes().Dense(dim, width, activation_function=activation)
 
 
 def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

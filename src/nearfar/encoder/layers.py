@@ -12,7 +12,8 @@ from torch.nn import functional
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.pooling import TOKEN_POOLINGS, parse_pooling
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
-from nearfar.encoder.token_batches import check_texts, compute_batches, progress_bar, warn_truncated
+from nearfar.encoder.token_batches import check_texts, compute_batches, warn_truncated
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,9 +11,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOWN = 60
 """Characters of a text in a message."""
@@ -131,22 +128,6 @@ def compute_batches(
             if on_batch:
                 on_batch(len(batch))
     return outputs
-
-
-@contextmanager
-def progress_bar(
-    what: str, texts: int, *, shown: bool, console: "Console | None" = None
-) -> Iterator[Callable[[int], None]]:
-    """A progress bar for ``texts`` texts, if it is shown; yields a function that takes the number of texts done."""
-    if not shown:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=texts)
-        yield lambda done: bar.advance(task, done)
 
 
 @contextmanager

@@ -20,8 +20,8 @@ from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.encoder.token_batches import progress_bar
 from nearfar.encoder.weights import locate
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
