@@ -69,7 +69,7 @@ def test_each_call_disables_remote_code() -> None:
     assert len(calls) >= 6
     for node, call in calls:
         values = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_remote_code"}
-        if call.endswith(": Transformer"):  # it passes the argument in the settings of its three parts
+        if call.endswith(".Transformer"):  # it passes the argument in the settings of its three parts
             values = set()
             for part in ("config_kwargs", "model_kwargs", "processor_kwargs"):
                 value = next(keyword.value for keyword in node.keywords if keyword.arg == part)
