@@ -304,14 +304,5 @@ class Encoder(Prompts, nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
-        parts = encoder_folder.EncoderComponents(
-            self.backbone,
-            self.tokenizer,
-            self.pooling,
-            self.max_length,
-            tuple(self.tail),
-            self.normalizes,
-            self.inference_settings,
-        )
-        encoder_folder.write(Path(folder), parts, self._pooling)
+        encoder_folder.write(Path(folder), self, self._pooling)
         write_seen(Path(folder), self.seen)
