@@ -77,7 +77,13 @@ def test_the_longer_text_of_a_pair_is_truncated_first(classifier: Classifier) ->
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "deberta-v2"])
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        *("bert", "roberta", "distilbert", "mpnet", "modernbert", "deberta-v2"),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("xlm-roberta", "electra")),
+    ],
+)
 def test_logits_equal_those_of_transformers(architecture: str, tmp_path: Path) -> None:
     classifier = open_tiny(tmp_path / "tiny", architecture, max_length=20)
     assert classifier.route.ragged == (architecture not in (*PADDED, "deberta-v2"))

@@ -30,7 +30,10 @@ LOADING = {"from_pretrained", "from_file", "get_class_from_dynamic_module"}
 
 @cache
 def nodes_of(file: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(file.read_text(encoding="utf-8"))))
+    """The syntax tree of a file; nothing of one that does not name what is looked for."""
+    text = file.read_text(encoding="utf-8")
+    named = any(word in text for word in (*LIBRARIES, *LOADERS, *LOADING, ".load("))
+    return list(ast.walk(ast.parse(text))) if named else []
 
 
 def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
