@@ -285,7 +285,8 @@ class Encoder(Prompts, nn.Module):
         width = truncated_width(dimensions, self.dim, self.matryoshka)
 
         def embed(batch: list[int]) -> Tensor:
-            embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()[:, :width]
+            embedding: Tensor = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
+            embedding = embedding[:, :width]
             return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
 
         def describe(text: int) -> tuple[int, str]:

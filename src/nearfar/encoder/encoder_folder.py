@@ -99,6 +99,7 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
     """
     (kind, path), *rest = modules_of(folder)
     inner, include_prompt = folder / path, True
+    backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
             raise NearfarError(

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -81,9 +81,9 @@ class InfoNceLoss(TextLoss):
         columns = self.columns_of(sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
         anchor_ids, positive_ids, *negative_ids = self.text_ids(columns)
         anchors, positives, *negatives = self.embed(columns)
-        hard, hard_ids, owners = None, None, None
-        if negatives:
-            hard, hard_ids, owners = torch.cat(negatives), torch.cat(negative_ids), anchor_ids.repeat(len(negatives))
+        hard = torch.cat(negatives) if negatives else None
+        hard_ids = torch.cat(negative_ids) if negatives else None
+        owners = anchor_ids.repeat(len(negatives)) if negatives else None
         masks = direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
         return info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
 
@@ -195,7 +195,7 @@ class PremiseBatches(DefaultBatchSampler):
         generator: torch.Generator | None = None,
         seed: int = 0,
     ) -> None:
-        shared = {"valid_label_columns": valid_label_columns, "generator": generator, "seed": seed}
+        shared: dict[str, Any] = {"valid_label_columns": valid_label_columns, "generator": generator, "seed": seed}
         super().__init__(dataset, batch_size=batch_size, drop_last=drop_last, **shared)
         columns = [name for name in dataset.column_names if name not in (valid_label_columns or ())]
         if not columns:
