@@ -234,7 +234,9 @@ def test_a_float32_residual_is_cast_to_the_dtype_of_the_input() -> None:
 
 
 @implementations
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
+@pytest.mark.parametrize(
+    "architecture", ["bert", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("roberta", "xlm-roberta"))]
+)
 def test_a_backbone_gives_the_same_hidden_states(
     implementation: str,
     architecture: str,

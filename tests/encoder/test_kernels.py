@@ -12,6 +12,7 @@ from nearfar.runtime import machine
 from nearfar.types import NearfarError
 from tests.encoder.kernel_helpers import OUT
 
+Compiler = Callable[[str], Callable[[], list[str]]]
 pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="the compilers are shell scripts"),
     pytest.mark.usefixtures("new_cache"),
@@ -37,7 +38,7 @@ def test_they_are_on_with_avx_512_or_on_request(
     system: str,
     flags: str,
     used: bool,
-    compiler: Callable[[str], Callable[[], list[str]]],
+    compiler: Compiler,
     library: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -72,13 +73,13 @@ def test_another_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         kernels.kernels()
 
 
-def test_the_status_builds_nothing(compiler: Callable[[str], Callable[[], list[str]]]) -> None:
+def test_the_status_builds_nothing(compiler: Compiler) -> None:
     calls = compiler("exit 1")
     assert kernels_status() == {"used": False, "why_not": "not needed"}
     assert not calls()
 
 
-def test_results_record_the_kernels(compiler: Callable[[str], Callable[[], list[str]]], library: Path) -> None:
+def test_results_record_the_kernels(compiler: Compiler, library: Path) -> None:
     from nearfar.evaluation.results import provenance
 
     compiler(f'{OUT}cp {library} "$2"')

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearfar import NearfarError
-from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool, pool_padded
+from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
 
 BY_HAND = {
@@ -33,14 +33,15 @@ def test_pooling_on_padded_blocks_equals_pooling_by_length(tokens: str) -> None:
     """The way of a GPU, here on a CPU: values and gradients."""
     batch = RaggedBatch.pack([[1, 2, 3, 4], [5, 6], [7, 8], [9, 10, 11], list(range(40)), list(range(40))])
     states = torch.randn(91, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = pool_padded(states, batch, tokens)
-    expected = pool([states], batch, parse_pooling(tokens, layers=2))
+    pooling = parse_pooling(tokens, layers=2)
+    found = pool([states], batch, pooling, padded=True)
+    expected = pool([states], batch, pooling)
     torch.testing.assert_close(found, expected)
     weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
     (ours,), (right,) = (torch.autograd.grad(out, states, weights) for out in (found, expected))
     torch.testing.assert_close(ours, right)
     half = states.detach().bfloat16()
-    assert pool_padded(half, batch, tokens).dtype == torch.bfloat16
+    assert pool([half], batch, pooling, padded=True).dtype == torch.bfloat16
 
 
 def test_names() -> None:

@@ -66,11 +66,6 @@ def test_a_text_does_not_depend_on_its_batch(architecture: str, tmp_path: Path) 
         assert abs(encoder.encode([text])[0] - vector).max() < 1e-5
 
 
-def test_a_backbone_that_ignores_the_attention_function_is_padded(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path, "mpnet"))
-    assert choose_route(encoder.backbone) == Route(ragged=False)
-
-
 def test_position_ids_start_at_the_backbones_first_position(tmp_path: Path) -> None:
     assert Encoder.from_pretrained(save_tiny(tmp_path / "b", "bert")).route == Route(ragged=True, first_position=0)
     assert Encoder.from_pretrained(save_tiny(tmp_path / "r", "roberta")).route == Route(ragged=True, first_position=2)

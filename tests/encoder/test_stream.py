@@ -14,7 +14,6 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import stream
 from nearfar.encoder.stream import (
-    TokenBlock,
     WorkerConfig,
     assign_devices,
     encode_blocks,
@@ -98,12 +97,6 @@ def test_an_error_in_prefetch_is_raised_at_its_item() -> None:
     assert next(stream) == 0
     stream.close()  # type: ignore[attr-defined]  # ends its thread
     assert threading.active_count() < 10
-
-
-def test_vectors_of_distinct_texts_are_not_copied() -> None:
-    vectors = np.ones((2, 3), dtype=np.float32)
-    block = TokenBlock(0, np.arange(2), None)  # type: ignore[arg-type]
-    assert block.expand_distinct(vectors) is vectors
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

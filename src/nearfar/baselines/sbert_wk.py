@@ -29,7 +29,8 @@ from torch import Tensor
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
-from nearfar.encoder.token_batches import token_budget_batches, warn_truncated
+from nearfar.encoder.token_batches import compute_batches, warn_truncated
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 RANK_TOLERANCE = 1e-13
@@ -80,19 +81,19 @@ class SbertWk:
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         tokenized = encoder.tokenize(list(distinct))
         warn_truncated(tokenized.truncated, len(distinct), encoder.max_length)
-        token_ids = tokenized.ids
-        vectors = np.empty((len(distinct), encoder.backbone.config.hidden_size), dtype=np.float32)
-        was_training = encoder.training
-        encoder.eval()
-        for indices in token_budget_batches(token_ids, device=self._encoder.device, progress=self._progress):
-            batch = RaggedBatch.pack([token_ids[index] for index in indices], device=encoder.device)
+
+        def embed(numbers: list[int]) -> Float[Tensor, "batch dim"]:
+            batch = RaggedBatch.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
             states = torch.stack([layer.float() for layer in hidden[self._layer_start :]], dim=1)
-            vectors[indices] = (
-                batch.restore_order(sentence_vectors(states, batch.groups, window=self._window)).cpu().numpy()
+            return batch.restore_order(sentence_vectors(states, batch.groups, window=self._window))
+
+        with progress_bar("encoding", len(distinct), shown=self._progress) as advance:
+            width = encoder.backbone.config.hidden_size
+            vectors = compute_batches(
+                encoder, tokenized.ids, embed, (width,), device=encoder.device, describe=None, on_batch=advance
             )
-        encoder.train(was_training)
         return vectors[[distinct[text] for text in texts]]
 
 

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
 from nearfar.commands.mine.command import check_table_suffix, write_table
 from nearfar.config.calls import accepts_settings
@@ -31,6 +30,7 @@ from nearfar.disk import (
 from nearfar.encoder.precision import check_computing, resolve
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
 from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

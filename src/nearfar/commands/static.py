@@ -7,11 +7,11 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StaticConfig
 from nearfar.disk import check_new_folder, new_folder, path_errors
 from nearfar.encoder.precision import check_computing, resolve
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -34,14 +34,9 @@ from nearfar.encoder.pretrained import (
     quiet,
 )
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import (
-    NotFiniteError,
-    evaluating,
-    first_non_finite,
-    token_budget_batches,
-    warn_truncated,
-)
+from nearfar.encoder.token_batches import compute_batches, evaluating, warn_truncated
 from nearfar.encoder.weights import locate
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision
 
 FAMILIES = ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "MPNet", "ELECTRA", "DistilBERT", "DeBERTa", "ModernBERT")
@@ -84,20 +79,6 @@ def read_classifier(
     with opening(inner / "config.json"):
         head = find_head(model)
     return ClassifierComponents(model, tokenizer, names, length, head)
-
-
-def write_classifier(folder: Path, parts: ClassifierComponents) -> None:
-    """Save model and tokenizer, with ``max_length`` in the tokenizer, so that transformers gives the same logits."""
-    limit = parts.tokenizer.model_max_length
-    parts.tokenizer.model_max_length = parts.max_length
-    try:
-        with quiet():
-            parts.model.save_pretrained(folder)
-            parts.tokenizer.save_pretrained(folder)
-    finally:
-        parts.tokenizer.model_max_length = limit
-    for file in folder.glob("model*.safetensors"):
-        apply_umask(file)  # safetensors writes files that only the owner can read
 
 
 def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
@@ -420,21 +401,39 @@ class Classifier(nn.Module):
         distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
         tokens = self.tokenize(list(distinct))
         warn_truncated(tokens.truncated, len(distinct), self.max_length)
-        logits = np.empty((len(distinct), max(1, len(self.label_names))), dtype=np.float32)
-        with evaluating(self):
-            for rows in token_budget_batches(tokens.ids, device=self.device, progress=progress):
-                with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                    batch = self(tokens.select(rows)).float()
-                if (non_finite := first_non_finite(batch, rows)) is not None:
-                    item = list(distinct)[non_finite]
-                    raise NotFiniteError(list(items).index(item), " / ".join(item))
-                logits[rows] = batch.cpu().numpy()
+
+        def describe(row: int) -> tuple[int, str]:
+            item = list(distinct)[row]
+            return list(items).index(item), " / ".join(item)
+
+        with progress_bar("encoding", len(distinct), shown=progress) as advance:
+            logits = compute_batches(
+                self,
+                tokens.ids,
+                lambda rows: self(tokens.select(rows)),
+                (max(1, len(self.label_names)),),
+                device=self.device,
+                bf16=bf16,
+                describe=describe,
+                on_batch=advance,
+            )
         return logits[[distinct[item] for item in items]]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits."""
-        parts = ClassifierComponents(self.model, self.tokenizer, self.label_names, self.max_length, self._head)
-        write_classifier(Path(folder), parts)
+        """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits.
+
+        The tokenizer's maximum length is :attr:`max_length`, so that transformers truncates as nearfar does.
+        """
+        limit = self.tokenizer.model_max_length
+        self.tokenizer.model_max_length = self.max_length
+        try:
+            with quiet():
+                self.model.save_pretrained(folder)
+                self.tokenizer.save_pretrained(folder)
+        finally:
+            self.tokenizer.model_max_length = limit
+        for file in Path(folder).glob("model*.safetensors"):
+            apply_umask(file)  # safetensors writes files that only the owner can read
         write_seen(Path(folder), self.seen)
 
 

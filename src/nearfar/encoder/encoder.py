@@ -19,17 +19,9 @@ from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
-from nearfar.encoder.token_batches import (
-    NotFiniteError,
-    Tokenized,
-    check_texts,
-    evaluating,
-    first_non_finite,
-    progress_bar,
-    token_budget_batches,
-    warn_truncated,
-)
+from nearfar.encoder.token_batches import NotFiniteError, Tokenized, check_texts, compute_batches, warn_truncated
 from nearfar.encoder.weights import locate
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import Precision
 
 
@@ -291,32 +283,27 @@ class Encoder(Prompts, nn.Module):
             NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
         width = truncated_width(dimensions, self.dim, self.matryoshka)
-        vectors = np.empty((len(token_ids), width), dtype=np.float32)
-        with evaluating(self):
-            for batch in token_budget_batches(token_ids, device=self.device, progress=False):
-                with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                    embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
-                embedding = embedding[:, :width]
-                if normalize or self.normalizes:
-                    embedding = functional.normalize(embedding, dim=-1)
-                if check_finite and (non_finite := first_non_finite(embedding, batch)) is not None:
-                    content = self.tokenizer.decode(token_ids[non_finite], skip_special_tokens=True)
-                    raise NotFiniteError(non_finite, str(content))
-                vectors[batch] = embedding.cpu().numpy()
-                if on_batch:
-                    on_batch(len(batch))
-        return vectors
+
+        def embed(batch: list[int]) -> Tensor:
+            embedding: Tensor = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
+            embedding = embedding[:, :width]
+            return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
+
+        def describe(text: int) -> tuple[int, str]:
+            return text, str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
+
+        return compute_batches(
+            self,
+            token_ids,
+            embed,
+            (width,),
+            device=self.device,
+            bf16=bf16,
+            describe=describe if check_finite else None,
+            on_batch=on_batch,
+        )
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
-        parts = encoder_folder.EncoderComponents(
-            self.backbone,
-            self.tokenizer,
-            self.pooling,
-            self.max_length,
-            tuple(self.tail),
-            self.normalizes,
-            self.inference_settings,
-        )
-        encoder_folder.write(Path(folder), parts, self._pooling)
+        encoder_folder.write(Path(folder), self, self._pooling)
         write_seen(Path(folder), self.seen)

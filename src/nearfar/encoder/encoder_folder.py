@@ -11,7 +11,7 @@ A folder without ``modules.json`` is a plain transformers encoder, whose default
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from nearfar.encoder.pretrained import (
     load_model,
     load_tokenizer,
     load_transformer,
+    module_classes,
     quiet,
     save_model,
 )
@@ -52,8 +53,10 @@ from nearfar.encoder.prompts import (
     write_widths,
 )
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
-from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
 
 MODEL_CARD = """---
 library_name: sentence-transformers
@@ -94,30 +97,31 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
         NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module or
             the pooling.
     """
-    modules = modules_of(folder)
-    inner, rest = folder / modules[0][1], modules[1:]
-    if modules[0][0] == STATIC:
-        return _read_static_parts(folder, modules, dtype, pooling)
-    backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
-    check_vocabulary(inner, tokenizer, backbone)
-    has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
+    (kind, path), *rest = modules_of(folder)
+    inner, include_prompt = folder / path, True
+    backbone: PreTrainedModel
+    if kind == STATIC:
+        if pooling not in (None, "mean"):
+            raise NearfarError(
+                f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
+            )
+        backbone, tokenizer, length = read_static(inner, dtype=dtype)
+        pooling = "mean"
+    else:
+        backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
+        check_vocabulary(inner, tokenizer, backbone)
+        length = default_max_length(inner, backbone, tokenizer)
+        has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
+        pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
+        include_prompt = includes_prompt(folder, rest)
+        if not include_prompt and pooling.endswith("mean_without_cls"):
+            raise NearfarError(
+                f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
+                f"mean and max, not with {pooling}."
+            )
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
-    pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
-    include_prompt = includes_prompt(folder, rest)
-    if not include_prompt and pooling.endswith("mean_without_cls"):
-        raise NearfarError(
-            f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
-            f"mean and max, not with {pooling}."
-        )
-    return EncoderComponents(
-        backbone,
-        tokenizer,
-        pooling,
-        default_max_length(inner, backbone, tokenizer),
-        tail,
-        normalize,
-        read_inference_settings(folder, include_prompt=include_prompt),
-    )
+    inference = read_inference_settings(folder, include_prompt=include_prompt)
+    return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
 
 
 def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
@@ -131,19 +135,6 @@ def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> 
     return tail, normalize
 
 
-def _read_static_parts(
-    folder: Path, modules: Sequence[tuple[str, str]], dtype: torch.dtype, pooling: str | None
-) -> EncoderComponents:
-    if pooling not in (None, "mean"):
-        raise NearfarError(
-            f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
-        )
-    backbone, tokenizer, length = read_static(folder / modules[0][1], dtype=dtype)
-    tail, normalize = _read_tail(folder, modules[1:], backbone.config.hidden_size)
-    inference = read_inference_settings(folder)
-    return EncoderComponents(cast(Any, backbone), tokenizer, "mean", length, tail, normalize, inference)
-
-
 def static_components(
     table: NDArray[np.float32], tokenizer: PreTrainedTokenizerBase, *, normalize: bool
 ) -> EncoderComponents:
@@ -153,59 +144,56 @@ def static_components(
     return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
 
 
-def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
+def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
     """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold.
     """
-    with paused():
-        from sentence_transformers.sentence_transformer import modules as st
-
-    if hasattr(parts.backbone, "peft_config"):
+    inference = encoder.inference_settings
+    if hasattr(encoder.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
-        if is_static(parts.backbone):
-            first = [static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)]
+        if is_static(encoder.backbone):
+            first = [static_module(cast(Any, encoder.backbone), encoder.tokenizer, max_length=encoder.max_length)]
         else:
-            first = [_transformer(plain, parts, pooling), *_pooling_modules(parts, pooling)]
-        dim = save_model(folder, [*first, *parts.tail, *([st.Normalize()] if parts.normalize else [])], parts.inference)
+            first = [_transformer(plain, encoder, pooling), *_pooling_modules(encoder, pooling)]
+        last = [module_classes().Normalize()] if encoder.normalizes else []
+        dim = save_model(folder, [*first, *encoder.tail, *last], inference)
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    widths = parts.inference.matryoshka
+    widths = inference.matryoshka
     write_widths(folder / PROMPTS_FILE, widths)
     card = MODEL_CARD.format(
         dim=dim,
         pooling=pooling.name,
-        length=f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length",
+        length=f"up to {encoder.max_length} tokens" if encoder.max_length < UNLIMITED else "of any length",
         widths=describe_widths(dim, widths),
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.Module:
+def _transformer(plain: str, encoder: "Encoder", pooling: Pooling) -> nn.Module:
     """The backbone as a module of sentence-transformers, which reads it from the new transformers folder ``plain``."""
-    truncation = cast(Any, parts.tokenizer).backend_tokenizer.truncation
+    truncation = cast(Any, encoder.tokenizer).backend_tokenizer.truncation
     if truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
-        settings = {**truncation, "max_length": parts.max_length}
-        cast(Any, parts.tokenizer).backend_tokenizer.enable_truncation(**settings)
+        settings = {**truncation, "max_length": encoder.max_length}
+        cast(Any, encoder.tokenizer).backend_tokenizer.enable_truncation(**settings)
     with quiet():
-        parts.backbone.save_pretrained(plain)
-        parts.tokenizer.save_pretrained(plain)
+        encoder.backbone.save_pretrained(plain)
+        encoder.tokenizer.save_pretrained(plain)
     return load_transformer(
         plain,
-        max_length=parts.max_length,
+        max_length=encoder.max_length,
         hidden_states=bool(pooling.layers),
-        pooler=getattr(parts.backbone, "pooler", None) is not None,
+        pooler=getattr(encoder.backbone, "pooler", None) is not None,
     )
 
 
-def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
-    with paused():
-        from sentence_transformers.sentence_transformer import modules as st
-
-    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
+def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
+    st = module_classes()
+    dim, layers = encoder.backbone.config.hidden_size, encoder.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
         weights = torch.zeros(layers + 1)
@@ -215,9 +203,9 @@ def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Modu
         )
     mode: str = pooling.tokens
     if mode == "mean_without_cls":
-        mode, vocabulary = "mean", sorted(parts.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        modules.append(st.WordWeights([word for word, _ in vocabulary], {parts.tokenizer.cls_token: 0.0}))
-    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
+        mode, vocabulary = "mean", sorted(encoder.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+        modules.append(st.WordWeights([word for word, _ in vocabulary], {encoder.tokenizer.cls_token: 0.0}))
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=encoder.inference_settings.include_prompt)]
 
 
 def transformer_folder(folder: Path) -> Path:
@@ -243,10 +231,7 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
     """A new module for the ``tail``: Linear(dim, width), then the activation."""
-    with paused():
-        from sentence_transformers.sentence_transformer import modules
-
-    return modules.Dense(dim, width, activation_function=activation)
+    return module_classes().Dense(dim, width, activation_function=activation)
 
 
 def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

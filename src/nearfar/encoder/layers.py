@@ -4,20 +4,16 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.pooling import TOKEN_POOLINGS, parse_pooling
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
-from nearfar.encoder.token_batches import (
-    NotFiniteError,
-    check_texts,
-    evaluating,
-    first_non_finite,
-    token_budget_batches,
-    warn_truncated,
-)
+from nearfar.encoder.token_batches import check_texts, compute_batches, warn_truncated
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 
@@ -52,29 +48,38 @@ def layer_embeddings(
     if len(set(poolings)) < len(poolings):
         raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")
     layers = encoder.backbone.config.num_hidden_layers
-    parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
+    parsed = [parse_pooling(name, layers=layers) for name in poolings]
     distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     tokenized = encoder.tokenize(list(distinct))
     warn_truncated(tokenized.truncated, len(distinct), encoder.max_length)
-    vectors = {
-        (layer, name): np.empty((len(distinct), encoder.dim), dtype=np.float32)
-        for layer in range(layers + 1)
-        for name in poolings
+
+    def embed(numbers: list[int]) -> Float[Tensor, "texts layers poolings dim"]:
+        ids = [tokenized.ids[number] for number in numbers]
+        batch = RaggedBatch.pack(ids, prompt_length=tokenized.prompt_length, device=encoder.device)
+        hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
+        by_pooling = [
+            torch.stack([encoder.embed_states([states], batch, pooling) for pooling in parsed], dim=1)
+            for states in hidden
+        ]
+        embeddings = torch.stack(by_pooling, dim=1).float()
+        return functional.normalize(embeddings, dim=-1) if encoder.normalizes else embeddings
+
+    def describe(number: int) -> tuple[int, str]:
+        text = list(distinct)[number]
+        return texts.index(text), text
+
+    with progress_bar("encoding", len(distinct), shown=progress) as advance:
+        vectors = compute_batches(
+            encoder,
+            tokenized.ids,
+            embed,
+            (layers + 1, len(poolings), encoder.dim),
+            device=encoder.device,
+            describe=describe,
+            on_batch=advance,
+        )
+    if len(distinct) < len(texts):
+        vectors = vectors[[distinct[text] for text in texts]]
+    return {
+        (layer, name): vectors[:, layer, number] for layer in range(layers + 1) for number, name in enumerate(poolings)
     }
-    with evaluating(encoder):
-        for numbers in token_budget_batches(tokenized.ids, device=encoder.device, progress=progress):
-            ids = [tokenized.ids[number] for number in numbers]
-            batch = RaggedBatch.pack(ids, prompt_length=tokenized.prompt_length, device=encoder.device)
-            for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
-                for name, pooling in parsed.items():
-                    embedding = encoder.embed_states([states], batch, pooling).float()
-                    if encoder.normalizes:
-                        embedding = functional.normalize(embedding, dim=-1)
-                    if (non_finite := first_non_finite(embedding, numbers)) is not None:
-                        text = list(distinct)[non_finite]
-                        raise NotFiniteError(texts.index(text), text)
-                    vectors[layer, name][numbers] = embedding.cpu().numpy()
-    if len(distinct) == len(texts):  # all texts differ: no copy is needed
-        return vectors
-    rows = [distinct[text] for text in texts]
-    return {key: of_distinct[rows] for key, of_distinct in vectors.items()}

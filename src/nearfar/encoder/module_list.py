@@ -4,7 +4,7 @@ Only sentence-transformers' own module classes are loaded, and only from inside 
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
@@ -16,7 +16,7 @@ from nearfar.encoder.folder_checks import check_links, printable, quoted, read_j
 from nearfar.encoder.pooling import mean_of_layers
 from nearfar.encoder.pretrained import load_module, opening
 from nearfar.encoder.prompts import PROMPTS_FILE
-from nearfar.encoder.weights import shapes_of
+from nearfar.encoder.weights import check_weights, weight_file
 from nearfar.types import NearfarError
 
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
@@ -91,11 +91,19 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
     """Load a module that follows pooling.
 
     Raises:
-        NearfarError: as :func:`check_settings`; or the module's weights are missing or damaged.
+        NearfarError: as :func:`check_settings`; or the module's weights are missing, damaged, or of other sizes than
+            its settings say.
     """
     settings = check_settings(kind, folder)
     if kind in WEIGHTED:
-        _check_weighted(kind, folder, settings)
+        weight, names = WEIGHTED[kind]
+        shape, expected = check_weights(folder).get(weight), tuple(settings.get(name) for name in names)
+        if shape != expected:
+            sizes = " and ".join(f"{name} {quoted(settings.get(name))}" for name in names)
+            raise NearfarError(
+                f"{folder / 'config.json'}: has {sizes}, but {weight} in {weight_file(folder).name} has the shape "
+                f"{shape}."
+            )
     with opening(folder / "config.json"):
         return load_module(kind, folder)
 
@@ -120,20 +128,6 @@ def check_settings(kind: str, folder: Path) -> dict[str, Any]:
             f"{file}: activation_function is {quoted(activation)}, and must name a module class of torch.nn."
         )
     return settings
-
-
-def _check_weighted(kind: str, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Check that the weights of a Dense or a LayerNorm exist and have the sizes in its settings."""
-    file = folder / "model.safetensors"
-    if not file.exists():
-        pickled = " (pytorch_model.bin is pickled, which nearfar does not open)"
-        hint = pickled if (folder / "pytorch_model.bin").exists() else ""
-        raise NearfarError(f"{folder}: holds no model.safetensors{hint}.")
-    weight, names = WEIGHTED[kind]
-    shape, expected = shapes_of(file).get(weight), tuple(settings.get(name) for name in names)
-    if shape != expected:
-        sizes = " and ".join(f"{name} {quoted(settings.get(name))}" for name in names)
-        raise NearfarError(f"{folder / 'config.json'}: has {sizes}, but {weight} in {file.name} has the shape {shape}.")
 
 
 def _is_torch_module(activation: object) -> bool:
@@ -188,11 +182,8 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
     if "WordWeights" in paths:
         file = paths["WordWeights"] / "config.json"
         weighted = read_object(file)
-        if (
-            mode != "mean"
-            or weighted.get("word_weights") != {cls_token: 0}
-            or weighted.get("unknown_word_weight", 1) != 1
-        ):
+        only_cls = weighted.get("word_weights") == {cls_token: 0} and weighted.get("unknown_word_weight", 1) == 1
+        if mode != "mean" or not only_cls:
             raise NearfarError(f"{file}: weights single words, which nearfar does not support.")
         mode = "mean_without_cls"
     if "WeightedLayerPooling" in paths:
@@ -201,17 +192,15 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
 
 
 def includes_prompt(folder: Path, modules: Sequence[tuple[str, str]]) -> bool:
-    """Whether the Pooling module includes the tokens of a prompt.
+    """Whether the Pooling module, if there is one, includes the tokens of a prompt.
 
     Raises:
         NearfarError: the setting is not true or false.
     """
     path = dict(modules).get("Pooling")
-    if path is None:
-        return True
-    included = read_object(folder / path / "config.json").get("include_prompt", True)
+    file = folder / (path or "") / "config.json"
+    included = True if path is None else read_object(file).get("include_prompt", True)
     if not isinstance(included, bool):
-        file = folder / path / "config.json"
         raise NearfarError(f"{file}: include_prompt is {quoted(included)}, and must be true or false.")
     return included
 

@@ -86,86 +86,64 @@ def _layer_pooling(name: str, layer: int, tokens: TokenPooling, layers: int) -> 
 
 
 def pool(
-    hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch | FixedShapeBatch, pooling: Pooling
+    hidden: list[Float[Tensor, "tokens dim"]],
+    batch: RaggedBatch | FixedShapeBatch,
+    pooling: Pooling,
+    *,
+    padded: bool | None = None,
 ) -> Float[Tensor, "batch dim"]:
     """One vector per text, in the batch's packed order.
+
+    Texts of one length are pooled together. On a GPU, which needs about as long for the texts of one length as for
+    many, they are pooled on a few padded blocks (``padded``), unless they have prompts to leave out. The order of
+    summation does not change from call to call, which ``index_add`` on a GPU does not promise.
 
     ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
     if isinstance(batch, FixedShapeBatch):
         return _pool_block(states, batch.block(None, states.dtype), batch.lengths[:, None], pooling.tokens)
-    if states.device.type == "cuda" and batch.prompt_lengths is None:
-        return pool_padded(states, batch, pooling.tokens)
-    parts = states.split([group.num_texts * group.length for group in batch.groups])
-    texts_by_group = (
-        part.unflatten(0, (group.num_texts, group.length)) for part, group in zip(parts, batch.groups, strict=True)
-    )
-    if batch.prompt_lengths is None:
-        return torch.cat([_pool_group(texts, pooling.tokens) for texts in texts_by_group])
-    prompts_by_group = batch.prompt_lengths.split([group.num_texts for group in batch.groups])
-    return torch.cat(
-        [
-            _pool_after_prompt(texts, pooling.tokens, prompts)
-            for texts, prompts in zip(texts_by_group, prompts_by_group, strict=True)
-        ]
-    )
-
-
-def pool_padded(
-    states: Float[Tensor, "tokens dim"], batch: RaggedBatch, tokens: TokenPooling
-) -> Float[Tensor, "batch dim"]:
-    """Pool on a few padded blocks, because a GPU needs about as long for the texts of one length as for many.
-
-    The order of summation does not change from call to call, which ``index_add`` on a GPU does not promise.
-    """
-    blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
-    lengths = torch.tensor(batch.lengths, device=states.device)[:, None]
-    sizes = [block.num_texts for block in blocks]
+    if padded is None:
+        padded = states.device.type == "cuda" and batch.prompt_lengths is None
+    blocks: Sequence[PaddedBlock]
+    if padded:
+        blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
+    else:
+        blocks = [PaddedBlock(count * length, count, length, None, None) for _, count, length in batch.groups]
     parts = states.split([block.num_tokens for block in blocks])
-    return torch.cat(
-        [
-            _pool_block(part, block, length, tokens)
-            for block, part, length in zip(blocks, parts, lengths.split(sizes), strict=True)
-        ]
-    )
+    sizes = [block.num_texts for block in blocks]
+    if batch.prompt_lengths is not None:
+        texts = (part.unflatten(0, (block.num_texts, block.length)) for part, block in zip(parts, blocks, strict=True))
+        prompts = batch.prompt_lengths.split(sizes)
+        return torch.cat([_pool_after_prompt(*one, pooling.tokens) for one in zip(texts, prompts, strict=True)])
+    lengths = torch.tensor(batch.lengths, device=states.device)[:, None].split(sizes)
+    return torch.cat([_pool_block(*one, pooling.tokens) for one in zip(parts, blocks, lengths, strict=True)])
 
 
 def _pool_block(
     states: Float[Tensor, "tokens dim"], block: PaddedBlock, lengths: Int[Tensor, "texts 1"], tokens: TokenPooling
 ) -> Float[Tensor, "texts dim"]:
-    """Pool the texts of a padded block; ``lengths`` are their numbers of tokens."""
+    """Pool the texts of a block; ``lengths`` are their numbers of tokens, which may be 0 in a static encoder."""
     rows = states
     if block.slots is not None:
         padding = -torch.inf if tokens == "max" else 0.0
         empty = states.new_full((block.num_texts * block.length, states.shape[1]), padding)
         rows = empty.index_copy(0, block.slots, states)
     texts = rows.unflatten(0, (block.num_texts, block.length))
+    precise = torch.promote_types(texts.dtype, torch.float32)
     match tokens:
         case "cls":
             return texts[:, 0]
         case "mean":
-            return (texts.sum(1, dtype=torch.float32) / lengths.clamp(min=1)).to(texts.dtype)
+            return (texts.sum(1, dtype=precise) / lengths.clamp(min=1)).to(texts.dtype)
         case "mean_without_cls":
-            return (texts[:, 1:].sum(1, dtype=torch.float32) / (lengths - 1)).to(texts.dtype)
-        case _:
-            return texts.amax(1)
-
-
-def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:
-    match tokens:
-        case "cls":
-            return texts[:, 0]
-        case "mean":
-            return texts.mean(1) if texts.shape[1] else texts.sum(1)  # a static encoder may find no token
-        case "mean_without_cls":
-            return texts[:, 1:].mean(1)
+            return (texts[:, 1:].sum(1, dtype=precise) / (lengths - 1)).to(texts.dtype)
         case _:
             return texts.amax(1)
 
 
 def _pool_after_prompt(
-    texts: Float[Tensor, "texts length dim"], tokens: str, prompt_lengths: Int[Tensor, " texts"]
+    texts: Float[Tensor, "texts length dim"], prompt_lengths: Int[Tensor, " texts"], tokens: TokenPooling
 ) -> Float[Tensor, "texts dim"]:
     """Pool the tokens after the prompt, as sentence-transformers does, also where there are none: a mean of 0."""
     length = texts.shape[1]

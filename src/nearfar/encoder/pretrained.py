@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -141,11 +141,17 @@ def load_backend_tokenizer(file: Path) -> Tokenizer:
         return Tokenizer.from_str(file.read_text(encoding="utf-8"))
 
 
-def load_module(kind: str, folder: Path) -> nn.Module:
-    """Load a module of the sentence-transformers class ``kind``; with default settings if it has no folder."""
+def module_classes() -> Any:
+    """The module classes of sentence-transformers, which is imported where they are needed: it takes a second."""
     with paused():
         from sentence_transformers.sentence_transformer import modules
 
+    return modules
+
+
+def load_module(kind: str, folder: Path) -> nn.Module:
+    """Load a module of the sentence-transformers class ``kind``; with default settings if it has no folder."""
+    modules = module_classes()
     if not folder.is_dir():
         return getattr(modules, kind)()
     return getattr(modules, kind).load(str(folder), trust_remote_code=False)
@@ -156,11 +162,8 @@ def load_transformer(plain: str, *, max_length: int, hidden_states: bool, pooler
 
     Without ``pooler``, it has none; otherwise random weights would be saved.
     """
-    with paused():
-        from sentence_transformers.sentence_transformer.modules import Transformer
-
     with quiet():
-        transformer = Transformer(
+        transformer = module_classes().Transformer(
             plain,
             max_seq_length=max_length,
             config_kwargs={"trust_remote_code": False} | ({"output_hidden_states": True} if hidden_states else {}),
@@ -169,7 +172,7 @@ def load_transformer(plain: str, *, max_length: int, hidden_states: bool, pooler
         )
     if not pooler and hasattr(transformer.auto_model, "pooler"):
         transformer.auto_model.pooler = None
-    return transformer
+    return cast(nn.Module, transformer)
 
 
 def save_model(folder: Path, modules: Sequence[nn.Module], inference: InferenceSettings) -> int:

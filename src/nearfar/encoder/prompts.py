@@ -67,8 +67,6 @@ def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
 def write_widths(file: Path, widths: Sequence[int]) -> None:
     """Add the widths to the settings of a model folder; no widths change nothing."""
     if widths:
-        from nearfar.encoder.folder_checks import read_object  # imports torch, which readers of cards do not need
-
         settings = {**read_object(file), WIDTHS: list(widths)}
         file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 

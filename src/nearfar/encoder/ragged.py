@@ -59,33 +59,18 @@ class RaggedBatch:
 
         ``prompt_length`` is that of all texts; rows of a token store have their own.
         """
-        if types is None and isinstance(token_ids, TokenRows):
-            return cls.gather(token_ids, device=device)
-        order = sorted(range(len(token_ids)), key=lambda text: len(token_ids[text]))
-
-        def concatenate(rows: Sequence[Sequence[int]]) -> Int[Tensor, " tokens"]:
-            return torch.tensor([token for text in order for token in rows[text]], dtype=torch.long).to(device)
-
-        return cls(
-            ids=concatenate(token_ids),
-            lengths=tuple(len(token_ids[text]) for text in order),
-            order=torch.tensor(order, dtype=torch.long, device=device),
-            types=None if types is None else concatenate(types),
-            prompt_lengths=torch.full((len(order),), prompt_length, device=device) if prompt_length else None,
-        )
-
-    @classmethod
-    def gather(cls, rows: TokenRows, *, device: torch.device | str = "cpu") -> "RaggedBatch":
-        """The same batch as :meth:`pack`, indexed from the token store without a Python loop over tokens."""
+        rows = token_ids if isinstance(token_ids, TokenRows) else TokenRows.of(token_ids, prompt_length=prompt_length)
         order = np.argsort(rows.lengths, kind="stable")
         starts, lengths = rows.starts[order], rows.lengths[order]
         batch_starts = lengths.cumsum() - lengths  # of each text in the batch
         tokens = np.arange(lengths.sum()) + np.repeat(starts - batch_starts, lengths)
         prompts = rows.prompt_lengths
+        ordered_types = None if types is None else TokenRows.of([types[text] for text in order]).flat
         return cls(
             ids=torch.from_numpy(rows.flat[tokens].astype(np.int64)).to(device),
             lengths=tuple(lengths.tolist()),
             order=torch.from_numpy(order).to(device),
+            types=None if ordered_types is None else torch.from_numpy(ordered_types).to(device),
             prompt_lengths=None if prompts is None else torch.from_numpy(prompts[order]).to(device),
         )
 

@@ -23,6 +23,7 @@ from nearfar.encoder.pretrained import (
     PreTrainedTokenizerBase,
     load_backend_tokenizer,
     load_module,
+    module_classes,
     opening,
 )
 from nearfar.encoder.weights import shapes_of
@@ -145,13 +146,10 @@ def static_module(backbone: StaticBackbone, tokenizer: PreTrainedTokenizerBase, 
     Raises:
         NearfarError: the tokenizer is not a fast one.
     """
-    with paused():
-        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-
     backend = Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str())
     backend.no_padding()
     backend.no_truncation()
     if max_length < UNLIMITED:
         backend.enable_truncation(max_length)
     weights = backbone.word_embeddings.weight.detach().cpu().contiguous()
-    return cast(nn.Module, StaticEmbedding(backend, embedding_weights=weights))
+    return cast(nn.Module, module_classes().StaticEmbedding(backend, embedding_weights=weights))

@@ -3,16 +3,14 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOWN = 60
 """Characters of a text in a message."""
@@ -33,17 +31,6 @@ class NotFiniteError(NearfarError):
             f"text {number} (counted from 0), {shown!r}: the model's output is not finite: its weights or "
             "activations contain NaN or infinity."
         )
-
-
-def first_non_finite(vectors: Float[Tensor, "texts dim"], numbers: Sequence[int]) -> int | None:
-    """The lowest of ``numbers`` whose vector is not finite, where ``numbers[i]`` is the number of vector i.
-
-    None if all vectors are finite.
-    """
-    if vectors.isfinite().all():
-        return None
-    non_finite = torch.where(~vectors.isfinite().all(dim=1))[0]
-    return min(numbers[index] for index in non_finite.tolist())
 
 
 TOKENS_PER_BATCH = 4096
@@ -88,41 +75,59 @@ def truncation_message(truncated: int, texts: int, limit: int) -> str:
     return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
 
 
-def token_budget_batches(token_ids: list[list[int]], *, device: torch.device, progress: bool) -> Iterator[list[int]]:
-    """Split the texts, longest first, into batches with the maximum number of tokens for ``device``.
-
-    Gives text numbers.
-    """
+def token_budget_batches(token_ids: Sequence[Sequence[int]], *, device: torch.device) -> list[list[int]]:
+    """The texts, longest first, in batches with the maximum number of tokens for ``device``, by their numbers."""
     limit = TOKENS_PER_BATCH_ON_GPU if device.type == "cuda" else TOKENS_PER_BATCH
-    order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
     batches: list[list[int]] = []
     tokens = limit + 1
-    for text in order:
+    for text in sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text])):
         tokens += len(token_ids[text])
         if tokens > limit:
             batches.append([])
             tokens = len(token_ids[text])
         batches[-1].append(text)
-    with progress_bar("encoding", len(token_ids), shown=progress) as advance:
-        for batch in batches:
-            yield batch
-            advance(len(batch))
+    return batches
 
 
-@contextmanager
-def progress_bar(
-    what: str, texts: int, *, shown: bool, console: "Console | None" = None
-) -> Iterator[Callable[[int], None]]:
-    """A progress bar for ``texts`` texts, if it is shown; yields a function that takes the number of texts done."""
-    if not shown:
-        yield lambda _: None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+def compute_batches(
+    module: nn.Module,
+    token_ids: Sequence[Sequence[int]],
+    compute: Callable[[list[int]], Float[Tensor, "texts ..."]],
+    shape: tuple[int, ...],
+    *,
+    device: torch.device,
+    bf16: bool = False,
+    describe: Callable[[int], tuple[int, str]] | None,
+    on_batch: Callable[[int], object] | None = None,
+) -> Float[np.ndarray, "texts ..."]:
+    """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``token_ids``.
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=texts)
-        yield lambda done: bar.advance(task, done)
+    Args:
+        module: what computes; it is in evaluation mode meanwhile.
+        token_ids: of each text, by which it is assigned to a batch.
+        compute: numbers of a batch's texts -> one output for each.
+        shape: of an output.
+        device: of the module.
+        bf16: compute under autocast.
+        describe: number of a text -> the number and the content that an error names; None to keep outputs that are
+            not finite.
+        on_batch: gets the number of texts of each batch.
+
+    Raises:
+        NotFiniteError: an output is not finite.
+    """
+    outputs = np.empty((len(token_ids), *shape), dtype=np.float32)
+    with evaluating(module):
+        for batch in token_budget_batches(token_ids, device=device):
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=bf16):
+                output = compute(batch).float()
+            if describe is not None and not output.isfinite().all():
+                non_finite = (~output.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
+                raise NotFiniteError(*describe(min(batch[index] for index in non_finite)))
+            outputs[batch] = output.cpu().numpy()
+            if on_batch:
+                on_batch(len(batch))
+    return outputs
 
 
 @contextmanager

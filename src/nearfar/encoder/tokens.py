@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
-from nearfar.encoder.token_batches import progress_bar
 from nearfar.encoder.weights import locate
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -111,6 +111,15 @@ class TokenRows(Sequence[list[int]]):
     lengths: NDArray[np.int64]
     prompt_lengths: NDArray[np.int64] | None = None
 
+    @classmethod
+    def of(cls, ids: Sequence[Sequence[int]], *, prompt_length: int = 0, dtype: DTypeLike = np.int64) -> "TokenRows":
+        """Rows with these token ids, concatenated in an array of this type, and a prompt of the same length."""
+        lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+        flat = np.fromiter(chain.from_iterable(ids), dtype=dtype, count=int(lengths.sum()))
+        return cls(
+            flat, lengths.cumsum() - lengths, lengths, np.full(len(ids), prompt_length) if prompt_length else None
+        )
+
     def __len__(self) -> int:
         """The number of texts."""
         return len(self.lengths)
@@ -186,13 +195,12 @@ class TokenStore:
 
         def append(block: list[str]) -> tuple[NDArray[np.int64], int]:
             ids, block_truncated = self._tokenize(block)
-            block_lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-            flat = np.fromiter(chain.from_iterable(ids), dtype=self.flat.dtype, count=int(block_lengths.sum()))
+            rows = TokenRows.of(ids, dtype=self.flat.dtype)
             if self._file is None:
-                parts.append(flat)
+                parts.append(rows.flat)
             else:
-                _write(self._file, flat)
-            return block_lengths, block_truncated
+                _write(self._file, rows.flat)
+            return rows.lengths, block_truncated
 
         terminal = self._console is not None and self._console.is_terminal
         shown = terminal and len(fresh) > PROGRESS_THRESHOLD

@@ -135,13 +135,11 @@ def weight_file(folder: Path) -> Path:
 
 
 def check_weights(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Check that a transformers folder has complete safetensors weights, and return the shape of each tensor.
+    """Check that the folder of a model or a module has complete safetensors weights, and return each tensor's shape.
 
     Raises:
-        NearfarError: config.json, the safetensors file or a file of the index is missing; or a file is truncated.
+        NearfarError: the safetensors file or a file of the index is missing; or a file is truncated.
     """
-    if not (folder / "config.json").exists():
-        raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     file = weight_file(folder)
     if not file.exists():
         others = sorted(file.name for file in (*folder.glob("*.bin"), *folder.glob("model-*.safetensors")))

@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from sentence_transformers import SentenceTransformer
 from torch import Tensor, distributed, nn
 
@@ -19,17 +19,24 @@ EDGES = ("cls", "sep", "bos", "eos", "pad")
 
 
 class TextLoss(nn.Module):
-    """A loss on the texts of a batch, with its settings as attributes."""
+    """A loss on the texts of a batch.
+
+    Args:
+        model: the model to train.
+        settings: the arguments of the loss by name, which become its attributes; ``locals()`` at the start of
+            ``__init__``.
+    """
 
     paper = ""
     """BibTeX of the paper."""
 
-    def __init__(self, model: SentenceTransformer, **settings: Any) -> None:
+    def __init__(self, model: SentenceTransformer, settings: dict[str, Any]) -> None:
         super().__init__()
         self.model = model
-        self._settings = tuple(settings)
-        for name, value in settings.items():
-            setattr(self, name, value)
+        self._settings = tuple(name for name in settings if name not in ("self", "model", "__class__"))
+        for name in self._settings:
+            setattr(self, name, settings[name])
+        self._name = type(self).__name__
         self._edges = edge_tokens(model)
 
     def get_config_dict(self) -> dict[str, Any]:
@@ -49,53 +56,76 @@ class TextLoss(nn.Module):
         """The embeddings of each column, [batch, dim]."""
         return [self.model(features)["sentence_embedding"] for features in columns]
 
+    def columns_of(self, features: Iterable[Features], counts: Sequence[int], names: str) -> list[Features]:
+        """The columns of a batch.
+
+        Raises:
+            NearfarError: their number is not one of ``counts``; ``names`` says which columns the loss expects.
+        """
+        columns = list(features)
+        if len(columns) not in counts:
+            found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+            raise NearfarError(
+                f"{self._name} needs the columns {names}, but the data set has {found} of texts; "
+                "choose them in this order by dataset.select_columns([...])"
+            )
+        return columns
+
+    def refuse_labels(self, labels: Tensor | None) -> None:
+        """Raise NearfarError if there are labels, which the loss would ignore."""
+        if labels is not None:
+            raise NearfarError(
+                f"{self._name} takes no labels, but the data set has a label column; "
+                "remove it by dataset.remove_columns([...]), or choose a loss that reads labels"
+            )
+
+    def integer_labels(self, labels: Tensor | None, like: Tensor, meaning: str) -> Int[Tensor, " batch"]:
+        """The labels of a batch with the rows of ``like``, on its device.
+
+        Raises:
+            NearfarError: there are none, or not one integer for each row; ``meaning`` says what the labels are.
+        """
+        if labels is None:
+            raise NearfarError(f"{self._name} needs a column label: {meaning}; the data set has none")
+        rows = len(like)
+        if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() != rows:
+            kind = str(labels.dtype).removeprefix("torch.")
+            raise NearfarError(
+                f"{self._name} needs one integer label for each of the {rows} rows of a batch: {meaning}; found {kind} "
+                f"labels of shape {tuple(labels.shape)}"
+            )
+        return labels.reshape(rows).long().to(like.device)
+
+    def check_width(self, embeddings: Tensor, width: int, *, without: str) -> None:
+        """Raise NearfarError unless the embeddings have the width that the loss was made for."""
+        if embeddings.shape[1] != width:
+            raise NearfarError(
+                f"{self._name} was made for embeddings of width {width}, but they are {embeddings.shape[1]} wide; "
+                f"MatryoshkaLoss, which shortens them, needs a loss without a head: {without}"
+            )
+
+    def refuse_processes(self, *, without: str) -> None:
+        """Raise NearfarError in one of several processes: each would train weights outside the model on its own.
+
+        The trainer synchronises the model's forward pass alone.
+        """
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise NearfarError(
+                f"{self._name} has a part outside the model's forward pass, whose gradients the trainer does not "
+                f"average over the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, "
+                f"or with {without}"
+            )
+
+
+def mean_or_zero(losses: Float[Tensor, " anchors"]) -> Float[Tensor, ""]:
+    """The mean of the losses; 0, not 0 / 0, without an anchor."""
+    return losses.sum() / max(len(losses), 1)
+
 
 def edge_tokens(model: SentenceTransformer) -> frozenset[int]:
     """The ids of the special tokens that the model's tokenizer puts around a text."""
     ids = (getattr(model.tokenizer, f"{name}_token_id", None) for name in EDGES)
     return frozenset(token for token in ids if token is not None)
-
-
-def columns_of(loss: nn.Module, features: Iterable[Features], counts: Sequence[int], names: str) -> list[Features]:
-    """The columns of a batch.
-
-    Raises:
-        NearfarError: their number is not one of ``counts``; ``names`` says which columns the loss expects.
-    """
-    columns = list(features)
-    if len(columns) not in counts:
-        found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
-        raise NearfarError(
-            f"{_name(loss)} needs the columns {names}, but the data set has {found} of texts; "
-            "choose them in this order by dataset.select_columns([...])"
-        )
-    return columns
-
-
-def refuse_labels(loss: nn.Module, labels: Tensor | None) -> None:
-    """Raise NearfarError if there are labels, which the loss would ignore."""
-    if labels is not None:
-        raise NearfarError(
-            f"{_name(loss)} takes no labels, but the data set has a label column; "
-            "remove it by dataset.remove_columns([...]), or choose a loss that reads labels"
-        )
-
-
-def integer_labels(loss: nn.Module, labels: Tensor | None, rows: int, meaning: str) -> Int[Tensor, " batch"]:
-    """The labels of a batch of ``rows`` rows.
-
-    Raises:
-        NearfarError: there are none, or not one integer for each row; ``meaning`` says what the labels are.
-    """
-    if labels is None:
-        raise NearfarError(f"{_name(loss)} needs a column label: {meaning}; the data set has none")
-    if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() != rows:
-        kind = str(labels.dtype).removeprefix("torch.")
-        raise NearfarError(
-            f"{_name(loss)} needs one integer label for each of the {rows} rows of a batch: {meaning}; found {kind} "
-            f"labels of shape {tuple(labels.shape)}"
-        )
-    return labels.reshape(rows).long()
 
 
 def token_rows(features: Features) -> list[list[int]]:
@@ -136,10 +166,6 @@ def text_ids(columns: Sequence[Features], edges: frozenset[int]) -> list[Int[Ten
     return found
 
 
-def _name(loss: nn.Module) -> str:
-    return type(loss).__name__
-
-
 def _prompt_length(features: Features) -> int:
     """Number of first tokens that are the column's prompt."""
     length = features.get("prompt_length", 0)
@@ -155,9 +181,6 @@ def _stripped(tokens: Sequence[int], edges: frozenset[int]) -> tuple[int, ...]:
     return tuple(tokens[start:end])
 
 
-# --- losses with a head: the trainer synchronises the model's forward pass alone ---
-
-
 def embedding_width(model: SentenceTransformer) -> int:
     """The width of the model's embeddings.
 
@@ -168,22 +191,3 @@ def embedding_width(model: SentenceTransformer) -> int:
     if width is None:
         raise NearfarError("the model's modules do not say how wide its embeddings are, so no head fits on them")
     return int(width)
-
-
-def check_width(loss: nn.Module, embeddings: Tensor, width: int, *, without: str) -> None:
-    """Raise NearfarError unless the embeddings have the width that the loss was made for."""
-    if embeddings.shape[1] != width:
-        raise NearfarError(
-            f"{type(loss).__name__} was made for embeddings of width {width}, but they are {embeddings.shape[1]} wide; "
-            f"MatryoshkaLoss, which shortens them, needs a loss without a head: {without}"
-        )
-
-
-def refuse_processes(loss: nn.Module, *, without: str) -> None:
-    """Raise NearfarError in one of several processes: each would train weights outside the model on its own."""
-    if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
-        raise NearfarError(
-            f"{type(loss).__name__} has a part outside the model's forward pass, whose gradients the trainer does not "
-            f"average over the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, or "
-            f"with {without}"
-        )

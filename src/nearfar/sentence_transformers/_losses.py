@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -25,16 +25,7 @@ from nearfar.objectives import (
     premise_scl,
     supcon,
 )
-from nearfar.sentence_transformers._features import (
-    Features,
-    TextLoss,
-    check_width,
-    columns_of,
-    embedding_width,
-    integer_labels,
-    refuse_labels,
-    refuse_processes,
-)
+from nearfar.sentence_transformers._features import Features, TextLoss, embedding_width, mean_or_zero
 from nearfar.types import ENTAILMENT, NearfarError, NliRow
 
 if TYPE_CHECKING:
@@ -82,35 +73,19 @@ class InfoNceLoss(TextLoss):
         hard_negative_weight: float = 0.0,
         similarity: Similarity = "cosine",
     ) -> None:
-        super().__init__(
-            model,
-            temperature=temperature,
-            directions=directions,
-            hard_negative_weight=hard_negative_weight,
-            similarity=similarity,
-        )
+        super().__init__(model, locals())
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
-        refuse_labels(self, labels)
-        columns = columns_of(self, sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
+        self.refuse_labels(labels)
+        columns = self.columns_of(sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
         anchor_ids, positive_ids, *negative_ids = self.text_ids(columns)
         anchors, positives, *negatives = self.embed(columns)
-        masks = direction_masks(
-            self.directions,
-            anchor_ids,
-            positive_ids,
-            torch.cat(negative_ids) if negatives else None,
-            owners=anchor_ids.repeat(len(negatives)) if negatives else None,
-        )
-        losses = info_nce_directions(
-            anchors,
-            positives,
-            torch.cat(negatives) if negatives else None,
-            masks=masks,
-            **self.get_config_dict(),
-        )
-        return losses.mean()
+        hard = torch.cat(negatives) if negatives else None
+        hard_ids = torch.cat(negative_ids) if negatives else None
+        owners = anchor_ids.repeat(len(negatives)) if negatives else None
+        masks = direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
+        return info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
 
 
 class PremiseSclLoss(TextLoss):
@@ -162,28 +137,18 @@ class PremiseSclLoss(TextLoss):
     ) -> None:
         if not 0 <= scl_weight <= 1:
             raise NearfarError(f"scl_weight must be in [0, 1], not {scl_weight}")
-        super().__init__(
-            model,
-            scl_weight=scl_weight,
-            temperature=temperature,
-            similarity=similarity,
-            hard_negatives=hard_negatives,
-            max_positives=max_positives,
-            max_negatives=max_negatives,
-            head_layers=head_layers,
-        )
+        super().__init__(model, locals())
         self.dim = embedding_width(model)
         self.head = SoftmaxHead(self.dim, layers=head_layers).to(model.device) if scl_weight < 1 else None
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
         if self.head is not None:
-            refuse_processes(self, without="scl_weight=1")
-        columns = columns_of(self, sentence_features, [2], "premise, hypothesis")
+            self.refuse_processes(without="scl_weight=1")
+        columns = self.columns_of(sentence_features, [2], "premise, hypothesis")
         premise_ids, hypothesis_ids = self.text_ids(columns)
-        labels = integer_labels(self, labels, len(premise_ids), "0 entailment, 1 neutral, 2 contradiction")
+        labels = self.integer_labels(labels, premise_ids, "0 entailment, 1 neutral, 2 contradiction")
         premises, hypotheses = self.embed(columns)
-        labels = labels.to(premises.device)
         losses = premise_scl(
             premises,
             hypotheses,
@@ -192,10 +157,10 @@ class PremiseSclLoss(TextLoss):
             hypothesis_ids=hypothesis_ids,
             **{name: getattr(self, name) for name in self._settings if name not in ("scl_weight", "head_layers")},
         )
-        scl = losses.sum() / max(len(losses), 1)  # 0, not 0 / 0, without an anchor
+        scl = mean_or_zero(losses)
         if self.head is None:
             return scl
-        check_width(self, premises, self.dim, without="scl_weight=1")
+        self.check_width(premises, self.dim, without="scl_weight=1")
         cross_entropy = nli_softmax(self.head(nli_softmax_features(premises, hypotheses)), labels).mean()
         return (1 - self.scl_weight) * cross_entropy + self.scl_weight * scl
 
@@ -230,14 +195,8 @@ class PremiseBatches(DefaultBatchSampler):
         generator: torch.Generator | None = None,
         seed: int = 0,
     ) -> None:
-        super().__init__(
-            dataset,
-            batch_size=batch_size,
-            drop_last=drop_last,
-            valid_label_columns=valid_label_columns,
-            generator=generator,
-            seed=seed,
-        )
+        shared: dict[str, Any] = {"valid_label_columns": valid_label_columns, "generator": generator, "seed": seed}
+        super().__init__(dataset, batch_size=batch_size, drop_last=drop_last, **shared)
         columns = [name for name in dataset.column_names if name not in (valid_label_columns or ())]
         if not columns:
             raise NearfarError(f"PremiseBatches: the data set has no column of premises, only {dataset.column_names}")
@@ -279,22 +238,16 @@ class SupconLoss(TextLoss):
     paper = GUNEL
 
     def __init__(self, model: SentenceTransformer, *, temperature: float = 0.3) -> None:
-        super().__init__(model, temperature=temperature)
+        super().__init__(model, locals())
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
-        columns = columns_of(self, sentence_features, [1], "text")
+        columns = self.columns_of(sentence_features, [1], "text")
         (ids,) = self.text_ids(columns)
-        labels = integer_labels(self, labels, len(ids), "the class of the text")
+        labels = self.integer_labels(labels, ids, "the class of the text")
         (embeddings,) = self.embed(columns)
-        first = _first_rows(ids.tolist(), embeddings.device)
-        losses = supcon(embeddings[first], labels.to(embeddings.device)[first], temperature=self.temperature)
-        return losses.sum() / max(len(losses), 1)  # 0, not 0 / 0, without an anchor
-
-
-def _first_rows(ids: list[int], device: torch.device) -> Tensor:
-    """The index of the first row of each distinct text."""
-    first: dict[int, int] = {}
-    for row, text in enumerate(ids):
-        first.setdefault(text, row)
-    return torch.tensor(list(first.values()), device=device)
+        first: dict[int, int] = {}
+        for row, text in enumerate(ids.tolist()):
+            first.setdefault(text, row)
+        distinct = list(first.values())
+        return mean_or_zero(supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))

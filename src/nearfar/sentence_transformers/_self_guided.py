@@ -16,16 +16,7 @@ from nearfar.encoder.ragged import choose_route
 from nearfar.methods.base import initializer_range
 from nearfar.methods.kim import PAPER, draw_layer, trained_weights
 from nearfar.objectives import SelfGuidedVariant, distinct_rows, self_guided, squared_distance
-from nearfar.sentence_transformers._features import (
-    Features,
-    TextLoss,
-    check_width,
-    columns_of,
-    embedding_width,
-    refuse_labels,
-    refuse_processes,
-    token_rows,
-)
+from nearfar.sentence_transformers._features import Features, TextLoss, embedding_width, token_rows
 from nearfar.types import NearfarError
 
 
@@ -82,6 +73,7 @@ class SelfGuidedLoss(TextLoss):
         guide_dropout: bool = False,
         freeze_embeddings: bool = True,
     ) -> None:
+        settings = locals()
         backbone = _backbone(model)
         dim = _common_width(model, backbone)
         if drift_weight and hasattr(backbone, "peft_config"):
@@ -89,22 +81,11 @@ class SelfGuidedLoss(TextLoss):
                 "SelfGuidedLoss: adapters do not change the model's weights, so there is no drift to regularise; set "
                 "drift_weight=0"
             )
-        super().__init__(
-            model,
-            variant=variant,
-            temperature=temperature,
-            drift_weight=drift_weight,
-            projection=projection,
-            views=views,
-            view_pooling=view_pooling,
-            guide_dropout=guide_dropout,
-            freeze_embeddings=freeze_embeddings,
-        )
+        super().__init__(model, settings)
         self.dim = dim
         self.head: ProjectionHead | None = None
         if projection is not None:
-            head = ProjectionHead(self.dim, projection, std=initializer_range(backbone))
-            self.head = head.to(model.device)
+            self.head = ProjectionHead(dim, projection, std=initializer_range(backbone)).to(model.device)
         # Not of ``backbone`` itself: choosing a route sets an attention function that padded batches do not have.
         copied = copy.deepcopy(backbone)
         self.guide = Guide(
@@ -116,18 +97,20 @@ class SelfGuidedLoss(TextLoss):
 
     def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
         """The loss of a batch, a scalar."""
-        refuse_labels(self, labels)
+        self.refuse_labels(labels)
         if self.head is not None or self.drift_weight:
-            refuse_processes(self, without="projection=None and drift_weight=0")
-        columns = columns_of(self, sentence_features, [1, 2], "sentence[, back-translation]")
+            self.refuse_processes(without="projection=None and drift_weight=0")
+        columns = self.columns_of(sentence_features, [1, 2], "sentence[, back-translation]")
         ids = self.text_ids(columns)
         views = self.guide.views(token_rows(columns[-1]))
         (embeddings,) = self.embed(columns[:1])
-        check_width(self, embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
+        self.check_width(embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
         if self.variant != "opt3":
             views = draw_layer(views)
         rows = torch.cat([embeddings[:, None], views.to(embeddings.device)], dim=1)
-        projected = self._project(rows.to(torch.promote_types(rows.dtype, torch.float32)))
+        projected = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        if self.head is not None:
+            projected = self.head(projected)
         contrast = self_guided(
             projected[:, 0],
             projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
@@ -139,9 +122,6 @@ class SelfGuidedLoss(TextLoss):
             return contrast
         drift = squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
         return contrast + self.drift_weight * drift
-
-    def _project(self, vectors: Tensor) -> Tensor:
-        return vectors if self.head is None else self.head(vectors)
 
 
 def _backbone(model: nn.Module) -> PreTrainedModel:

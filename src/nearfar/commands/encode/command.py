@@ -35,7 +35,6 @@ from nearfar.commands.encode.plan import (
     read_records,
     work_of,
 )
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import join_parts, ranges_file
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import EncodeConfig
@@ -52,6 +51,7 @@ from nearfar.disk import (
 from nearfar.disk.places import OWN, Place
 from nearfar.disk.work import PLAN
 from nearfar.encoder.precision import check_computing
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 BLOCK = 2**14

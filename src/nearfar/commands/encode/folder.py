@@ -29,12 +29,12 @@ from nearfar.commands.encode.plan import (
     work_of,
     write_manifest,
 )
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.encode import DEFAULT_SHARD_ROWS, EncodeConfig
 from nearfar.disk import check_writable_folder
 from nearfar.disk.places import OWN, WRITING, Place, open_place
 from nearfar.disk.work import PLAN
 from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 _SHOWN = 10

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
 from nearfar.commands.geometry import explorer
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data
@@ -26,6 +25,7 @@ from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySet
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
 from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, plan, recipes_for
 from nearfar.config.calls import accepts_settings
@@ -30,6 +29,7 @@ from nearfar.data.named_sets import (
 )
 from nearfar.data.paths import as_path
 from nearfar.disk import folder_lock, path_errors
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 DOWNLOADS = "downloads"

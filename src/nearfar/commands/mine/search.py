@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import encode_texts
 from nearfar.config.mining import MineConfig
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.encoder.precision import resolve
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.hard_negatives import NO_DOCUMENT, NegativeLimits, Negatives, mask_of, select_negatives
+from nearfar.runtime.progress import progress_bar
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.search.hits import Hit, Searcher, format_hits, table_header
 from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
@@ -26,6 +25,7 @@ from nearfar.disk import (
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.recall import RecallSearch
 from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 QUERIES_AT_ONCE = 512

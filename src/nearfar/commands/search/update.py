@@ -14,7 +14,6 @@ import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import encode_texts, kept_vectors, remove_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
 from nearfar.disk import LOCK, forget_folder, new_folder, restore_folder, write_npy
@@ -22,6 +21,7 @@ from nearfar.disk.work import join_changes
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import APPROXIMATE, FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, read_manifest
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.parts import Piece, store_part
 from nearfar.commands.encode.plan import finished_parts
-from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import PART_TEXTS, join_parts, plan_of_texts, read_vectors_file
 from nearfar.commands.train.dev import dev_evaluation
 from nearfar.commands.train.inputs import Inputs
@@ -30,6 +29,7 @@ from nearfar.encoder.token_batches import truncation_message
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.run import ProcessContext, Run
+from nearfar.runtime.progress import progress_bar
 from nearfar.training.processes import Processes
 from nearfar.training.trainer import Evaluation, Interrupted
 from nearfar.types import NearfarError
