@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode import folder, parts
+from nearfar.commands.encode import command, parts
 from nearfar.quantization import int8_ranges, quantize
 from tests.corpora import (
     ENDS,
@@ -170,7 +170,7 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
     corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded("expected")
-    original, calls = folder.read_plan, []
+    original, calls = command.read_plan, []
 
     def late(place: Any) -> Any:
         calls.append(place.address)
@@ -180,7 +180,7 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
             return found
         return original(place)
 
-    monkeypatch.setattr(folder, "read_plan", late)
+    monkeypatch.setattr(command, "read_plan", late)
     encoded(shard="2/2")
     assert contents() == contents("expected")
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
+from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
 from nearfar.data.files import is_known, read_lines
@@ -92,13 +92,13 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
         "sentences": len(texts),
         "digest": hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16],
     }
-    console = Console(stderr=True, soft_wrap=True, emoji=False)
     place = LocalFolder(f"{file}.partial")
     with folder_lock(place.shared, what=file, remove_if_empty=True):
         work = Work(place, "nearfar back-translation")
         finished = _finished_rows(file, settings)
         if finished is not None and not work.exists:
             if progress:
+                console = Console(stderr=True, soft_wrap=True, emoji=False)
                 console.print(f"{file}: is already finished ({finished:,} rows); nothing to do.", highlight=False)
             return file
         size = BLOCK * config.batch_size
@@ -120,8 +120,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
                 raise NearfarError(
                     f"{file}: was started with other weights than its models have now; choose another --output."
                 )
-            shown = console if progress else None
-            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, console=shown)
+            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, progress=progress)
         assert plan is not None
         rows = [row for name in blocks for row in done[name]]
         content = HEADER + "".join("\t".join(row) + "\n" for row in rows)
@@ -227,13 +226,11 @@ def _translate(
     work: Work,
     *,
     batch_size: int,
-    console: Console | None,
+    progress: bool,
 ) -> None:
     """Translate and save the blocks that are not done: sentence, translation and pivot where there is a translation."""
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
     finished, total = sum(len(blocks[name]) for name in done), sum(map(len, blocks.values()))
-    with Progress("back-translating", *columns, console=console, disable=console is None) as bar:
-        task = bar.add_task("", total=total, completed=finished)
+    with progress_bar("back-translating", total, done=finished, shown=progress, stderr=True) as advance:
         for block, (name, part) in enumerate(blocks.items()):
             if name in done:
                 continue
@@ -243,7 +240,7 @@ def _translate(
                 batch = by_length[first : first + batch_size]
                 translated = round_trip([part[position] for position in batch], number)
                 rows |= dict(zip(batch, translated, strict=True))
-                bar.advance(task, len(batch))
+                advance(len(batch))
             done[name] = [(part[position], back, pivot) for position, (pivot, back) in sorted(rows.items()) if back]
             work.finish_part(name, {"rows": done[name]})
 

@@ -178,7 +178,7 @@ def store_part(
     target = place.writing(part_name(part), scratch)
     distinct = truncated = done = 0
     try:
-        with _part_writer(target, stored, kept) as write:
+        with disk_errors(target), vector_writer(target, stored.dtype, stored.width, kept=kept) as write:
             for piece in pieces:
                 count = len(piece.vectors)
                 write(piece.start, stored.of(piece.vectors), rows.take(count) if rows else [])
@@ -322,43 +322,52 @@ def read_plan_ranges(place: Place) -> NDArray[np.float32]:
 
 
 @contextmanager
-def _part_writer(target: Path, stored: Stored, kept: "pyarrow.Schema | None") -> "Iterator[Write]":
-    """Yield a function that writes a block: the number of its first row, vectors [rows, width], kept columns.
+def vector_writer(
+    target: Path,
+    dtype: str | np.dtype[Any],
+    width: int,
+    *,
+    name: str = "vector",
+    before: "pyarrow.Schema | None" = None,
+    kept: "pyarrow.Schema | None" = None,
+) -> "Iterator[Write]":
+    """Write a Parquet file of vectors, with a row group for each block.
+
+    Yields a function that writes a block: the number of its first row, vectors [rows, width], and its other columns.
+
+    Args:
+        target: the file.
+        dtype: type of the stored values.
+        width: number of values of a vector.
+        name: the column of the vectors.
+        before: columns before it, which follow the column ``row``.
+        kept: columns behind it.
 
     Raises:
-        NearfarError: the disk is full or cannot be written.
+        OSError: the disk is full or cannot be written.
     """
     import pyarrow
     import pyarrow.parquet
 
-    number = pyarrow.from_numpy_dtype(np.dtype(stored.dtype))
-    own = [pyarrow.field("row", pyarrow.int64()), pyarrow.field("vector", pyarrow.list_(number, stored.width))]
-    names = [] if kept is None else list(kept.names)
-    schema = pyarrow.schema([*own, *([] if kept is None else kept)])
-    with (
-        disk_errors(target),
-        pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=names, compression="zstd") as writer,
-    ):
+    before, kept = before or pyarrow.schema([]), kept or pyarrow.schema([])
+    list_type = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(dtype)), width)
+    schema = pyarrow.schema([pyarrow.field("row", pyarrow.int64()), *before, pyarrow.field(name, list_type), *kept])
+    dictionaries = list(kept.names)
+    with pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=dictionaries, compression="zstd") as writer:
 
         def write(start: int, vectors: NDArray[Any], columns: "Sequence[pyarrow.Array]") -> None:
-            rows = np.arange(start, start + len(vectors), dtype=np.int64)
-            arrays = [arrow_array(rows), arrow_vectors(vectors, stored.dtype), *columns]
+            rows = _arrow_array(np.arange(start, start + len(vectors), dtype=np.int64))
+            flat = np.ascontiguousarray(vectors, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1)
+            lists = pyarrow.FixedSizeListArray.from_arrays(_arrow_array(flat), width)
+            arrays = [rows, *columns[: len(before)], lists, *columns[len(before) :]]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
         yield write
 
 
-def arrow_array(values: NDArray[Any]) -> Any:
+def _arrow_array(values: NDArray[Any]) -> Any:
     """A NumPy array as an Arrow array; ``pyarrow.array`` would import pandas."""
     import pyarrow
 
     kind = pyarrow.from_numpy_dtype(values.dtype)
     return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
-
-
-def arrow_vectors(vectors: NDArray[Any], dtype: str | np.dtype[Any]) -> Any:
-    """Vectors [rows, width] as an Arrow array of lists of fixed size."""
-    import pyarrow
-
-    flat = np.ascontiguousarray(vectors, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1)
-    return pyarrow.FixedSizeListArray.from_arrays(arrow_array(flat), vectors.shape[1])

@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from nearfar.commands.encode.corpus import Corpus, InputFile
+from nearfar.commands.encode.corpus import InputFile
 from nearfar.disk.places import OWN, Place
-from nearfar.disk.work import Work, list_changes, refuse_changes
+from nearfar.disk.work import Work
 from nearfar.encoder.precision import RECORDED_PRECISIONS
 
 KIND, FORMAT = "nearfar embeddings in parts", 1
@@ -90,11 +90,6 @@ class PartRecord:
     """How many of them are longer than the maximum length."""
 
 
-def plan_of_corpus(settings: Mapping[str, Any], dim: int, corpus: Corpus) -> Plan:
-    """The plan of a new run over Parquet files."""
-    return Plan(settings, dim, corpus.files, corpus.kept.serialize().to_pybytes().hex() if corpus.kept.names else "")
-
-
 def work_of(place: Place) -> Work:
     """The embeddings in a folder, as work that can be continued."""
     return Work(place, KIND, FORMAT)
@@ -131,44 +126,6 @@ def _input_file(fields: Mapping[str, Any]) -> InputFile:
     if not all(isinstance(one, str) for one in texts) or not all(type(one) is int and one >= 0 for one in counts):
         raise ValueError("an input file has a wrong value")
     return file
-
-
-def agree_on_plan(
-    place: Place,
-    make: Callable[[], None],
-    settings: Mapping[str, Any],
-    *,
-    precision: str,
-    inputs: Callable[[Plan], tuple[list[str], Sequence[InputFile]]],
-    way: str,
-) -> Plan:
-    """The plan of all processes that write to the folder: the one that is there, checked, or the one that is made.
-
-    Args:
-        place: the folder.
-        make: makes and writes a plan.
-        settings: those of this call.
-        precision: the precision that this call asks for.
-        inputs: what changed in the input, in words, and where its files are now.
-        way: how to start again, for messages.
-
-    Raises:
-        NearfarError: settings, model or input differ; the message names what differs.
-    """
-    work_of(place).agree(make)
-    plan = read_plan(place)
-    assert plan is not None  # the call before has read it
-    before = {name: value for name, value in plan.settings.items() if name not in RESOLVED or name in settings}
-    changed, files = inputs(plan)
-    changed = [*list_changes(before, settings, WORDS), *changed]
-    recorded = str(plan.settings["precision"])
-    if precision != "auto" and not recorded.startswith(precision):
-        changed.append(f"--precision was {recorded}, is {precision}")
-    refuse_changes(place.address, changed, way=way)
-    moved = replace(plan, files=tuple(files))
-    if moved != plan:
-        work_of(place).begin(moved.to_dict())
-    return moved
 
 
 def part_name(part: int) -> str:

@@ -1,9 +1,11 @@
 """The progress bar of commands that encode and search the texts of a file."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
@@ -21,8 +23,8 @@ def progress_bar(
         def render(self, task: Task) -> Text:
             return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    console = Console(stderr=stderr)
+    columns = (TextColumn(escape(what)), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    console = Console(file=sys.stderr if stderr else sys.stdout)  # not what a library redirects the output to
     with Progress(
         *columns,
         console=console,
