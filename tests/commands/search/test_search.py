@@ -198,6 +198,9 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a model": ("a dog", {"model": "./nowhere"}, "no such model folder"),
     "a device": ("a dog", {"device": "gpu"}, "gpu"),
     "no input": ("a dog", {"input": "nowhere.tsv"}, r"nowhere\.tsv: no such file"),
+    "two ways": ("a dog", {"approximate": True, "quantize": "int8"}, "--approximate and --quantize int8: are two ways"),
+    "rescore alone": ("a dog", {"rescore": 4}, "--rescore 4: is for quantized search; give --quantize with it"),
+    "codes": ("a dog", {"quantize": "float16"}, "quantize = 'float16': must be int8, binary or none"),
     "a foreign folder": ("a dog", {"index": "tiny"}, "--index tiny: is a folder with other files"),
     "a foreign folder to rebuild": ("a dog", {"index": "tiny", "rebuild": True}, "is a folder with other files"),
     "a file as index": ("a dog", {"index": "there.tsv"}, "is a file, but an index is a folder"),
@@ -320,15 +323,6 @@ def test_search_in_the_first_dimensions() -> None:
     assert [hit.text for hit in found(QUERIES[0], dimensions=6, top=3)[0]] == [hit.text for hit in hits[:3]]
     with pytest.raises(NearfarError, match=r"--dimensions 33: must be from 1 to 32, the model's width"):
         found(QUERIES[0], dimensions=33, rebuild=True)
-
-
-def test_settings_of_quantized_search_that_exclude_each_other() -> None:
-    with pytest.raises(NearfarError, match="--approximate and --quantize int8: are two ways to search; give one"):
-        found(QUERIES[0], approximate=True, quantize="int8")
-    with pytest.raises(NearfarError, match="--rescore 4: is for quantized search; give --quantize with it"):
-        found(QUERIES[0], rescore=4)
-    with pytest.raises(NearfarError, match=r"quantize = 'float16': must be int8, binary or none"):
-        found(QUERIES[0], quantize="float16")
 
 
 @pytest.mark.parametrize("words", [[], ["--output", "hits.tsv"]])

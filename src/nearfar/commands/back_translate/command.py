@@ -41,6 +41,7 @@ from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 if TYPE_CHECKING:
     from nearfar.commands.back_translate.translator import Translator
@@ -109,7 +110,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
                 raise work.damaged("it has no settings")
             refuse_changes(file, list_changes(plan["settings"], settings, WORDS))
         records = work.records(list(blocks)) if plan else {}
-        done = {name: record["rows"] for name, record in records.items() if record and _is_whole(record)}
+        done = {name: rows for name, record in records.items() if (rows := _rows_of(record)) is not None}
         if len(done) < len(blocks):
             round_trip, weights = _open_translators(config)
             if plan is None:
@@ -195,13 +196,12 @@ def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
     return int(metadata["finished"]["rows"])
 
 
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a record of a block has its rows; a block with a damaged one is translated again."""
-    rows = record.get("rows")
-    return isinstance(rows, list) and all(
-        isinstance(row, list) and len(row) == len(HEADER.split()) and all(isinstance(text, str) for text in row)
-        for row in rows
-    )
+def _rows_of(record: Mapping[str, Any] | None) -> list[tuple[str, str, str]] | None:
+    """The rows of a record of a block; None for a damaged one, whose block is translated again."""
+    try:
+        return convert((record or {}).get("rows"), list[tuple[str, str, str]])
+    except InvalidValueError:
+        return None
 
 
 def _open_translators(

@@ -319,7 +319,7 @@ def _corpus_of(config: EncodeConfig, place: Place) -> _Input:
         listed = list_files(config.input)
         if difference := same_files(plan.files, listed):
             return [difference], plan.files
-        return [], [file._replace(address=address) for file, (address, _) in zip(plan.files, listed, strict=True)]
+        return [], [replace(file, address=address) for file, (address, _) in zip(plan.files, listed, strict=True)]
 
     return _Input({"shard_rows": shard_rows, "keep": list(config.keep)}, read, compare, "choose another --output")
 
