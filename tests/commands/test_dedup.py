@@ -257,7 +257,6 @@ def test_another_call_ends_with_the_same_file(
     ("settings", "message"),
     [
         ({"output": "y.tsv"}, r"--output y\.tsv: must have the format of --input x\.txt; end its name in \.txt"),
-        ({"output": "x.txt"}, r"--output x\.txt: would overwrite the input x\.txt"),
         ({"groups": "x.txt", "threshold": 0.9}, r"--groups x\.txt: must end in \.tsv, \.csv or \.jsonl"),
         ({"groups": "no/g.tsv", "threshold": 0.9}, r"--groups no/g\.tsv: the folder no does not exist"),
         ({"input": "no.txt", "output": "y.txt"}, r"no\.txt: no such file"),

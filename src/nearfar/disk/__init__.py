@@ -1,6 +1,7 @@
 """Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
 
 from nearfar.disk.checks import (
+    check_output_file,
     check_output_path,
     check_writable_folder,
     path_errors,
@@ -41,6 +42,7 @@ __all__ = [
     "SeenHashes",
     "apply_umask",
     "check_new_folder",
+    "check_output_file",
     "check_output_path",
     "check_regular",
     "check_writable_folder",

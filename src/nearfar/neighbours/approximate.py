@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nearfar.disk import new_file
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import APPROXIMATE, SearchIndex
-from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall
+from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall, rescored
 from nearfar.types import NearfarError
 
 ADDED_AT_ONCE = 2**13
@@ -77,10 +77,7 @@ class ApproximateSearch:
         if k == 0 or len(queries) == 0:
             return nearest(queries, self._vectors, max(k, 1))
         ids, short = self._candidates(np.ascontiguousarray(queries), k)
-        scores = np.einsum("qd,qkd->qk", queries, self._vectors[ids]).astype(np.float32)
-        self._index.check_finite(scores)
-        order = np.lexsort((ids, -scores), axis=1)
-        ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        ids, scores = rescored(self._index, queries, ids, k)
         if short.any():
             ids[short], scores[short] = nearest(queries[short], self._vectors, k)
         return Neighbours(ids, scores)

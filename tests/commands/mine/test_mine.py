@@ -301,7 +301,6 @@ def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRe
     [
         ({"output": "x.txt"}, r"--output x\.txt: must end in \.tsv, \.csv or \.jsonl\."),
         ({"output": "nowhere/x.tsv"}, r"the folder nowhere does not exist"),
-        ({"output": "pairs.tsv"}, r"--output pairs\.tsv: would overwrite the input pairs\.tsv"),
         ({"data": "nothing.tsv"}, r"nothing\.tsv: no such file"),
         ({"data": ()}, r"No source of pairs was named"),
         ({"anchor_column": "question"}, r"pairs\.tsv, line 1: no column 'question'"),

@@ -16,7 +16,7 @@ from nearfar.config.geometry import GeometryConfig
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import extension
 from nearfar.data.sources import Table, column_names, normalize_whitespace, text_field
-from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.disk import check_output_file, write_text
 from nearfar.evaluation.explorer.layout import (
     EXAGGERATED,
     ITERATIONS,
@@ -69,9 +69,7 @@ class PageTexts:
 def check_page(config: GeometryConfig, inputs: Sequence[object]) -> Path:
     """The path of the page, once it is clear that it can be written."""
     page = Path(str(config.page))
-    check_output_path(page, flag="--page")
-    refuse_overwriting_inputs(page, inputs, flag="--page")
-    refuse_existing([page], overwrite=config.overwrite, flag="--page")
+    check_output_file(page, inputs, overwrite=config.overwrite, flag="--page")
     return page
 
 

@@ -15,14 +15,7 @@ from nearfar.commands.search.update import IndexUpdate, choose_precision, update
 from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
 from nearfar.data.sources import normalize_whitespace
-from nearfar.disk import (
-    check_output_path,
-    folder_lock,
-    new_file,
-    path_errors,
-    refuse_existing,
-    refuse_overwriting_inputs,
-)
+from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.recall import RecallSearch
 from nearfar.runs.fingerprints import fingerprint_model
@@ -99,10 +92,7 @@ def check_output(config: SearchConfig) -> None:
         NearfarError: it exists, is an input, or its folder is missing or not writable.
     """
     if config.output is not None:
-        output = Path(config.output)
-        check_output_path(output)
-        refuse_overwriting_inputs(output, [config.input, config.queries])
-        refuse_existing([output], overwrite=config.overwrite)
+        check_output_file(Path(config.output), [config.input, config.queries], overwrite=config.overwrite)
 
 
 @path_errors()
