@@ -19,6 +19,7 @@ from nearfar.commands import dedup as module
 from nearfar.commands.dedup import histogram
 from nearfar.commands.encode import vectors
 from tests.damaged_arrays import DAMAGED_HEADERS
+from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences
 
 DISTINCT = list(dict.fromkeys(sentences(60, seed=5, longest=7)))
@@ -211,10 +212,6 @@ def test_a_threshold_is_chosen_in_a_second_call(
     assert not Path("y.txt.vectors").exists()
 
 
-class Killed(BaseException):
-    """Simulates the end of the process."""
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("owner", "name", "after", "stop"),
@@ -231,17 +228,8 @@ def test_another_call_ends_with_the_same_file(
     limit = threshold(0.4)
     deduped(output="z.txt", threshold=limit)
     argv = ["dedup", *FLAGS, "--threshold", str(limit)]
-    calls = [0]
-    whole = getattr(owner, name)
-
-    def stopping(*args: Any, **settings: Any) -> Any:
-        calls[0] += 1
-        if calls[0] > after:
-            raise stop
-        return whole(*args, **settings)
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, stopping)
+        stop_in(patch, owner, name, after, stop())
         if stop is Killed:
             with pytest.raises(Killed):
                 main(argv)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nearfar.disk import new_file
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import APPROXIMATE, SearchIndex
-from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall, rescored
+from nearfar.neighbours.recall import Recall, recall_on_texts, recorded_recall, rescored
 from nearfar.types import NearfarError
 
 ADDED_AT_ONCE = 2**13
@@ -91,10 +91,6 @@ class ApproximateSearch:
         if not short.all():
             ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
         return ids, short
-
-    def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
-        """Recall over ``queries``, against exact search (:func:`nearfar.neighbours.recall.measure_recall`)."""
-        return measure_recall(self.search, self._vectors, queries)
 
     def _load(self, record: Mapping[str, Any]) -> Any:
         """The recorded graph, or an empty one if there is none, it is damaged, or it belongs to another index."""

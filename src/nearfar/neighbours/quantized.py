@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import QUANTIZED, SearchIndex
-from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall, rescored
+from nearfar.neighbours.recall import Recall, recall_on_texts, recorded_recall, rescored
 from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS
 
@@ -82,10 +82,6 @@ class QuantizedSearch:
             return nearest(queries, self._vectors, max(k, 1))
         candidates = self._candidates(queries, min(k * self.factor, len(self._vectors)))
         return rescored(self._index, queries, candidates, k)
-
-    def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
-        """Recall over ``queries``, against exact search (:func:`nearfar.neighbours.recall.measure_recall`)."""
-        return measure_recall(self.search, self._vectors, queries)
 
     def _candidates(self, queries: np.ndarray, count: int) -> NDArray[np.int64]:
         if self.kind == "binary":

@@ -36,9 +36,6 @@ class RecallSearch(Protocol):
     def search(self, queries: np.ndarray, k: int) -> Neighbours:
         """The nearest documents of each query, best first, with their exact scores."""
 
-    def measure(self, queries: np.ndarray) -> Recall:
-        """Recall over ``queries``, against exact search."""
-
 
 def rescored(index: SearchIndex, queries: np.ndarray, candidates: np.ndarray, k: int) -> Neighbours:
     """The ``k`` best of each query's ``candidates`` [queries, candidates] by the vectors of an index, best first.

@@ -15,6 +15,7 @@ from nearfar.commands.encode import vectors
 from nearfar.commands.mine import search
 from nearfar.commands.mine.command import MiningResult
 from nearfar.disk import folder_lock
+from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(90, seed=3, longest=9)))
@@ -187,24 +188,6 @@ def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys:
     assert f"{result['without_negative']} pairs have no negative and are left out; --fill-random" in printed
     assert printed.count("  negative  ") == 5
     assert result["examples"][0]["negative"] in printed
-
-
-class Killed(BaseException):
-    """Simulates the end of the process."""
-
-
-def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: BaseException) -> None:
-    """Raise ``stop`` in place of a call, after a number of calls."""
-    calls = [0]
-    whole = getattr(owner, name)
-
-    def stopping(*args: Any, **settings: Any) -> Any:
-        calls[0] += 1
-        if calls[0] > after:
-            raise stop
-        return whole(*args, **settings)
-
-    patch.setattr(owner, name, stopping)
 
 
 @pytest.mark.long

@@ -4,7 +4,6 @@ A part is written by the process that streams an input (:func:`store_stream`), o
 rows of a corpus (:func:`write_part`). A worker keeps its encoder for the next part.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ from nearfar.commands.encode.plan import (
     work_of,
 )
 from nearfar.data.lines import Block, blocks
-from nearfar.disk import disk_errors
+from nearfar.disk import disk_errors, sha256_of
 from nearfar.disk.places import Place, open_place
 from nearfar.disk.work import PLAN
 from nearfar.quantization import quantize
@@ -185,9 +184,7 @@ def store_part(
                 distinct, truncated, done = distinct + piece.distinct, truncated + piece.truncated, done + count
         if done != stop - start:
             raise NearfarError(f"{part_name(part)}: {done:,} of {stop - start:,} rows could be read.")
-        with target.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = target.stat().st_size
+        digest, size = sha256_of(target), target.stat().st_size
         place.publish(target, part_name(part))
     except BaseException:
         with suppress(OSError):

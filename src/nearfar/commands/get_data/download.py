@@ -7,7 +7,6 @@ Nothing is unpacked: members of archives are read in place, so that no archive c
 names or with members that unpack to far more than their size are refused.
 """
 
-import hashlib
 import http.client
 import json
 import lzma
@@ -27,7 +26,7 @@ from urllib.parse import unquote, urlsplit
 
 from nearfar.data.named_sets import Download
 from nearfar.data.paths import as_path, check_file, is_folder, status
-from nearfar.disk import create_folder, disk_errors, publish, read_json, write_text
+from nearfar.disk import create_folder, disk_errors, publish, read_json, sha256_of, write_text
 from nearfar.types import NearfarError
 
 TIMEOUT = 30.0
@@ -94,12 +93,6 @@ def file_name(address: str) -> str:
     """Return the last part of the path of an address, as a safe file name."""
     name = PurePosixPath(unquote(urlsplit(address).path)).name.replace("\\", "_")
     return name if name not in ("", ".", "..") else "download"
-
-
-def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> None:

@@ -190,7 +190,7 @@ def _inexact(
     searcher: Searcher, folder: Path, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
 ) -> tuple[Searcher, str]:
     """The searcher with a graph or with codes, and the recall of that in words."""
-    from nearfar.neighbours.recall import sample_of
+    from nearfar.neighbours.recall import measure_recall, sample_of
 
     search: RecallSearch
     texts = len(searcher.index.vectors)
@@ -216,6 +216,6 @@ def _inexact(
     recall, sample = search.recall, "of its texts, each without itself"
     if queries:
         chosen = [queries[number] for number in sample_of(len(queries))]
-        recall, sample = search.measure(searcher.encode_query(chosen)), "queries"
+        recall, sample = measure_recall(search.search, searcher.index.vectors, searcher.encode_query(chosen)), "queries"
     words = f"recall@{recall.at} against exact search: {recall.value:.3f} (measured on {recall.queries} {sample})"
     return replace(searcher, inexact=search), words
