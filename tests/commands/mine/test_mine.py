@@ -191,28 +191,6 @@ def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("after", [2, 7])
-def test_another_call_encodes_no_finished_part_again(
-    workspace: Path, after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, _ = mined("whole.tsv", corpus="corpus.txt")
-    with monkeypatch.context() as patch:
-        stop_in(patch, Encoder, "encode_tokens", after, Killed())
-        with pytest.raises(Killed):
-            mined(corpus="corpus.txt")
-    assert not Path("triplets.tsv").exists()
-    encode_tokens, blocks = Encoder.encode_tokens, []
-    monkeypatch.setattr(
-        Encoder, "encode_tokens", lambda self, *args, **how: blocks.append(1) or encode_tokens(self, *args, **how)
-    )
-    result, _ = mined(corpus="corpus.txt")
-    assert result == expected
-    assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
-    assert not Path("triplets.tsv.vectors").exists()
-    assert len(blocks) == 5 + -(-expected.documents // 7) - after
-
-
-@pytest.mark.long
 def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -267,15 +245,6 @@ def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
         document = encoder.encode(["one bird is " + row["negative"]], normalize=True)[0]
         assert float(row["negative_score"]) == pytest.approx(float(query @ document), abs=2e-6)
     assert rows != plain
-
-
-@pytest.mark.long
-def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRecorder) -> None:
-    mined(max_length=4)
-    messages = [str(one.message) for one in recwarn if "truncated" in str(one.message)]
-    assert len(messages) == 2  # one for the anchors, one for the documents
-    assert all("distinct texts are longer than 4 tokens and were truncated." in message for message in messages)
-    assert messages[0].split()[2] == "30"
 
 
 @pytest.mark.long

@@ -28,6 +28,7 @@ from nearfar.data.named_sets import Download
 from nearfar.data.paths import as_path, check_file, is_folder, status
 from nearfar.disk import create_folder, disk_errors, publish, read_json, sha256_of, write_text
 from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 TIMEOUT = 30.0
 """Seconds to wait for a connection, and for further data."""
@@ -189,16 +190,11 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self._file = folder / RECORD
         content = read_json(self._file, otherwise=_FIX) if self._file.exists() else {}
-        if not isinstance(content, dict):
-            raise NearfarError(f"{self._file}: is damaged: it is not a JSON object. {_FIX}")
-        self._downloads = self._part(content, "downloads")
-        self._files = self._part(content, "files")
-
-    def _part(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
-        part = content.get(name, {})
-        if not isinstance(part, dict) or not all(isinstance(entry, dict) for entry in part.values()):
-            raise NearfarError(f"{self._file}: is damaged: {name} does not map names to objects. {_FIX}")
-        return part
+        try:
+            parts = convert(content, dict[str, dict[str, dict[str, Any]]])
+        except InvalidValueError as error:
+            raise NearfarError(f"{self._file}: is damaged ({error}). {_FIX}") from None
+        self._downloads, self._files = parts.get("downloads", {}), parts.get("files", {})
 
     def checksum(self, address: str) -> str | None:
         """The recorded SHA-256 of a download."""
