@@ -130,10 +130,9 @@ def _encode_part(plan: Plan, part: int, opened: OpenEncoder, place: Place, scrat
     if plan.schema:
         kept = pyarrow.ipc.read_schema(pyarrow.py_buffer(bytes.fromhex(plan.schema)))
     rows = RowRange(plan.files, start, stop, settings["column"], kept)
-    numbered = (Block(start + block.start, block.texts) for block in blocks(rows.texts(), size=settings["block"]))
     encoded = encode_blocks(
         opened.encoder,
-        tokenize_blocks(opened.encoder, numbered),
+        tokenize_blocks(opened.encoder, blocks(rows.texts(), size=settings["block"], start=start)),
         normalize=settings["normalize"],
         dimensions=settings["dimensions"],
         bf16=opened.bf16,
@@ -210,8 +209,7 @@ def missing_blocks(texts: Iterator[str], plan: Plan, done: Collection[int]) -> I
         if part in done:
             deque(rows, maxlen=0)
             continue
-        for block in blocks(rows, size=plan.settings["block"]):
-            yield Block(start + block.start, block.texts)
+        yield from blocks(rows, size=plan.settings["block"], start=start)
     next(texts, None)  # after the last text, raises if the texts changed since they were counted
 
 
