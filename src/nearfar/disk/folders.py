@@ -41,7 +41,7 @@ def folder_lock(
     busy = FolderBusyError(
         f"{what or folder}: another process is using it now; wait until it ends, or choose another {flag}."
     )
-    path = folder if HAS_FLOCK else folder / LOCK
+    held = folder if HAS_FLOCK else folder / LOCK
     created: list[Path] = []
 
     def open_folder() -> int:
@@ -50,10 +50,10 @@ def folder_lock(
             create_folder(folder)
             refuse_planted(folder, flag=flag)
             with suppress(FileNotFoundError):  # another process removed the empty folder
-                return os.open(path, os.O_RDONLY if HAS_FLOCK else os.O_RDWR | os.O_CREAT)
+                return os.open(held, os.O_RDONLY if HAS_FLOCK else os.O_RDWR | os.O_CREAT)
 
     with disk_errors(folder):
-        descriptor = locked(path, open_folder, busy=busy)
+        descriptor = locked(held, open_folder, busy=busy)
     try:
         yield
     finally:

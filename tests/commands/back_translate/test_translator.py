@@ -137,20 +137,6 @@ def test_only_safetensors(folder, tmp_path):
         load_translator(tmp_path, max_length=9)
 
 
-def test_an_unknown_device(folder):
-    with pytest.raises(NearfarError, match=r"--device 'nothing': this machine has cpu"):
-        load_translator(folder, max_length=9, device="nothing")
-
-
-def test_a_tokenizer_that_needs_a_package(folder, monkeypatch):
-    def needs(folder, **_):
-        raise ImportError("\nMarianTokenizer requires the SentencePiece library. Check out\nmore")
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", needs)
-    with pytest.raises(NearfarError, match=r"SentencePiece library\. Most .* pip install sentencepiece"):
-        load_translator(folder, max_length=9)
-
-
 @pytest.mark.parametrize(("forced", "start", "refused"), [(None, 2, True), (7, 2, False), (None, 8, False)])
 def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, forced, start, refused):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
