@@ -47,7 +47,6 @@ from nearfar.data.lines import SourceChangedError, read_texts, summarise_source,
 from nearfar.disk import (
     FolderBusyError,
     check_output_path,
-    check_regular,
     check_writable_folder,
     folder_lock,
     path_errors,
@@ -59,7 +58,7 @@ from nearfar.disk.places import OWN, WRITING, LocalFolder, Place, open_place
 from nearfar.disk.work import PLAN, list_changes, refuse_changes
 from nearfar.encoder.precision import check_computing, precision_record, resolve
 from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
-from nearfar.types import ARRAY_ERRORS, NearfarError
+from nearfar.types import NearfarError
 
 BLOCK = 2**14
 """Number of texts in a block. A block is sorted by length and deduplicated as a whole. Of one file, it is a part."""
@@ -370,11 +369,7 @@ def _read_ranges(config: EncodeConfig) -> NDArray[np.float32] | None:
         return None
     from nearfar.quantization import read_ranges
 
-    path, width = Path(config.calibrate).expanduser(), 0
-    with suppress(*ARRAY_ERRORS, IndexError, AttributeError):  # read_ranges says what is wrong with the file
-        check_regular(path)
-        width = int(np.load(path, mmap_mode="r", allow_pickle=False).shape[1])
-    return read_ranges(path, width, flag="--calibrate")
+    return read_ranges(Path(config.calibrate).expanduser(), flag="--calibrate")
 
 
 def _try_model(model: str, config: EncodeConfig, ranges: NDArray[np.float32] | None) -> tuple[int, dict[str, Any]]:
