@@ -33,17 +33,23 @@ def encoded(output: str = "x.npy", source: str = "x.txt", **settings: Any) -> by
     return Path(output).read_bytes()
 
 
-def stop_after(blocks: int, monkeypatch: pytest.MonkeyPatch, stop: BaseException | None = None) -> None:
+def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: BaseException) -> None:
+    """Raise ``stop`` in place of a call, after a number of calls."""
+    whole, calls = getattr(owner, name), []
+
+    def stopping(*args: Any, **settings: Any) -> Any:
+        if len(calls) == after:
+            raise stop
+        result = whole(*args, **settings)
+        calls.append(1)
+        return result
+
+    patch.setattr(owner, name, stopping)
+
+
+def stop_after(blocks: int, patch: pytest.MonkeyPatch, stop: BaseException | None = None) -> None:
     """Interrupt a run after a number of blocks."""
-    store_part, written = parts.store_part, []
-
-    def stopping(*args: Any, **settings: Any) -> None:
-        if len(written) == blocks:
-            raise stop or Killed
-        store_part(*args, **settings)
-        written.append(1)
-
-    monkeypatch.setattr(parts, "store_part", stopping)
+    stop_in(patch, parts, "store_part", blocks, stop or Killed())
 
 
 def stopped(blocks: int = 2, **settings: Any) -> None:

@@ -110,12 +110,11 @@ def dequantize(
     return (low + (codes.astype(np.float32) + 128) * step).astype(np.float32)
 
 
-def read_ranges(file: Path, dim: int, *, flag: str) -> NDArray[np.float32]:
+def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
     """The ranges [2, dim] of the vectors in a ``.npy`` file; the file may hold ranges themselves, which give the same.
 
     Raises:
-        NearfarError: the file is missing or is no array of finite floating point vectors with ``dim`` dimensions; the
-            message names ``flag``.
+        NearfarError: the file is missing or is no array of finite floating point vectors; the message names ``flag``.
     """
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
@@ -127,11 +126,6 @@ def read_ranges(file: Path, dim: int, *, flag: str) -> NDArray[np.float32]:
         raise NearfarError(f"{flag} {file}: cannot be read as a .npy file ({error}).") from error
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise NearfarError(f"{flag} {file}: must hold vectors of floating point numbers, [vectors, dimensions].")
-    if vectors.shape[1] != dim:
-        raise NearfarError(
-            f"{flag} {file}: its vectors have {vectors.shape[1]} dimensions, those to quantize {dim}; name a file of "
-            "vectors with the same number."
-        )
     try:
         return int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
     except NearfarError as error:

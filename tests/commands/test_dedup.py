@@ -19,6 +19,7 @@ from nearfar.commands import dedup as module
 from nearfar.commands.dedup import histogram
 from nearfar.commands.encode import vectors
 from tests.damaged_arrays import DAMAGED_HEADERS
+from tests.encode_helpers import stop_in
 from tests.tiny import save_tiny, sentences
 
 DISTINCT = list(dict.fromkeys(sentences(60, seed=5, longest=7)))
@@ -211,53 +212,28 @@ def test_a_threshold_is_chosen_in_a_second_call(
     assert not Path("y.txt.vectors").exists()
 
 
-class Killed(BaseException):
-    """Simulates the end of the process."""
-
-
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("owner", "name", "after", "stop"),
-    [
-        (Encoder, "encode_tokens", 0, KeyboardInterrupt),
-        (Encoder, "encode_tokens", 3, Killed),
-        (module, "connect", 0, KeyboardInterrupt),
-        (module, "copy_rows", 0, Killed),
-    ],
-)
-def test_another_call_ends_with_the_same_file(
-    workspace: Path, owner: Any, name: str, after: int, stop: type[BaseException], capsys: pytest.CaptureFixture[str]
-) -> None:
-    limit = threshold(0.4)
-    deduped(output="z.txt", threshold=limit)
-    argv = ["dedup", *FLAGS, "--threshold", str(limit)]
-    calls = [0]
-    whole = getattr(owner, name)
-
-    def stopping(*args: Any, **settings: Any) -> Any:
-        calls[0] += 1
-        if calls[0] > after:
-            raise stop
-        return whole(*args, **settings)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(owner, name, stopping)
-        if stop is Killed:
-            with pytest.raises(Killed):
-                main(argv)
-        else:
+def test_ctrl_c_prints_how_to_continue(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["dedup", *FLAGS, "--threshold", str(threshold(0.4))]
+    for owner, name, message in (
+        (Encoder, "encode_tokens", ""),
+        (module, "connect", "Continue with:"),
+        (module, "copy_rows", "Continue with:"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            stop_in(patch, owner, name, 0, KeyboardInterrupt())
             assert main(argv) == 130
-            assert ("Continue with:" in capsys.readouterr().out) == ((owner, after) != (Encoder, 0))
+        printed = capsys.readouterr().out
+        assert message in printed
+        assert ("Continue with:" in printed) == bool(message)
     assert not Path("y.txt").exists()
     assert main(argv) == 0
-    assert Path("y.txt").read_bytes() == Path("z.txt").read_bytes()
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"output": "y.tsv"}, r"--output y\.tsv: must have the format of --input x\.txt; end its name in \.txt"),
-        ({"output": "x.txt"}, r"--output x\.txt: would overwrite the input x\.txt"),
         ({"groups": "x.txt", "threshold": 0.9}, r"--groups x\.txt: must end in \.tsv, \.csv or \.jsonl"),
         ({"groups": "no/g.tsv", "threshold": 0.9}, r"--groups no/g\.tsv: the folder no does not exist"),
         ({"input": "no.txt", "output": "y.txt"}, r"no\.txt: no such file"),

@@ -61,4 +61,4 @@ def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> Non
             with pytest.raises(NearfarError, match=f"{name}: is {kind}, not a regular file"):
                 read()
         with pytest.raises(NearfarError, match=f"--calibrate .*{name}: is not a regular file"):
-            read_ranges(file, 3, flag="--calibrate")
+            read_ranges(file, flag="--calibrate")

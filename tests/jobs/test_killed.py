@@ -56,17 +56,6 @@ def test_a_run_killed_at_a_random_moment_is_continued(
     assert not list((tmp_path / "cells").glob("*.part"))
 
 
-def test_a_run_killed_again_and_again_leaves_nothing_behind(undisturbed: dict[str, bytes], tmp_path: Path) -> None:
-    for _ in range(4):
-        before = count_files(tmp_path)
-        program = start(tmp_path, pause=0.01)
-        wait_until(lambda: count_files(tmp_path) >= before + 7 or program.poll() is not None)  # noqa: B023
-        program.kill()
-        program.wait()
-    finish(start(tmp_path, pause=0.01))
-    assert contents(tmp_path / "cells") == undisturbed
-
-
 @pytest.mark.parametrize(
     ("engine", "number", "ignored"),
     [

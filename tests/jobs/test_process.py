@@ -8,19 +8,10 @@ import pytest
 
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs
 from nearfar.jobs.process import describe_exit
-from tests.jobs.functions import HERE, contents, diamonds
+from tests.jobs.functions import HERE, diamonds
 from tests.jobs.programs import is_alive, wait_until
 
 pytestmark = pytest.mark.long
-
-
-def test_two_workers_write_the_same_files_as_one_process(tmp_path: Path) -> None:
-    last = diamonds(3)
-    run_jobs(last, JobStore(tmp_path / "inline"), engine="inline")
-    events: list[JobEvent] = []
-    run_jobs(last, JobStore(tmp_path / "process"), engine="process", workers=2, on_event=events.append)
-    assert contents(tmp_path / "process") == contents(tmp_path / "inline")
-    assert sum(event.kind == "finished" for event in events) == 12
 
 
 def test_workers_live_for_many_jobs(tmp_path: Path) -> None:

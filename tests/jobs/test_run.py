@@ -216,15 +216,6 @@ def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [store.part(first).name]
 
 
-@pytest.mark.long
-def test_many_empty_jobs(tmp_path: Path) -> None:
-    jobs = [Job(f"{HERE}:nothing", {"number": number}) for number in range(300)]
-    events: list[JobEvent] = []
-    run_jobs(jobs, JobStore(tmp_path), engine="inline", on_event=events.append)
-    assert [event.job for event in events if event.kind == "finished"] == jobs
-    assert len(list(tmp_path.iterdir())) == 300
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

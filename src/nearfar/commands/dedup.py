@@ -19,14 +19,7 @@ from nearfar.data.files import EXTENSIONS, PLAIN_TEXT, is_plain_text, read_file,
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
 from nearfar.data.sources import normalize_whitespace, text_field
-from nearfar.disk import (
-    check_output_path,
-    disk_errors,
-    new_file,
-    path_errors,
-    refuse_existing,
-    refuse_overwriting_inputs,
-)
+from nearfar.disk import check_output_file, disk_errors, new_file, path_errors
 from nearfar.encoder.precision import check_computing, resolve
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
 from nearfar.runs.fingerprints import fingerprint_model
@@ -171,9 +164,7 @@ def _check_outputs(config: DedupConfig, source: Path) -> None:
         outputs["--groups"] = Path(config.groups)
         check_table_suffix(Path(config.groups), "--groups")
     for flag, output in outputs.items():
-        check_output_path(output, flag=flag)
-        refuse_overwriting_inputs(output, [source], flag=flag)
-        refuse_existing([output], overwrite=config.overwrite, flag=flag)
+        check_output_file(output, [source], overwrite=config.overwrite, flag=flag)
 
 
 def _group_texts(

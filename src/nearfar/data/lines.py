@@ -82,9 +82,14 @@ def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: objec
         raise SourceChangedError(f"{source}: changed while it was read. Start again when it no longer changes.")
 
 
-def blocks(texts: Iterable[str], *, size: int, characters: int = MAX_BLOCK_CHARACTERS) -> Iterator[Block]:
-    """Split texts into blocks of ``size``, or fewer if they exceed ``characters`` in total; at least one per block."""
-    start, block, length = 0, list[str](), 0
+def blocks(
+    texts: Iterable[str], *, size: int, characters: int = MAX_BLOCK_CHARACTERS, start: int = 0
+) -> Iterator[Block]:
+    """Split texts into blocks of ``size``, or fewer if they exceed ``characters`` in total; at least one per block.
+
+    The first text has the index ``start``.
+    """
+    block, length = list[str](), 0
     for text in texts:
         if block and (len(block) == size or length + len(text) > characters):
             yield Block(start, block)

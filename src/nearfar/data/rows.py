@@ -7,12 +7,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.named_sets import OWN
 from nearfar.data.paths import shown
 from nearfar.data.sources import Entry, label_field, sort_labels, text_field
@@ -224,14 +222,8 @@ def _is_evaluation(found: NamedTable) -> bool:
 
 def _sentence_entries(found: NamedTable, column: str) -> Iterator[Entry]:
     """Yield the sentences of a table: the lines of plain text, the sentences of a named set, or a column."""
-    data = found.table.data
-    if isinstance(data, Path) and is_plain_text(data):
-        for where, line in read_lines(data):
-            text = text_field(line, column, where)
-            yield Entry((text,), repaired=text != line)
-        return
-    columns = found.sentences or (column,)
-    for where, values in found.table.rows(columns):
+    columns = (column,) if found.table.is_plain_text else found.sentences or (column,)
+    for where, values in found.table.text_rows(columns):
         for name, value in zip(columns, values, strict=True):
             text = text_field(value, name, where)
             yield Entry((text,), repaired=text != value)

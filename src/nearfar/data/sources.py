@@ -18,10 +18,12 @@ from nearfar.data.files import (
     column_indices,
     csv_records,
     extension,
+    is_plain_text,
     json_records,
     name_classes,
     parquet_error,
     read_file,
+    read_lines,
     tsv_records,
 )
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, list_names, shown
@@ -119,6 +121,17 @@ class Table:
             return self._all_rows(columns)
         read = self._all_rows((*columns, *self.excluded.columns))
         return ((where, values[: len(columns)]) for where, values in self.excluded.filter(read))
+
+    @property
+    def is_plain_text(self) -> bool:
+        """Whether it is a file with one text per line and no columns."""
+        return isinstance(self.data, Path) and is_plain_text(self.data)
+
+    def text_rows(self, columns: Sequence[str]) -> Rows:
+        """:meth:`rows`; the rows of plain text are its lines, without blank ones, whatever their column is called."""
+        if isinstance(self.data, Path) and is_plain_text(self.data):
+            return ((where, (line,)) for where, line in read_lines(self.data))
+        return self.rows(columns)
 
     def _all_rows(self, columns: Sequence[str]) -> Rows:
         if isinstance(self.data, Path):

@@ -1,6 +1,7 @@
 """Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
 
 from nearfar.disk.checks import (
+    check_output_file,
     check_output_path,
     check_writable_folder,
     path_errors,
@@ -18,7 +19,7 @@ from nearfar.disk.folders import (
 )
 from nearfar.disk.model_folder import CARD_MARK, SEEN_FILE, SeenHashes, model_of_run, read_seen, write_seen
 from nearfar.disk.private import exclusive_file, is_private, private_temporary_folder
-from nearfar.disk.reading import check_regular, read_errors, read_json, read_text
+from nearfar.disk.reading import check_regular, read_errors, read_json, read_text, sha256_of
 from nearfar.disk.writing import (
     apply_umask,
     create_folder,
@@ -41,6 +42,7 @@ __all__ = [
     "SeenHashes",
     "apply_umask",
     "check_new_folder",
+    "check_output_file",
     "check_output_path",
     "check_regular",
     "check_writable_folder",
@@ -66,6 +68,7 @@ __all__ = [
     "refuse_overwriting_inputs",
     "remove",
     "restore_folder",
+    "sha256_of",
     "write_bytes",
     "write_npy",
     "write_seen",

@@ -43,6 +43,17 @@ def check_output_path(file: Path, *, flag: str = "--output") -> None:
     file.with_name(file.name + ".partial").exists()  # the longest temporary name; raises if it is too long
 
 
+def check_output_file(file: Path, inputs: Iterable[object], *, overwrite: bool, flag: str = "--output") -> None:
+    """Raise an error now if an output file cannot be written, is one of the inputs, or exists without ``overwrite``.
+
+    Raises:
+        NearfarError: see :func:`check_output_path`, :func:`refuse_overwriting_inputs` and :func:`refuse_existing`.
+    """
+    check_output_path(file, flag=flag)
+    refuse_overwriting_inputs(file, inputs, flag=flag)
+    refuse_existing([file], overwrite=overwrite, flag=flag)
+
+
 def check_writable_folder(folder: Path, given: object, *, flag: str = "--output") -> None:
     """Raise an error if files cannot be created in ``folder``, or in the nearest folder above it that exists.
 

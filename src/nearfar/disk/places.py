@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from nearfar.disk.checks import path_errors
-from nearfar.disk.reading import check_regular, read_errors
+from nearfar.disk.reading import check_regular, read_errors, sha256_of
 from nearfar.disk.writing import create_folder, disk_errors, publish
 from nearfar.types import NearfarError
 
@@ -74,10 +74,7 @@ class LocalFolder:
     @path_errors()
     def digest(self, name: str) -> str:
         """The SHA-256 of a file, which is read once, in pieces."""
-        file = self._path / name
-        check_regular(file)
-        with file.open("rb") as stream, read_errors(file):
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+        return sha256_of(self._path / name)
 
     def writing(self, name: str, scratch: Path) -> Path:  # noqa: ARG002
         """See :class:`Place`."""

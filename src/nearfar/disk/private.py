@@ -10,16 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
+from nearfar.disk.locks import HAS_FLOCK, locked
 from nearfar.types import NearfarError
 
-try:
-    import fcntl
-
-    _fcntl: Any = fcntl
-except ImportError:  # Windows
-    _fcntl = None
 _HAS_OWNERS = hasattr(os, "getuid") and hasattr(os, "getgid")
 _NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -106,43 +100,26 @@ def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
         NearfarError: with ``output``, another process is writing the file.
         OSError: what has this name cannot be removed, or the file cannot be created.
     """
-    if _fcntl is None:
+    if not HAS_FLOCK:
         _fresh_file(file)
         yield
         return
-    descriptor = _lock_fresh(file, output)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
 
-
-def _lock_fresh(file: Path, output: Path | None) -> int:
-    """The descriptor of an empty file of this process's own, locked where the file system can."""
-    while True:
+    def open_own() -> int:
         with suppress(FileNotFoundError):
             status = file.lstat()
             own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
             usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
             if not own or not usable:  # nothing that another process of this user is writing
                 _fresh_file(file)
-        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
-        try:
-            try:
-                _fcntl.flock(descriptor, _fcntl.LOCK_EX | (_fcntl.LOCK_NB if output else 0))
-            except BlockingIOError:
-                raise NearfarError(
-                    f"{output}: another process is writing it now; wait until it ends, or choose another path."
-                ) from None
-            except OSError:  # the file system does not support locks
-                pass
-            with suppress(FileNotFoundError):  # another process has published the file that this one waited for
-                if os.path.samestat(os.fstat(descriptor), file.lstat()):
-                    os.ftruncate(descriptor, 0)
-                    return descriptor
-        except BaseException:
-            os.close(descriptor)
-            raise
+        return os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
+
+    busy = NearfarError(f"{output}: another process is writing it now; wait until it ends, or choose another path.")
+    descriptor = locked(file, open_own, busy=busy if output else None, follow=False)
+    try:
+        os.ftruncate(descriptor, 0)
+        yield
+    finally:
         os.close(descriptor)
 
 

@@ -1,5 +1,6 @@
 """Read nearfar's own text and JSON files, with one clear error for each way a file can be unusable."""
 
+import hashlib
 import json
 import math
 import re
@@ -38,6 +39,18 @@ def check_regular(file: Path) -> None:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
         raise NearfarError(f"{file}: is {kind}, not a regular file.")
+
+
+def sha256_of(file: Path) -> str:
+    """The SHA-256 of a file in hexadecimal digits.
+
+    Raises:
+        NearfarError: it is not a regular file, or cannot be read.
+        OSError: it cannot be opened.
+    """
+    check_regular(file)
+    with file.open("rb") as stream, read_errors(file):
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def read_text(file: Path, *, otherwise: str = "") -> str:

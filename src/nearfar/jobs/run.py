@@ -26,6 +26,8 @@ _SHOWN = 10
 
 
 EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
+_LAST = ("found", "finished", "failed", "skipped")
+"""The last event of a job is one of these."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -222,7 +224,7 @@ class _Loop:
         """Jobs that another process runs -> when they are tried again."""
         self._waited: set[str] = set()
         for job in found:
-            self._end(job, "found")
+            self._report("found", job)
 
     def run(self, engine: Engine) -> None:
         """Run all jobs."""
@@ -269,7 +271,7 @@ class _Loop:
         self._running.remove(job.key)
         attempts = self._attempts[job.key]
         if outcome.kind in ("finished", "found"):
-            self._end(job, outcome.kind, seconds=outcome.seconds)
+            self._report(outcome.kind, job, seconds=outcome.seconds)
             self._order.done(job.key)
         elif outcome.kind == "busy":
             self._busy[job.key] = time.monotonic() + BUSY_SECONDS
@@ -283,7 +285,7 @@ class _Loop:
         else:
             times = f", {attempts} times" if attempts > 1 and outcome.kind == "died" else ""
             self.failures.append(JobFailure(job, outcome.message + times, self._store.part(job)))
-            self._end(job, "failed", message=outcome.message + times)
+            self._report("failed", job, message=outcome.message + times)
 
     def _skip(self) -> None:
         """Report the jobs that need a failed one."""
@@ -293,26 +295,22 @@ class _Loop:
             if cause is not None:
                 failed[job.key] = cause
                 self.skipped.append(job)
-                self._end(job, "skipped", message=f"{cause.function} {cause.key} failed")
-
-    def _end(
-        self,
-        job: Job,
-        kind: Literal["found", "finished", "failed", "skipped"],
-        *,
-        seconds: float | None = None,
-        message: str = "",
-    ) -> None:
-        self._done += 1
-        self._report(kind, job, seconds=seconds, message=message)
+                self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
 
     def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
+        """Tell the caller of a change; a job that is finished, failed or skipped is done."""
+        self._done += kind in _LAST
         if self._on_event is not None:
-            attempt = self._attempts.get(job.key, 1)
-            done, total = self._done, self._total
-            self._on_event(
-                JobEvent(kind=kind, job=job, seconds=seconds, message=message, attempt=attempt, done=done, total=total)
+            event = JobEvent(
+                kind=kind,
+                job=job,
+                seconds=seconds,
+                message=message,
+                attempt=self._attempts.get(job.key, 1),
+                done=self._done,
+                total=self._total,
             )
+            self._on_event(event)
 
 
 def with_inputs(jobs: Iterable[Job]) -> list[Job]:

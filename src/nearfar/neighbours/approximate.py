@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from nearfar.disk import new_file
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import APPROXIMATE, SearchIndex
-from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall
+from nearfar.neighbours.recall import Recall, recall_on_texts, recorded_recall, rescored
 from nearfar.types import NearfarError
 
 ADDED_AT_ONCE = 2**13
@@ -77,10 +77,7 @@ class ApproximateSearch:
         if k == 0 or len(queries) == 0:
             return nearest(queries, self._vectors, max(k, 1))
         ids, short = self._candidates(np.ascontiguousarray(queries), k)
-        scores = np.einsum("qd,qkd->qk", queries, self._vectors[ids]).astype(np.float32)
-        self._index.check_finite(scores)
-        order = np.lexsort((ids, -scores), axis=1)
-        ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        ids, scores = rescored(self._index, queries, ids, k)
         if short.any():
             ids[short], scores[short] = nearest(queries[short], self._vectors, k)
         return Neighbours(ids, scores)
@@ -94,10 +91,6 @@ class ApproximateSearch:
         if not short.all():
             ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
         return ids, short
-
-    def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
-        """Recall over ``queries``, against exact search (:func:`nearfar.neighbours.recall.measure_recall`)."""
-        return measure_recall(self.search, self._vectors, queries)
 
     def _load(self, record: Mapping[str, Any]) -> Any:
         """The recorded graph, or an empty one if there is none, it is damaged, or it belongs to another index."""

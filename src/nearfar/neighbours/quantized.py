@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from nearfar.disk import new_file, write_npy
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import QUANTIZED, SearchIndex
-from nearfar.neighbours.recall import Recall, measure_recall, recall_on_texts, recorded_recall
+from nearfar.neighbours.recall import Recall, recall_on_texts, recorded_recall, rescored
 from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS
 
@@ -81,17 +81,7 @@ class QuantizedSearch:
         if k == 0 or len(queries) == 0:
             return nearest(queries, self._vectors, max(k, 1))
         candidates = self._candidates(queries, min(k * self.factor, len(self._vectors)))
-        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
-        for row, (query, own) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):
-            found = np.asarray(self._vectors[own]) @ query
-            self._index.check_finite(found)
-            best = np.argsort(-found, kind="stable")[:k]  # of equal scores the document that comes first
-            ids[row], scores[row] = own[best], found[best]
-        return Neighbours(ids, scores)
-
-    def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
-        """Recall over ``queries``, against exact search (:func:`nearfar.neighbours.recall.measure_recall`)."""
-        return measure_recall(self.search, self._vectors, queries)
+        return rescored(self._index, queries, candidates, k)
 
     def _candidates(self, queries: np.ndarray, count: int) -> NDArray[np.int64]:
         if self.kind == "binary":

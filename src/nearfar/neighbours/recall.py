@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float32
 
 from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.index import SearchIndex
 
 RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
 
@@ -35,8 +36,22 @@ class RecallSearch(Protocol):
     def search(self, queries: np.ndarray, k: int) -> Neighbours:
         """The nearest documents of each query, best first, with their exact scores."""
 
-    def measure(self, queries: np.ndarray) -> Recall:
-        """Recall over ``queries``, against exact search."""
+
+def rescored(index: SearchIndex, queries: np.ndarray, candidates: np.ndarray, k: int) -> Neighbours:
+    """The ``k`` best of each query's ``candidates`` [queries, candidates] by the vectors of an index, best first.
+
+    Of equal scores the document that comes first. Only the vectors of the candidates are read.
+
+    Raises:
+        IndexDamagedError: a vector is not finite.
+    """
+    ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+    for row, (query, own) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):
+        products = np.asarray(index.vectors[own]) @ query
+        index.check_finite(products)
+        best = np.argsort(-products, kind="stable")[:k]
+        ids[row], scores[row] = own[best], products[best]
+    return Neighbours(ids, scores)
 
 
 def measure_recall(

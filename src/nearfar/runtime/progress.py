@@ -1,5 +1,6 @@
 """The progress bar of whatever goes through many texts."""
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,6 +31,7 @@ def progress_bar(
         yield lambda _: None
         return
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.text import Text
 
@@ -37,9 +39,9 @@ def progress_bar(
         def render(self, task: "Task") -> "Text":
             return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
 
-    console = console or Console(stderr=stderr)
+    console = console or Console(file=sys.stderr if stderr else sys.stdout)  # not what a library redirects to
     with Progress(
-        *(TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()),
+        *(TextColumn(escape(what)), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()),
         console=console,
         transient=True,
         disable=not (console.is_terminal or console.is_jupyter),

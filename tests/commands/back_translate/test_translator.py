@@ -137,20 +137,6 @@ def test_only_safetensors(folder, tmp_path):
         load_translator(tmp_path, max_length=9)
 
 
-def test_an_unknown_device(folder):
-    with pytest.raises(NearfarError, match=r"--device 'nothing': this machine has cpu"):
-        load_translator(folder, max_length=9, device="nothing")
-
-
-def test_a_tokenizer_that_needs_a_package(folder, monkeypatch):
-    def needs(folder, **_):
-        raise ImportError("\nMarianTokenizer requires the SentencePiece library. Check out\nmore")
-
-    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", needs)
-    with pytest.raises(NearfarError, match=r"SentencePiece library\. Most .* pip install sentencepiece"):
-        load_translator(folder, max_length=9)
-
-
 @pytest.mark.parametrize(("forced", "start", "refused"), [(None, 2, True), (7, 2, False), (None, 8, False)])
 def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, forced, start, refused):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
@@ -237,28 +223,24 @@ def test_a_name_that_is_neither_folder_nor_hub_name_raises(name, hub):
     assert not asked
 
 
-def test_the_cache_has_precedence_over_the_hub(hub):
-    available = hub(cached={"main": True})
-    assert locate_translator("some/model").name == "main"
-    assert not available.asked
-
-
-def test_a_cached_conversion_needs_no_hub(hub):
-    available = hub(cached={"main": False, "refs/pr/4": True})
-    assert locate_translator("some/model").name == "refs-pr-4"
-    assert not available.asked
-
-
-def test_the_hub(hub):
-    available = hub(online={"main": True})
-    assert locate_translator("some/model").name == "main"
-    assert available.asked == ["main"]
-
-
-def test_the_hubs_own_conversion_replaces_pickled_weights(hub):
-    available = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
-    assert locate_translator("some/model").name == "refs-pr-4"
-    assert available.asked == ["main", "refs/pr/4"]
+@pytest.mark.parametrize(
+    ("revisions", "used", "asked"),
+    [
+        ({"cached": {"main": True}}, "main", []),
+        ({"cached": {"main": False, "refs/pr/4": True}}, "refs-pr-4", []),
+        ({"online": {"main": True}}, "main", ["main"]),
+        (
+            {"online": {"main": False, "refs/pr/4": True}, "proposals": [OTHER, CONVERSION]},
+            "refs-pr-4",
+            ["main", "refs/pr/4"],
+        ),
+    ],
+    ids=["cache", "cached conversion", "hub", "conversion of the hub"],
+)
+def test_safetensors_come_from_the_cache_the_hub_or_its_conversion(hub, revisions, used, asked):
+    available = hub(**revisions)
+    assert locate_translator("some/model").name == used
+    assert available.asked == asked
 
 
 def test_models_with_only_pickled_weights_are_refused(hub):

@@ -137,18 +137,6 @@ def check_unfinished(corpus: Path, output: Path) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("moment", range(MOMENTS))
-def test_a_killed_worker_is_replaced(corpus: Path, moment: int, tmp_path: Path) -> None:
-    draw = random.Random(moment)
-    program = start(corpus, "--workers", "2", "--threads", "1", output=str(tmp_path / "out"))
-    wait_until(lambda: len(children(program.pid)) >= 1)
-    wait_for_moment(draw, program, tmp_path / "out")
-    kill_one(children(program.pid), draw, tmp_path / "out")
-    assert program.wait() == 0
-    check(corpus, tmp_path / "out")
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("moment", range(MOMENTS))
 def test_a_killed_run_is_continued(corpus: Path, moment: int, tmp_path: Path) -> None:
     program = start(corpus, "--workers", "2", "--threads", "1", output=str(tmp_path / "out"))
     wait_for_moment(random.Random(100 + moment), program, tmp_path / "out")

@@ -14,7 +14,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.encode.command import encode
 from nearfar.quantization import dequantize, int8_ranges, quantize
 from tests.damaged_arrays import DAMAGED_HEADERS
-from tests.encode_helpers import TEXTS, encoded, make_workspace, stopped
+from tests.encode_helpers import TEXTS, encoded, make_workspace
 
 
 @pytest.fixture
@@ -83,23 +83,6 @@ def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     encoded("plain.npy")
     encoded("z.npy", source="y.txt", quantize="int8", calibrate="plain.npy")  # vectors have the same ranges
     np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
-
-
-def test_a_resumed_run_must_have_the_same_codes(workspace: Path) -> None:
-    stopped(dimensions=12, quantize="binary")
-    for settings, message in (
-        ({"dimensions": 12}, "--quantize was binary, is not given"),
-        ({"quantize": "binary"}, "--dimensions was 12, is not given"),
-        ({"dimensions": 16, "quantize": "binary"}, "--dimensions was 12, is 16"),
-    ):
-        with pytest.raises(NearfarError, match=message):
-            encoded(resume=True, **settings)
-    encoded(resume=True, dimensions=12, quantize="binary")
-    np.testing.assert_array_equal(np.load("x.npy"), quantize(vectors()[:, :12], "binary"))
-    stopped(output="y.npy", quantize="int8")
-    np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
-    with pytest.raises(NearfarError, match=r"the ranges of --calibrate changed"):
-        encoded("y.npy", resume=True, quantize="int8", calibrate="c.npy")
 
 
 def test_int8_codes_are_within_half_a_step(workspace: Path) -> None:

@@ -182,18 +182,11 @@ def test_a_warning_says_how_to_be_faster(workspace: Path, monkeypatch: pytest.Mo
 PAGE = "geometry tiny --page new.html"
 REFUSED = {
     # id: command, message
-    "nothing to write": ("geometry tiny", "Name what to write: --output FOLDER"),
-    "a page without texts": (PAGE, "--page needs --texts"),
     "texts without a page": ("geometry tiny --output new --texts texts.tsv", "--texts needs --page FILE"),
     "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by needs --page FILE"),
     "a column without a page": ("geometry tiny --output new --column text", "--column needs --page FILE"),
     "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs needs --output FOLDER"),
     "a threshold without a folder": (f"{PAGE} --texts texts.tsv --positive-above 1", "--positive-above needs --output"),
-    "three models": (
-        "geometry tiny other third --page new.html --texts texts.tsv",
-        "--page shows one model, or two (before and after), not 3",
-    ),
-    "a page that is no HTML": ("geometry tiny --page new.png --texts texts.tsv", "--page new.png: must end in .html"),
     "a page that exists": (
         "geometry tiny --page there.html --texts texts.tsv",
         "--page there.html: exists; replace it",
@@ -232,7 +225,6 @@ def test_refused_before_a_model_is_opened(
     Path("empty.tsv").write_text("text\n", encoding="utf-8")
     Path("one.txt").write_text("same\nsame\n", encoding="utf-8")
     Path("hole.tsv").write_text("text\tn\na\t1\n \t2\n", encoding="utf-8")
-    Path("third").mkdir()
     monkeypatch.setattr(Encoder, "from_pretrained", None)
     before = sorted(path.name for path in workspace.iterdir())
     command, message = REFUSED[case]

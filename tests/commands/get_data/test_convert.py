@@ -45,12 +45,7 @@ def test_the_folder_of_senteval_is_loaded_by_name(data: Path, tmp_path: Path) ->
     assert list(scored["sts12"]) == list(downloads.SUBSETS[12])
     assert all(len(pairs) == 4 for name in names for pairs in scored[name].values())
     for name in set(PROBE_TASKS) - {"trec-dev"}:
-        assert all(rows.texts for rows in load_transfer(name).splits.values()), name
-
-
-@pytest.mark.long
-def test_the_rows_of_senteval(data: Path, tmp_path: Path) -> None:
-    result = convert(tmp_path / "senteval", downloads.senteval())
+        assert all(part.texts for part in load_transfer(name).splits.values()), name
     assert rows(data / "senteval/MR.tsv")[:2] == [["label", "text"], ["1", "a good caf\xe9 0"]]
     assert rows(data / "senteval/MR.tsv")[-1] == ["0", "a bad caf\xe9 29"]
     assert rows(data / "senteval/SUBJ.tsv")[1] == ["1", "a good caf\xe9 0"]  # 1 is objective
@@ -188,17 +183,6 @@ def test_a_number_of_rows_that_is_not_published_is_reported(data: Path, tmp_path
     )
 
 
-def test_existing_files_are_kept_unless_overwrite(data: Path, tmp_path: Path) -> None:
-    source = downloads.write_folder(tmp_path / "raw", {"MR/rt-polarity.pos": "new\n", "MR/rt-polarity.neg": "bad\n"})
-    (data / "senteval").mkdir(parents=True)
-    (data / "senteval/MR.tsv").write_text("label\ttext\n1\told\n")
-    result = nearfar.get_data("mr", source=source)
-    assert (result.converted, result.existing) == ((), ("senteval/MR.tsv",))
-    assert (data / "senteval/MR.tsv").read_text() == "label\ttext\n1\told\n"
-    nearfar.get_data("mr", source=source, overwrite=True)
-    assert (data / "senteval/MR.tsv").read_text() == "label\ttext\n1\tnew\n0\tbad\n"
-
-
 def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = downloads.write_folder(tmp_path / "raw", downloads.classification())
     assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
@@ -208,6 +192,10 @@ def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert sorted(path.name for path in (tmp_path / "other/senteval").iterdir()) == ["CR.tsv", "MR.tsv"]
     assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
     assert "2 files exist already; --overwrite makes them again." in capsys.readouterr().out
+    (tmp_path / "other/senteval/MR.tsv").write_text("old")
+    for flags, kept in (([], True), (["--overwrite"], False)):
+        assert main(["get-data", "mr", "--source", str(source), "--output", str(tmp_path / "other"), *flags]) == 0
+        assert ((tmp_path / "other/senteval/MR.tsv").read_text() == "old") == kept
 
 
 def test_a_file_never_exists_without_its_record(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

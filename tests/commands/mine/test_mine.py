@@ -15,6 +15,7 @@ from nearfar.commands.encode import vectors
 from nearfar.commands.mine import search
 from nearfar.commands.mine.command import MiningResult
 from nearfar.disk import folder_lock
+from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(90, seed=3, longest=9)))
@@ -189,46 +190,6 @@ def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys:
     assert result["examples"][0]["negative"] in printed
 
 
-class Killed(BaseException):
-    """Simulates the end of the process."""
-
-
-def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: BaseException) -> None:
-    """Raise ``stop`` in place of a call, after a number of calls."""
-    calls = [0]
-    whole = getattr(owner, name)
-
-    def stopping(*args: Any, **settings: Any) -> Any:
-        calls[0] += 1
-        if calls[0] > after:
-            raise stop
-        return whole(*args, **settings)
-
-    patch.setattr(owner, name, stopping)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("after", [2, 7])
-def test_another_call_encodes_no_finished_part_again(
-    workspace: Path, after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    expected, _ = mined("whole.tsv", corpus="corpus.txt")
-    with monkeypatch.context() as patch:
-        stop_in(patch, Encoder, "encode_tokens", after, Killed())
-        with pytest.raises(Killed):
-            mined(corpus="corpus.txt")
-    assert not Path("triplets.tsv").exists()
-    encode_tokens, blocks = Encoder.encode_tokens, []
-    monkeypatch.setattr(
-        Encoder, "encode_tokens", lambda self, *args, **how: blocks.append(1) or encode_tokens(self, *args, **how)
-    )
-    result, _ = mined(corpus="corpus.txt")
-    assert result == expected
-    assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
-    assert not Path("triplets.tsv.vectors").exists()
-    assert len(blocks) == 5 + -(-expected.documents // 7) - after
-
-
 @pytest.mark.long
 def test_ctrl_c_prints_how_to_continue(
     workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -287,21 +248,11 @@ def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
 
 
 @pytest.mark.long
-def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRecorder) -> None:
-    mined(max_length=4)
-    messages = [str(one.message) for one in recwarn if "truncated" in str(one.message)]
-    assert len(messages) == 2  # one for the anchors, one for the documents
-    assert all("distinct texts are longer than 4 tokens and were truncated." in message for message in messages)
-    assert messages[0].split()[2] == "30"
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"output": "x.txt"}, r"--output x\.txt: must end in \.tsv, \.csv or \.jsonl\."),
         ({"output": "nowhere/x.tsv"}, r"the folder nowhere does not exist"),
-        ({"output": "pairs.tsv"}, r"--output pairs\.tsv: would overwrite the input pairs\.tsv"),
         ({"data": "nothing.tsv"}, r"nothing\.tsv: no such file"),
         ({"data": ()}, r"No source of pairs was named"),
         ({"anchor_column": "question"}, r"pairs\.tsv, line 1: no column 'question'"),

@@ -114,9 +114,7 @@ def test_an_index_keeps_its_precision() -> None:
 
 
 SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
-    "pooling": ({"pooling": "cls"}, "pooling: was mean, is cls"),
     "max_length": ({"max_length": 20}, "max length: was 62, is 20"),
-    "document_prompt": ({"document_prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
     "normalize": ({"normalize": False}, "normalize: was True, is False"),
     "column": ({"column": "id"}, "the column of the texts: was text, is id"),
     "show": ({"show": []}, "the shown columns: was id, is none"),
@@ -189,8 +187,6 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a column without queries": ("a dog", {"query_column": "x"}, "--query-column x: needs a file"),
     "output": ("a dog", {"output": "hits.csv"}, r"must end in \.tsv or \.jsonl"),
     "overwrite": ("a dog", {"overwrite": True}, "--overwrite: needs"),
-    "an output that exists": ("a dog", {"output": "there.tsv"}, "there.tsv: exists"),
-    "the input as output": ("a dog", {"output": "docs.tsv", "overwrite": True}, "would overwrite the input"),
     "no folder of the output": ("a dog", {"output": "no/hits.tsv"}, "the folder no does not exist"),
     "prompts": ("a dog", {"prompt": "a: ", "query_prompt": "b: "}, "--prompt: is for queries and texts alike"),
     "a prompt": ("a dog", {"query_prompt": "qurey"}, "no prompt of this name"),
@@ -198,20 +194,17 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "a model": ("a dog", {"model": "./nowhere"}, "no such model folder"),
     "a device": ("a dog", {"device": "gpu"}, "gpu"),
     "no input": ("a dog", {"input": "nowhere.tsv"}, r"nowhere\.tsv: no such file"),
-    "a foreign folder": ("a dog", {"index": "tiny"}, "--index tiny: is a folder with other files"),
+    "codes": ("a dog", {"quantize": "float16"}, "quantize = 'float16': must be int8, binary or none"),
     "a foreign folder to rebuild": ("a dog", {"index": "tiny", "rebuild": True}, "is a folder with other files"),
-    "a file as index": ("a dog", {"index": "there.tsv"}, "is a file, but an index is a folder"),
-    "no folder of the index": ("a dog", {"index": "no/index"}, "--index no/index: the folder no does not exist"),
 }
 
 
 @pytest.mark.parametrize(("query", "settings", "message"), BAD.values(), ids=BAD)
 def test_bad_calls(query: Any, settings: dict[str, Any], message: str) -> None:
-    Path("there.tsv").write_text("x\n")
     models = sorted(os.listdir("tiny"))
     with pytest.raises(NearfarError, match=message):
         found(query, **settings)
-    assert sorted(os.listdir()) == ["docs.tsv", "other", "there.tsv", "tiny"]
+    assert sorted(os.listdir()) == ["docs.tsv", "other", "tiny"]
     assert sorted(os.listdir("tiny")) == models
 
 
@@ -320,15 +313,6 @@ def test_search_in_the_first_dimensions() -> None:
     assert [hit.text for hit in found(QUERIES[0], dimensions=6, top=3)[0]] == [hit.text for hit in hits[:3]]
     with pytest.raises(NearfarError, match=r"--dimensions 33: must be from 1 to 32, the model's width"):
         found(QUERIES[0], dimensions=33, rebuild=True)
-
-
-def test_settings_of_quantized_search_that_exclude_each_other() -> None:
-    with pytest.raises(NearfarError, match="--approximate and --quantize int8: are two ways to search; give one"):
-        found(QUERIES[0], approximate=True, quantize="int8")
-    with pytest.raises(NearfarError, match="--rescore 4: is for quantized search; give --quantize with it"):
-        found(QUERIES[0], rescore=4)
-    with pytest.raises(NearfarError, match=r"quantize = 'float16': must be int8, binary or none"):
-        found(QUERIES[0], quantize="float16")
 
 
 @pytest.mark.parametrize("words", [[], ["--output", "hits.tsv"]])

@@ -240,12 +240,7 @@ def test_a_reader_keeps_its_rows_while_the_index_is_replaced(encoder: Encoder) -
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no vectors": (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy: is missing"),
-    "short vectors": (lambda folder: os.truncate(folder / "vectors.npy", 200), "vectors.npy: is missing or too short"),
-    "short texts": (lambda folder: os.truncate(folder / "texts.npy", 150), "texts.npy: is missing or too short"),
-    "no lines": (lambda folder: (folder / "rows.jsonl").unlink(), "rows.jsonl: is missing or shorter"),
     "short lines": (lambda folder: os.truncate(folder / "rows.jsonl", 10), "rows.jsonl: is missing or shorter"),
-    "no JSON": (lambda folder: (folder / "manifest.json").write_text("{"), "is not a complete JSON file"),
-    "another file": (lambda folder: (folder / "manifest.json").write_text('{"kind": "x"}'), "is not the manifest"),
     "a text for rows": (lambda folder: edit_manifest(folder, rows="3"), "wrong value of rows"),
     "negative bytes": (lambda folder: edit_manifest(folder, bytes=-1), "wrong value of bytes"),
     "more texts than rows": (lambda folder: edit_manifest(folder, texts=999), "wrong value"),

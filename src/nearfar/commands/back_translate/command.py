@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
@@ -40,7 +39,9 @@ from nearfar.disk.places import LocalFolder
 from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 if TYPE_CHECKING:
     from nearfar.commands.back_translate.translator import Translator
@@ -92,13 +93,13 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
         "sentences": len(texts),
         "digest": hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16],
     }
-    console = Console(stderr=True, soft_wrap=True, emoji=False)
     place = LocalFolder(f"{file}.partial")
     with folder_lock(place.shared, what=file, remove_if_empty=True):
         work = Work(place, "nearfar back-translation")
         finished = _finished_rows(file, settings)
         if finished is not None and not work.exists:
             if progress:
+                console = Console(stderr=True, soft_wrap=True, emoji=False)
                 console.print(f"{file}: is already finished ({finished:,} rows); nothing to do.", highlight=False)
             return file
         size = BLOCK * config.batch_size
@@ -109,7 +110,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
                 raise work.damaged("it has no settings")
             refuse_changes(file, list_changes(plan["settings"], settings, WORDS))
         records = work.records(list(blocks)) if plan else {}
-        done = {name: record["rows"] for name, record in records.items() if record and _is_whole(record)}
+        done = {name: rows for name, record in records.items() if (rows := _rows_of(record)) is not None}
         if len(done) < len(blocks):
             round_trip, weights = _open_translators(config)
             if plan is None:
@@ -120,8 +121,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
                 raise NearfarError(
                     f"{file}: was started with other weights than its models have now; choose another --output."
                 )
-            shown = console if progress else None
-            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, console=shown)
+            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, progress=progress)
         assert plan is not None
         rows = [row for name in blocks for row in done[name]]
         content = HEADER + "".join("\t".join(row) + "\n" for row in rows)
@@ -196,13 +196,12 @@ def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
     return int(metadata["finished"]["rows"])
 
 
-def _is_whole(record: Mapping[str, Any]) -> bool:
-    """Whether a record of a block has its rows; a block with a damaged one is translated again."""
-    rows = record.get("rows")
-    return isinstance(rows, list) and all(
-        isinstance(row, list) and len(row) == len(HEADER.split()) and all(isinstance(text, str) for text in row)
-        for row in rows
-    )
+def _rows_of(record: Mapping[str, Any] | None) -> list[tuple[str, str, str]] | None:
+    """The rows of a record of a block; None for a damaged one, whose block is translated again."""
+    try:
+        return convert((record or {}).get("rows"), list[tuple[str, str, str]])
+    except InvalidValueError:
+        return None
 
 
 def _open_translators(
@@ -227,13 +226,11 @@ def _translate(
     work: Work,
     *,
     batch_size: int,
-    console: Console | None,
+    progress: bool,
 ) -> None:
     """Translate and save the blocks that are not done: sentence, translation and pivot where there is a translation."""
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
     finished, total = sum(len(blocks[name]) for name in done), sum(map(len, blocks.values()))
-    with Progress("back-translating", *columns, console=console, disable=console is None) as bar:
-        task = bar.add_task("", total=total, completed=finished)
+    with progress_bar("back-translating", total, done=finished, shown=progress, stderr=True) as advance:
         for block, (name, part) in enumerate(blocks.items()):
             if name in done:
                 continue
@@ -243,7 +240,7 @@ def _translate(
                 batch = by_length[first : first + batch_size]
                 translated = round_trip([part[position] for position in batch], number)
                 rows |= dict(zip(batch, translated, strict=True))
-                bar.advance(task, len(batch))
+                advance(len(batch))
             done[name] = [(part[position], back, pivot) for position, (pivot, back) in sorted(rows.items()) if back]
             work.finish_part(name, {"rows": done[name]})
 

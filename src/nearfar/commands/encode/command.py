@@ -1,25 +1,23 @@
 """``nearfar encode``: texts -> embeddings, in parts that a later call continues; one file is the join of its parts."""
 
+import hashlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
+from io import BytesIO
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from nearfar.commands.encode.begin import (
-    EncodeResult,
-    check_disk_space,
-    computes_here,
-    place_of,
-    read_ranges,
-    settings_of,
-    try_model,
-    warn_of_truncated,
-    write_plan,
-)
-from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.folder import encode_to_folder
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.commands.encode.corpus import InputFile, list_files, read_corpus, same_files
 from nearfar.commands.encode.parts import (
+    JOB,
     forget_encoder,
+    load_encoder,
     locate_model,
     missing_blocks,
     open_encoder,
@@ -28,34 +26,69 @@ from nearfar.commands.encode.parts import (
 )
 from nearfar.commands.encode.plan import (
     MANIFEST,
+    RANGES,
+    RESOLVED,
+    WORDS,
+    PartRecord,
     Plan,
-    agree_on_plan,
     finished_parts,
+    part_name,
     read_plan,
     read_records,
+    record_name,
     work_of,
+    write_manifest,
 )
 from nearfar.commands.encode.vectors import join_parts, ranges_file
 from nearfar.config.calls import accepts_settings
-from nearfar.config.encode import EncodeConfig
-from nearfar.data.lines import SourceChangedError, SourceSummary, read_texts, summarise_source, verify_unchanged
+from nearfar.config.encode import DEFAULT_SHARD_ROWS, EncodeConfig
+from nearfar.data.lines import SourceChangedError, read_texts, summarise_source, verify_unchanged
 from nearfar.disk import (
     FolderBusyError,
     check_output_path,
+    check_writable_folder,
     folder_lock,
     path_errors,
     refuse_existing,
     refuse_overwriting_inputs,
     remove,
 )
-from nearfar.disk.places import OWN, Place
-from nearfar.disk.work import PLAN
-from nearfar.encoder.precision import check_computing
+from nearfar.disk.places import OWN, WRITING, LocalFolder, Place, open_place
+from nearfar.disk.work import PLAN, list_changes, refuse_changes
+from nearfar.encoder.precision import check_computing, precision_record, resolve
+from nearfar.jobs import Job, JobEvent, JobsFailedError, ScratchStore, run_jobs, shard_of
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 BLOCK = 2**14
 """Number of texts in a block. A block is sorted by length and deduplicated as a whole. Of one file, it is a part."""
+_SHOWN = 10
+"""Number of failed parts that an error names."""
+
+
+class EncodeResult(NamedTuple):
+    """What a run has written."""
+
+    rows: int
+    """Number of rows of this run: all, or those of its ``--shard``."""
+    dim: int
+    parts: int
+    """Number of parts of this run."""
+    complete: bool
+    """Whether all parts of the output are finished."""
+
+
+class _Input(NamedTuple):
+    """What a plan has from ``--input``."""
+
+    settings: dict[str, Any]
+    """How its rows are divided into parts, and what is kept of them."""
+    read: Callable[[], tuple[tuple[InputFile, ...], str]]
+    """The files of a new plan, and the schema of the kept columns."""
+    compare: Callable[[Plan], tuple[list[str], Sequence[InputFile]]]
+    """What changed since a plan was made, in words, and where its files are now."""
+    way: str
+    """How to start again, for messages."""
 
 
 @accepts_settings(EncodeConfig)
@@ -109,11 +142,11 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
     folder = Path(os.path.expanduser(model))
-    elsewhere = config.sharded or not computes_here(config)  # jobs and workers have other working directories
+    elsewhere = config.sharded or not _computes_here(config)  # jobs and workers have other working directories
     name = str(folder.absolute() if elsewhere and folder.is_dir() else model)
     try:
         if config.sharded:
-            return encode_to_folder(name, config, block, progress=progress)
+            return _encode_to_folder(name, config, block, progress=progress)
         return _encode_to_file(name, config, block, progress=progress)
     finally:
         forget_encoder()
@@ -121,30 +154,62 @@ def encode_parts(model: str | Path, config: EncodeConfig, *, block: int = BLOCK,
 
 def can_be_continued(config: EncodeConfig) -> bool:
     """Whether ``--resume`` would continue a run."""
-    place = place_of(config)
+    place = _place_of(config)
     return work_of(place).exists and MANIFEST not in place.names()
+
+
+def _place_of(config: EncodeConfig) -> Place:
+    """The folder of the parts."""
+    return open_place(config.output) if config.sharded else _folder_of_file(config)
+
+
+def _folder_of_file(config: EncodeConfig) -> LocalFolder:
+    return LocalFolder(f"{config.output}.partial")
+
+
+def _computes_here(config: EncodeConfig) -> bool:
+    """Whether this process encodes, and no others."""
+    if config.sharded:
+        return config.engine == "local" and config.workers == 1 and not config.threads
+    return config.processes == 1
 
 
 def _encode_to_file(model: str, config: EncodeConfig, block: int, *, progress: bool) -> EncodeResult:
     """Encode a stream of texts into parts, and join them."""
-    output = _check_file(config)
+    place = _folder_of_file(config)
+    output = _check_file(config, place)
     check_computing(config.device, config.precision)
     summary = summarise_source(read_texts(config.input, config.column))
     if summary.empty:
         raise NearfarError(f"{config.input}: holds no texts.")
+    source = InputFile(config.input, summary.texts, 0, summary.digest)
+
+    def compare(plan: Plan) -> tuple[list[str], Sequence[InputFile]]:
+        changed = [] if plan.files[0].footer == source.footer else ["the texts of --input changed"]
+        if plan.rows != source.rows:
+            changed.append(f"the number of texts was {plan.rows:,}, is {source.rows:,}")
+        return changed, [source]
 
     def texts() -> Iterator[str]:
         return verify_unchanged(read_texts(config.input, config.column), summary, config.input)
 
-    place = place_of(config)
-    assert place.shared is not None
+    settings = {"shard_rows": block, "block": block}
+    texts_of_plan = _Input(settings, lambda: ((source,), ""), compare, "remove the folder to start again")
     with folder_lock(place.shared, what=output, remove_if_empty=True):
-        plan = _plan_of_file(model, config, place, summary, block)
+        before = read_plan(place)
+        if before is None:
+            _remove_work(place)
+        elif not config.resume:
+            raise NearfarError(
+                f"{config.output}.partial: holds {_finished_rows(place, before):,} of {before.rows:,} texts of an "
+                "interrupted run. Continue it with --resume, or remove the folder."
+            )
+        plan = _agree_on_plan(model, config, place, block, texts_of_plan)
         done = finished_parts(place, plan)
         if len(done) < plan.parts and not config.overwrite:
             refuse_existing([output], overwrite=False)
         missing = [part for part in range(plan.parts) if part not in done]
-        check_disk_space(place, plan, missing, of=output)
+        _check_disk_space(place, plan, missing, of=output)
         try:
             if missing:
                 _stream(model, config, plan, place, done=done, texts=texts(), progress=progress)
@@ -154,14 +219,40 @@ def _encode_to_file(model: str, config: EncodeConfig, block: int, *, progress: b
             raise
         records = read_records(place, plan)
         _remove_work(place)
-    warn_of_truncated(records.values(), plan)
+    _warn_of_truncated(records.values(), plan)
     return EncodeResult(plan.rows, plan.dim, plan.parts, complete=True)
 
 
-def _check_file(config: EncodeConfig) -> Path:
+def _encode_to_folder(model: str, config: EncodeConfig, block: int, *, progress: bool) -> EncodeResult:
+    """Write the embeddings of a corpus as a folder of parts, each by a job of its own."""
+    place = open_place(config.output)
+    _check_folder(config, place)
+    plan = _agree_on_plan(model, config, place, block, _corpus_of(config, place))
+    local = {"output": place.address, "model": model, "device": config.device}
+    uses = "gpu" if config.engine == "ray" and str(config.device).startswith("cuda") else None
+    jobs = [Job(JOB, {"part": part, "plan": plan.digest}, local=local, uses=uses) for part in range(plan.parts)]
+    jobs = shard_of(jobs, config.shard_numbers)
+    parts = [_part_of(job) for job in jobs]
+    recorded = set(work_of(place).recorded())
+    _check_disk_space(place, plan, [part for part in parts if record_name(part) not in recorded])
+    rows = sum(stop - start for start, stop in map(plan.row_range, parts))
+    _run_jobs(config, place, plan, jobs, rows, progress=progress)
+    records = read_records(place, plan)
+    complete = len(records) == plan.parts
+    if complete:
+        try:
+            write_manifest(place, plan, records)
+        except NearfarError:
+            if MANIFEST not in place.names():  # else another process was faster, and removed what was written aside
+                raise
+        place.clean(MANIFEST)
+        _warn_of_truncated(records.values(), plan)
+    return EncodeResult(rows, plan.dim, len(parts), complete)
+
+
+def _check_file(config: EncodeConfig, place: LocalFolder) -> Path:
     """The output file, once it is clear that it can be written."""
-    output, place = Path(config.output), place_of(config)
-    assert place.shared is not None
+    output = Path(config.output)
     if output.suffix not in (".npy", ".parquet"):
         raise NearfarError(
             f"--output {output}: must end in .npy or .parquet. For a folder of parts, give --shard-rows."
@@ -185,39 +276,166 @@ def _check_file(config: EncodeConfig) -> Path:
     return output
 
 
-def _plan_of_file(model: str, config: EncodeConfig, place: Place, summary: SourceSummary, block: int) -> Plan:
+def _check_folder(config: EncodeConfig, place: Place) -> None:
+    """Refuse an output that is a file, cannot be written, or holds other files or a run that is not continued."""
+    output, path = config.output, place.shared
+    if path is not None:
+        if path.exists() and not path.is_dir():
+            raise NearfarError(f"--output {output}: is a file; name a folder for the parts.")
+        check_writable_folder(path, output)
     before = read_plan(place)
-    if before is not None and not config.resume:
-        done = sum(record.rows[1] - record.rows[0] for record in read_records(place, before).values())
+    if before is not None and not (config.overwrite or config.resume or config.shard):
         raise NearfarError(
-            f"{config.output}.partial: holds {done:,} of {before.rows:,} texts of an interrupted run. Continue it with "
-            "--resume, or remove the folder."
+            f"--output {output}: holds a run of nearfar encode. Continue it with --resume, replace it with "
+            "--overwrite, or choose another folder."
         )
-    if before is None:
-        _remove_work(place)
-    ranges = read_ranges(config)
-    settings = {**settings_of(model, config, ranges), "shard_rows": block, "block": block}
-    source = InputFile(config.input, summary.texts, 0, summary.digest)
+    others = [name for name in place.names() if name != OWN] if before is None else []
+    if others and read_plan(place) is None:  # else another process has just started the run
+        raise NearfarError(
+            f"--output {output}: holds other files, such as {others[0]}; choose an empty or a new folder."
+        )
 
-    def make() -> None:
-        dim, resolved = try_model(model, config, ranges)
-        write_plan(place, Plan({**settings, **resolved}, dim, (source,)), ranges)
 
-    def inputs(plan: Plan) -> tuple[list[str], Sequence[InputFile]]:
-        changed = [] if plan.files[0].footer == source.footer else ["the texts of --input changed"]
-        if plan.rows != source.rows:
-            changed.append(f"the number of texts was {plan.rows:,}, is {source.rows:,}")
-        return changed, [source]
+def _corpus_of(config: EncodeConfig, place: Place) -> _Input:
+    """The Parquet files of ``--input``."""
+    shard_rows = config.shard_rows or DEFAULT_SHARD_ROWS
 
-    way = "remove the folder to start again"
-    return agree_on_plan(place, make, settings, precision=config.precision, inputs=inputs, way=way)
+    def read() -> tuple[tuple[InputFile, ...], str]:
+        corpus = read_corpus(config.input, str(config.column), config.keep)
+        inside = [file.address for file in corpus.files if file.address.startswith(place.address.rstrip("/") + "/")]
+        if inside:
+            raise NearfarError(f"--output {place.address}: has the input {inside[0]} in it; choose another folder.")
+        if corpus.largest_group > 2 * shard_rows:
+            warnings.warn(
+                f"--shard-rows {shard_rows:,}: the input has row groups of up to {corpus.largest_group:,} rows, and "
+                "each shard reads whole row groups. Give more rows.",
+                stacklevel=2,
+            )
+        return corpus.files, corpus.kept.serialize().to_pybytes().hex() if corpus.kept.names else ""
+
+    def compare(plan: Plan) -> tuple[list[str], Sequence[InputFile]]:
+        """Files are compared by names and sizes; a worker compares the footer of a file when it opens it."""
+        listed = list_files(config.input)
+        if difference := same_files(plan.files, listed):
+            return [difference], plan.files
+        return [], [replace(file, address=address) for file, (address, _) in zip(plan.files, listed, strict=True)]
+
+    return _Input({"shard_rows": shard_rows, "keep": list(config.keep)}, read, compare, "choose another --output")
+
+
+def _agree_on_plan(model: str, config: EncodeConfig, place: Place, block: int, source: _Input) -> Plan:
+    """The plan of all processes that write to the folder: the one that is there, checked, or the one that is made.
+
+    Raises:
+        NearfarError: settings, model or input differ; the message names what differs.
+    """
+    ranges = _read_ranges(config)
+    names = ("column", "pooling", "prompt", "max_length", "normalize", "dimensions", "dtype", "quantize")
+    settings = {
+        "model": locate_model(model)[1],
+        **{name: getattr(config, name) for name in names},
+        "calibrate": None if ranges is None else hashlib.sha256(ranges.tobytes()).hexdigest()[:16],
+        **source.settings,
+    }
+
+    def new_plan() -> Plan:
+        files, schema = source.read()
+        dim, resolved = _try_model(model, config, ranges)
+        return Plan({**settings, **resolved, "block": block}, dim, files, schema)
+
+    if config.sharded and config.overwrite:
+        plan = new_plan()  # before anything is removed
+        _remove_run(place)
+        _write_plan(place, plan, ranges)
+    work_of(place).agree(lambda: _write_plan(place, new_plan(), ranges))
+    agreed = read_plan(place)
+    assert agreed is not None  # the call before has read it
+    before = {name: value for name, value in agreed.settings.items() if name not in RESOLVED or name in settings}
+    changed, files = source.compare(agreed)
+    changed = [*list_changes(before, settings, WORDS), *changed]
+    recorded = str(agreed.settings["precision"])
+    if config.precision != "auto" and not recorded.startswith(config.precision):
+        changed.append(f"--precision was {recorded}, is {config.precision}")
+    refuse_changes(place.address, changed, way=source.way)
+    moved = replace(agreed, files=tuple(files))
+    if moved != agreed:
+        work_of(place).begin(moved.to_dict())
+    return moved
+
+
+def _read_ranges(config: EncodeConfig) -> NDArray[np.float32] | None:
+    """The ranges of ``--calibrate``; None without it."""
+    if config.calibrate is None:
+        return None
+    from nearfar.quantization import read_ranges
+
+    return read_ranges(Path(config.calibrate).expanduser(), flag="--calibrate")
+
+
+def _try_model(model: str, config: EncodeConfig, ranges: NDArray[np.float32] | None) -> tuple[int, dict[str, Any]]:
+    """Open the encoder, so that settings that it refuses are errors now; the dimensions, and what it decides."""
+    from nearfar.encoder.prompts import choose_width
+
+    device = config.device if config.engine == "local" else "cpu"
+    check_computing(device, config.precision)
+    here = _computes_here(config)
+    encoder = load_encoder(model, config.pooling, config.max_length, config.prompt, device if here else "cpu")
+    dim, limit = choose_width(config.dimensions, encoder.dim, encoder.matryoshka), encoder.max_length
+    if ranges is not None and ranges.shape[1] != dim:
+        raise NearfarError(
+            f"--calibrate {config.calibrate}: its vectors have {ranges.shape[1]} dimensions, those to quantize "
+            f"{dim}; name a file of vectors with the same number."
+        )
+    if config.sharded and not here:
+        del encoder
+        load_encoder.cache_clear()
+    return dim, {"precision": precision_record(resolve(config.precision, device), device), "limit": limit}
+
+
+def _write_plan(place: Place, plan: Plan, ranges: NDArray[np.float32] | None) -> None:
+    """Write the plan; from then on the folder holds a run."""
+    if ranges is not None:
+        place.clean(RANGES)
+        stream = BytesIO()
+        np.save(stream, ranges)
+        place.write(RANGES, stream.getvalue())
+    work_of(place).begin(plan.to_dict())
+
+
+def _check_disk_space(place: Place, plan: Plan, parts: Iterable[int], *, of: Path | None = None) -> None:
+    """Raise if the disk has too little free space for the vectors of ``parts`` and, with ``of``, for that file."""
+    free = place.free_bytes()
+    if free is None:
+        return
+    from nearfar.quantization import bytes_per_vector
+
+    kind: Any = plan.settings["quantize"] or ("float16" if plan.settings["dtype"] == "float16" else "float32")
+    size = bytes_per_vector(plan.dim, kind)
+    is_converted = kind == "int8" and plan.settings["calibrate"] is None  # when the parts are joined
+    rows = sum(stop - start for start, stop in map(plan.row_range, parts))
+    needed = rows * (bytes_per_vector(plan.dim, "float32") if is_converted else size)
+    needed += 0 if of is None else plan.rows * size
+    if free < needed:
+        raise NearfarError(
+            f"{of or place.address}: needs about {_format_bytes(needed)} of disk space, and {_format_bytes(free)} are "
+            "free. Free some, write to another disk, or write smaller embeddings with --quantize."
+        )
+
+
+def _format_bytes(size: float) -> str:
+    """A number of bytes in a readable unit."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
 
 
 def _stream(
     model: str,
     config: EncodeConfig,
     plan: Plan,
-    place: Place,
+    place: LocalFolder,
     *,
     done: Collection[int],
     texts: Iterator[str],
@@ -244,23 +462,79 @@ def _stream(
             )
             encoded = encode_in_processes(tokens, work, assign_devices(config.device, processes), on_batch=advance)
         try:
-            assert place.shared is not None
             with closing(encoded):
                 store_stream(place, plan, pieces_of(encoded, advance), place.shared)
         except (SourceChangedError, NotFiniteError):
             raise  # another call would fail too
         except NearfarError as error:
-            finished = sum(record.rows[1] - record.rows[0] for record in read_records(place, plan).values())
             raise NearfarError(
-                f"{error} {finished:,} of {plan.rows:,} texts are done; continue with --resume."
+                f"{error} {_finished_rows(place, plan):,} of {plan.rows:,} texts are done; continue with --resume."
             ) from error
 
 
-def _remove_work(place: Place) -> None:
+def _finished_rows(place: Place, plan: Plan) -> int:
+    return sum(stop - start for start, stop in (record.rows for record in read_records(place, plan).values()))
+
+
+def _run_jobs(config: EncodeConfig, place: Place, plan: Plan, jobs: list[Job], rows: int, *, progress: bool) -> None:
+    """Run the jobs, which encode ``rows`` rows; failures are one error that names the parts."""
+    from nearfar.runtime.threads import available_cores, cpu_quota
+
+    cores = min(available_cores(), cpu_quota() or available_cores())
+    threads = config.threads or (1 if config.ray_address else max(1, cores // config.workers))
+    here = "inline" if _computes_here(config) else "process"
+    try:
+        with progress_bar("encoding", rows, shown=progress) as advance:
+
+            def on_event(event: JobEvent) -> None:
+                if event.kind == "finished":
+                    start, stop = plan.row_range(_part_of(event.job))
+                    advance(stop - start)
+
+            run_jobs(
+                jobs,
+                ScratchStore(place.shared / WRITING if place.shared else None),
+                engine="ray" if config.engine == "ray" else here,
+                workers=config.workers,
+                threads=threads,
+                ray_address=config.ray_address,
+                on_event=on_event,
+            )
+    except JobsFailedError as error:
+        lines = [f"{len(error.failures):,} of {len(jobs):,} parts failed:"]
+        lines += [f"  {part_name(_part_of(one.job))}: {one.message}" for one in error.failures[:_SHOWN]]
+        lines += [f"  and {len(error.failures) - _SHOWN:,} more"] if len(error.failures) > _SHOWN else []
+        raise NearfarError("\n".join([*lines, "The other parts are kept; continue with --resume."])) from error
+
+
+def _part_of(job: Job) -> int:
+    part = job.settings["part"]
+    assert isinstance(part, int)
+    return part
+
+
+def _warn_of_truncated(records: Iterable[PartRecord], plan: Plan) -> None:
+    """Warn once if texts of any part are longer than the model reads."""
+    from nearfar.encoder.token_batches import truncation_message
+
+    counts = [(record.truncated, record.distinct) for record in records]
+    truncated, distinct = (sum(count) for count in zip(*counts, strict=True))
+    if truncated:
+        warnings.warn(truncation_message(truncated, distinct, plan.settings["limit"]), stacklevel=2)
+
+
+def _remove_work(place: LocalFolder) -> None:
     """Remove the parts of one file; the plan first, so that what is left later is nothing to continue."""
-    assert place.shared is not None
     if place.shared.is_dir():
         place.remove(PLAN)
         for entry in list(place.shared.iterdir()):
             if entry.name == OWN or entry.suffix == ".parquet":
                 remove(entry)
+
+
+def _remove_run(place: Place) -> None:
+    """Remove what a run wrote; the plan last, so that an interruption leaves a run, and not other files."""
+    parts = [name for name in place.names() if name == MANIFEST or (name.startswith("part-") and "." in name)]
+    work_of(place).forget_parts()
+    for name in (*parts, RANGES, PLAN):
+        place.remove(name)

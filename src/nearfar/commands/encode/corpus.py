@@ -6,8 +6,11 @@ import os
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from msgspec import Meta
 
 from nearfar.data.files import Location, column_indices, column_values, parquet_error
 from nearfar.data.paths import as_path
@@ -27,12 +30,13 @@ _FOOTER_THREADS = 16
 _MAGIC = b"PAR1"
 
 
-class InputFile(NamedTuple):
+@dataclass(frozen=True)
+class InputFile:
     """One file of the corpus."""
 
     address: str
-    rows: int
-    size: int
+    rows: Annotated[int, Meta(ge=0)]
+    size: Annotated[int, Meta(ge=0)]
     """Number of bytes."""
     footer: str
     """Fingerprint of the footer, which has the place, size and statistics of every column of every row group."""
@@ -270,16 +274,12 @@ def _batches(
                 )
             file.seek(0)
             with pyarrow.parquet.ParquetFile(file, buffer_size=_BUFFER_BYTES, pre_buffer=False) as parquet:
-                groups: list[int] = []
-                number = skip = 0
-                for group in range(parquet.metadata.num_row_groups):
-                    rows = parquet.metadata.row_group(group).num_rows
-                    if number + rows > first and number < last:
-                        if not groups:
-                            skip = number
-                        groups.append(group)
-                    number += rows
-                number = skip
+                counts = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+                starts = list(accumulate(counts, initial=0))
+                groups = [
+                    group for group, start in enumerate(starts[:-1]) if start < last and starts[group + 1] > first
+                ]
+                number = starts[groups[0]]
                 for batch in parquet.iter_batches(BATCH, row_groups=groups, columns=list(columns)):
                     begin, end = max(first, number), min(last, number + batch.num_rows)
                     if begin < end:

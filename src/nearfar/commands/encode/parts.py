@@ -4,7 +4,6 @@ A part is written by the process that streams an input (:func:`store_stream`), o
 rows of a corpus (:func:`write_part`). A worker keeps its encoder for the next part.
 """
 
-import hashlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -31,7 +30,7 @@ from nearfar.commands.encode.plan import (
     work_of,
 )
 from nearfar.data.lines import Block, blocks
-from nearfar.disk import disk_errors
+from nearfar.disk import disk_errors, sha256_of
 from nearfar.disk.places import Place, open_place
 from nearfar.disk.work import PLAN
 from nearfar.quantization import quantize
@@ -131,10 +130,9 @@ def _encode_part(plan: Plan, part: int, opened: OpenEncoder, place: Place, scrat
     if plan.schema:
         kept = pyarrow.ipc.read_schema(pyarrow.py_buffer(bytes.fromhex(plan.schema)))
     rows = RowRange(plan.files, start, stop, settings["column"], kept)
-    numbered = (Block(start + block.start, block.texts) for block in blocks(rows.texts(), size=settings["block"]))
     encoded = encode_blocks(
         opened.encoder,
-        tokenize_blocks(opened.encoder, numbered),
+        tokenize_blocks(opened.encoder, blocks(rows.texts(), size=settings["block"], start=start)),
         normalize=settings["normalize"],
         dimensions=settings["dimensions"],
         bf16=opened.bf16,
@@ -178,16 +176,14 @@ def store_part(
     target = place.writing(part_name(part), scratch)
     distinct = truncated = done = 0
     try:
-        with _part_writer(target, stored, kept) as write:
+        with disk_errors(target), vector_writer(target, stored.dtype, stored.width, kept=kept) as write:
             for piece in pieces:
                 count = len(piece.vectors)
                 write(piece.start, stored.of(piece.vectors), rows.take(count) if rows else [])
                 distinct, truncated, done = distinct + piece.distinct, truncated + piece.truncated, done + count
         if done != stop - start:
             raise NearfarError(f"{part_name(part)}: {done:,} of {stop - start:,} rows could be read.")
-        with target.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = target.stat().st_size
+        digest, size = sha256_of(target), target.stat().st_size
         place.publish(target, part_name(part))
     except BaseException:
         with suppress(OSError):
@@ -213,8 +209,7 @@ def missing_blocks(texts: Iterator[str], plan: Plan, done: Collection[int]) -> I
         if part in done:
             deque(rows, maxlen=0)
             continue
-        for block in blocks(rows, size=plan.settings["block"]):
-            yield Block(start + block.start, block.texts)
+        yield from blocks(rows, size=plan.settings["block"], start=start)
     next(texts, None)  # after the last text, raises if the texts changed since they were counted
 
 
@@ -322,43 +317,52 @@ def read_plan_ranges(place: Place) -> NDArray[np.float32]:
 
 
 @contextmanager
-def _part_writer(target: Path, stored: Stored, kept: "pyarrow.Schema | None") -> "Iterator[Write]":
-    """Yield a function that writes a block: the number of its first row, vectors [rows, width], kept columns.
+def vector_writer(
+    target: Path,
+    dtype: str | np.dtype[Any],
+    width: int,
+    *,
+    name: str = "vector",
+    before: "pyarrow.Schema | None" = None,
+    kept: "pyarrow.Schema | None" = None,
+) -> "Iterator[Write]":
+    """Write a Parquet file of vectors, with a row group for each block.
+
+    Yields a function that writes a block: the number of its first row, vectors [rows, width], and its other columns.
+
+    Args:
+        target: the file.
+        dtype: type of the stored values.
+        width: number of values of a vector.
+        name: the column of the vectors.
+        before: columns before it, which follow the column ``row``.
+        kept: columns behind it.
 
     Raises:
-        NearfarError: the disk is full or cannot be written.
+        OSError: the disk is full or cannot be written.
     """
     import pyarrow
     import pyarrow.parquet
 
-    number = pyarrow.from_numpy_dtype(np.dtype(stored.dtype))
-    own = [pyarrow.field("row", pyarrow.int64()), pyarrow.field("vector", pyarrow.list_(number, stored.width))]
-    names = [] if kept is None else list(kept.names)
-    schema = pyarrow.schema([*own, *([] if kept is None else kept)])
-    with (
-        disk_errors(target),
-        pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=names, compression="zstd") as writer,
-    ):
+    before, kept = before or pyarrow.schema([]), kept or pyarrow.schema([])
+    list_type = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(dtype)), width)
+    schema = pyarrow.schema([pyarrow.field("row", pyarrow.int64()), *before, pyarrow.field(name, list_type), *kept])
+    dictionaries = list(kept.names)
+    with pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=dictionaries, compression="zstd") as writer:
 
         def write(start: int, vectors: NDArray[Any], columns: "Sequence[pyarrow.Array]") -> None:
-            rows = np.arange(start, start + len(vectors), dtype=np.int64)
-            arrays = [arrow_array(rows), arrow_vectors(vectors, stored.dtype), *columns]
+            rows = _arrow_array(np.arange(start, start + len(vectors), dtype=np.int64))
+            flat = np.ascontiguousarray(vectors, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1)
+            lists = pyarrow.FixedSizeListArray.from_arrays(_arrow_array(flat), width)
+            arrays = [rows, *columns[: len(before)], lists, *columns[len(before) :]]
             writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
 
         yield write
 
 
-def arrow_array(values: NDArray[Any]) -> Any:
+def _arrow_array(values: NDArray[Any]) -> Any:
     """A NumPy array as an Arrow array; ``pyarrow.array`` would import pandas."""
     import pyarrow
 
     kind = pyarrow.from_numpy_dtype(values.dtype)
     return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
-
-
-def arrow_vectors(vectors: NDArray[Any], dtype: str | np.dtype[Any]) -> Any:
-    """Vectors [rows, width] as an Arrow array of lists of fixed size."""
-    import pyarrow
-
-    flat = np.ascontiguousarray(vectors, dtype=np.dtype(dtype).newbyteorder("<")).reshape(-1)
-    return pyarrow.FixedSizeListArray.from_arrays(arrow_array(flat), vectors.shape[1])

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
-from nearfar.commands.encode.corpus import Corpus, InputFile
+from msgspec import Meta
+
+from nearfar.commands.encode.corpus import InputFile
 from nearfar.disk.places import OWN, Place
-from nearfar.disk.work import Work, list_changes, refuse_changes
+from nearfar.disk.work import Work
 from nearfar.encoder.precision import RECORDED_PRECISIONS
+from nearfar.validation import InvalidValueError, convert
 
 KIND, FORMAT = "nearfar embeddings in parts", 1
 """What the folder is, and the version of its layout."""
@@ -33,7 +36,7 @@ class Plan:
 
     settings: Mapping[str, Any]
     """Flags that change the vectors or the columns, the fingerprint of the model, and the precision."""
-    dim: int
+    dim: Annotated[int, Meta(ge=1)]
     """Number of dimensions of an embedding."""
     files: tuple[InputFile, ...]
     schema: str = ""
@@ -67,8 +70,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON values, which :func:`read_plan` reads."""
-        files = [file._asdict() for file in self.files]
-        return {"settings": dict(self.settings), "dim": self.dim, "files": files, "schema": self.schema}
+        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,11 +92,6 @@ class PartRecord:
     """How many of them are longer than the maximum length."""
 
 
-def plan_of_corpus(settings: Mapping[str, Any], dim: int, corpus: Corpus) -> Plan:
-    """The plan of a new run over Parquet files."""
-    return Plan(settings, dim, corpus.files, corpus.kept.serialize().to_pybytes().hex() if corpus.kept.names else "")
-
-
 def work_of(place: Place) -> Work:
     """The embeddings in a folder, as work that can be continued."""
     return Work(place, KIND, FORMAT)
@@ -111,64 +108,17 @@ def read_plan(place: Place) -> Plan | None:
     if found is None:
         return None
     try:
-        if missing := [name for name in (*_USED, *RESOLVED) if name not in found["settings"]]:
+        plan = convert(found, Plan)
+        bytes.fromhex(plan.schema)
+        if missing := [name for name in (*_USED, *RESOLVED) if name not in plan.settings]:
             raise ValueError(f"it has no {missing[0]}")
-        files = tuple(_input_file(one) for one in found["files"])
-        plan = Plan(found["settings"], int(found["dim"]), files, bytes.fromhex(found["schema"]).hex())
-        if plan.shard_rows < 1 or plan.rows < 1 or plan.dim < 1:
+        if plan.shard_rows < 1 or plan.rows < 1:
             raise ValueError("it has a wrong number")
         if plan.settings["precision"] not in RECORDED_PRECISIONS:
             raise ValueError(f"precision {plan.settings['precision']!r} is unknown")
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise work.damaged(error) from None
     return plan
-
-
-def _input_file(fields: Mapping[str, Any]) -> InputFile:
-    """An input file of the plan; ValueError or TypeError if a field is missing, unknown or of another type."""
-    file = InputFile(**fields)
-    texts, counts = (file.address, file.footer), (file.rows, file.size)
-    if not all(isinstance(one, str) for one in texts) or not all(type(one) is int and one >= 0 for one in counts):
-        raise ValueError("an input file has a wrong value")
-    return file
-
-
-def agree_on_plan(
-    place: Place,
-    make: Callable[[], None],
-    settings: Mapping[str, Any],
-    *,
-    precision: str,
-    inputs: Callable[[Plan], tuple[list[str], Sequence[InputFile]]],
-    way: str,
-) -> Plan:
-    """The plan of all processes that write to the folder: the one that is there, checked, or the one that is made.
-
-    Args:
-        place: the folder.
-        make: makes and writes a plan.
-        settings: those of this call.
-        precision: the precision that this call asks for.
-        inputs: what changed in the input, in words, and where its files are now.
-        way: how to start again, for messages.
-
-    Raises:
-        NearfarError: settings, model or input differ; the message names what differs.
-    """
-    work_of(place).agree(make)
-    plan = read_plan(place)
-    assert plan is not None  # the call before has read it
-    before = {name: value for name, value in plan.settings.items() if name not in RESOLVED or name in settings}
-    changed, files = inputs(plan)
-    changed = [*list_changes(before, settings, WORDS), *changed]
-    recorded = str(plan.settings["precision"])
-    if precision != "auto" and not recorded.startswith(precision):
-        changed.append(f"--precision was {recorded}, is {precision}")
-    refuse_changes(place.address, changed, way=way)
-    moved = replace(plan, files=tuple(files))
-    if moved != plan:
-        work_of(place).begin(moved.to_dict())
-    return moved
 
 
 def part_name(part: int) -> str:
@@ -213,10 +163,8 @@ def finished_parts(place: Place, plan: Plan) -> dict[int, Any]:
 
 def _record_of(found: Mapping[str, Any] | None, plan: Plan, part: int) -> PartRecord | None:
     try:
-        record = PartRecord(**{**(found or {}), "rows": tuple((found or {})["rows"])})
-    except (KeyError, TypeError):
-        return None
-    if not all(type(number) is int for number in (record.size, record.distinct, record.truncated)):
+        record = convert(found, PartRecord)
+    except InvalidValueError:
         return None
     return record if record.plan == plan.digest and record.rows == plan.row_range(part) else None
 
@@ -234,7 +182,7 @@ def write_manifest(place: Place, plan: Plan, records: Mapping[int, PartRecord]) 
         "dim": plan.dim,
         "plan": plan.digest,
         "settings": plan.settings,
-        "inputs": [file._asdict() for file in plan.files],
+        "inputs": [asdict(file) for file in plan.files],
         "parts": parts,
     }
     place.write(MANIFEST, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())

@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -22,13 +23,12 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.corpus import InputFile
 from nearfar.commands.encode.parts import (
     OnTexts,
-    arrow_array,
-    arrow_vectors,
     missing_blocks,
     pieces_of,
     read_plan_ranges,
     store_stream,
     stored_in_parts,
+    vector_writer,
 )
 from nearfar.commands.encode.plan import Plan, finished_parts, part_name, read_records
 from nearfar.disk import check_regular, folder_lock, new_file, remove, write_bytes, write_npy
@@ -202,20 +202,14 @@ def _write_parquet(
     file: Path, vectors: Iterator[NDArray[Any]], width: int, dtype: np.dtype[Any], texts: Iterator[str] | None
 ) -> None:
     import pyarrow
-    import pyarrow.parquet
 
-    list_type = pyarrow.list_(pyarrow.from_numpy_dtype(dtype), width)
-    columns = [("row", pyarrow.int64()), ("text", pyarrow.string()), ("embedding", list_type)]
-    schema = pyarrow.schema([column for column in columns if texts is not None or column[0] != "text"])
-    with pyarrow.parquet.ParquetWriter(file, schema, use_dictionary=False, compression="zstd") as writer:
-        start = 0
+    before = pyarrow.schema([] if texts is None else [("text", pyarrow.string())])
+    start = 0
+    with vector_writer(file, dtype, width, name="embedding", before=before) as write:
         for block in vectors:
-            count = len(block)
-            arrays = [arrow_array(np.arange(start, start + count, dtype=np.int64)), arrow_vectors(block, dtype)]
-            if texts is not None:
-                arrays.insert(1, pyarrow.array([next(texts) for _ in range(count)], pyarrow.string()))
-            writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-            start += count
+            columns = [] if texts is None else [pyarrow.array(list(islice(texts, len(block))), pyarrow.string())]
+            write(start, block, columns)
+            start += len(block)
         if texts is not None:
             next(texts, None)  # after the last text, raises if the texts changed since they were encoded
 

@@ -6,6 +6,7 @@ The folder holds ``geometry.json`` (:class:`nearfar.evaluation.results.GeometryR
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields
 from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,50 +81,50 @@ def geometry(
     data = load_geometry_data(config) if file else None
     texts, columns = explorer.load_texts(config) if page else (None, [])
     with vectors_folder(file or page or None) as kept:
-        found: dict[str, ModelGeometry] = {}
+        measured: dict[str, ModelGeometry] = {}
         page_vectors: dict[str, NDArray[Any]] = {}
         for name, model in by_name.items():
             encode, encoder = _open(model, config.opening, kept, progress=progress)
             if data:
-                measured = _measure(name, encode, data, config.seed)
-                layers = None
-                if encoder and data.task:
-                    layers = _layers(encoder, data.task, progress=progress)
+                measures_of_model = _measure(name, encode, data, config.seed)
+                layers = _layers(encoder, data.task, progress=progress) if encoder and data.task else None
                 pooling = None if encoder is None else encoder.pooling
-                found[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measured)
+                measured[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measures_of_model)
             if texts:
                 page_vectors[name] = np.asarray(encode(texts.texts))
         written = None
         if page and texts:
             written = explorer.write_page(page, texts, columns, page_vectors, config, progress=progress)
-        if not (file and data):
-            assert written is not None
-            remove_vectors(kept)
-            return written
-        result = GeometryResult(
-            config=GeometrySettings(
-                pairs=config.pairs,
-                positive_above=data.positive_above,
-                task=config.task,
-                labelled=config.labelled,
-                labelled_limit=config.labelled_limit,
-                pooling=config.pooling,
-                max_length=config.max_length,
-                prompt=config.prompt,
-                seed=config.seed,
-            ),
-            provenance=results.provenance(),
-            pairs=data.measured_pairs,
-            task=data.layer_task,
-            labelled=data.plotted_texts,
-            unavailable=data.unavailable,
-            plots=_draw(file.parent, found, data),
-            models=found,
-            page=written,
-        )
-        save_with_tables(result, file)
+        result: GeometryResult | ExplorerPage | None = written
+        if file and data:
+            result = _result(config, data, measured, written, plots=_draw(file.parent, measured, data))
+            save_with_tables(result, file)
+        assert result is not None  # the settings name an output
         remove_vectors(kept)
     return result
+
+
+def _result(
+    config: GeometryConfig,
+    data: GeometryData,
+    measured: dict[str, ModelGeometry],
+    page: ExplorerPage | None,
+    *,
+    plots: list[str],
+) -> GeometryResult:
+    """The content of the result file."""
+    own = {field.name: getattr(config, field.name) for field in fields(GeometrySettings)}
+    return GeometryResult(
+        config=GeometrySettings(**{**own, "positive_above": data.positive_above}),
+        provenance=results.provenance(),
+        pairs=data.measured_pairs,
+        task=data.layer_task,
+        labelled=data.plotted_texts,
+        unavailable=data.unavailable,
+        plots=plots,
+        models=measured,
+        page=page,
+    )
 
 
 def _name_models(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path | Encode]") -> dict[str, Any]:

@@ -2,25 +2,20 @@
 
 import math
 import random
-import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.config.geometry import GeometryConfig
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import extension, is_plain_text, read_lines
-from nearfar.data.sources import column_names, normalize_whitespace, text_field
-from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.data.files import extension
+from nearfar.data.sources import Table, column_names, normalize_whitespace, text_field
+from nearfar.disk import check_output_file, write_text
 from nearfar.evaluation.explorer.layout import (
     EXAGGERATED,
     ITERATIONS,
@@ -43,6 +38,7 @@ from nearfar.evaluation.explorer.page import (
     unit_vectors,
 )
 from nearfar.evaluation.results import ExplorerPage
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 DEFAULT_COLUMN = "text"
@@ -77,9 +73,7 @@ class PageTexts:
 def check_page(config: GeometryConfig, inputs: Sequence[object]) -> Path:
     """The path of the page, once it is clear that it can be written."""
     page = Path(str(config.page))
-    check_output_path(page, flag="--page")
-    refuse_overwriting_inputs(page, inputs, flag="--page")
-    refuse_existing([page], overwrite=config.overwrite, flag="--page")
+    check_output_file(page, inputs, overwrite=config.overwrite, flag="--page")
     return page
 
 
@@ -126,16 +120,13 @@ def write_page(
     lists: list[Neighbourhoods] = []
     points: list[NDArray[np.float32]] = []
     for name, found in units.items():
-        with _bar(f"neighbours, {name}", 2 * len(found) ** 2, shown=progress) as (bar, task):
-            lists.append(neighbourhoods(found, device=device, on_block=partial(bar.advance, task)))
+        with progress_bar(f"neighbours, {name}", 2 * len(found) ** 2, unit="pairs", shown=progress) as advance:
+            lists.append(neighbourhoods(found, device=device, on_block=advance))
     for name, found in units.items():
         start = points[0] if points else None
-        with _bar(f"layout, {name}", EXAGGERATED + ITERATIONS, shown=progress) as (bar, task):
-
-            def report(finished: int, bar: Progress = bar, task: TaskID = task) -> None:
-                bar.update(task, completed=finished)
-
-            points.append(plane_layout(found, start=start, seed=config.seed, on_iteration=report))
+        steps = EXAGGERATED + ITERATIONS
+        with progress_bar(f"layout, {name}", steps, unit="steps", shown=progress) as advance:
+            points.append(plane_layout(found, start=start, seed=config.seed, on_iteration=_differences(advance)))
     first = normalise(points[0])
     layouts = [first, *(align(one, first) for one in points[1:])]
     data = explorer_data(texts.texts, columns, units, lists, layouts, color_by=config.color_by, notes=notes)
@@ -158,14 +149,16 @@ def _checked(vectors: NDArray[np.floating], texts: int, name: str) -> NDArray[np
     return unit_vectors(vectors, name)
 
 
-@contextmanager
-def _bar(title: str, total: int, *, shown: bool) -> Iterator[tuple[Progress, TaskID]]:
-    # The console has its file from the start, because the layout redirects sys.stdout.
-    columns = (TextColumn(escape(title)), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    console = Console(file=sys.stdout)
-    hidden = not (shown and console.is_terminal)
-    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as bar:
-        yield bar, bar.add_task(title, total=total)
+def _differences(advance: Callable[[int], None]) -> Callable[[int], None]:
+    """A function of the number of steps so far, which calls ``advance`` with the steps since its last call."""
+    before = 0
+
+    def report(finished: int) -> None:
+        nonlocal before
+        advance(finished - before)
+        before = finished
+
+    return report
 
 
 def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: int = 0) -> PageTexts:
@@ -202,65 +195,44 @@ def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: i
     return PageTexts([text for _, text, _ in kept], columns, rows, len(seen))
 
 
-Entries = Iterator[tuple[str, tuple[str, ...]]]
-"""Texts with their values of the other columns."""
+def _entries(spec: str, column: str | None) -> tuple[list[str], Iterator[tuple[str, tuple[str, ...]]]]:
+    """The names of the other columns, and the texts with their values of these."""
+    tables = [(found.table, *_columns(found, spec, column)) for found in find(spec)]
+    shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
+    return shared, (entry for table, own, _ in tables for entry in _read(table, own, shared))
 
 
-def _entries(spec: str, column: str | None) -> tuple[list[str], Entries]:
-    """The names of the other columns, and the texts with their values."""
-    tables = find(spec)
-    readers = [_text_columns(found, spec, column) for found in tables]
-    others = [_other_columns(found, own) for found, own in zip(tables, readers, strict=True)]
-    shared = [name for name in others[0] if all(name in names for names in others)]
-    return shared, (entry for found, own in zip(tables, readers, strict=True) for entry in _read(found, own, shared))
-
-
-def _text_columns(found: NamedTable, spec: str, column: str | None) -> tuple[str, ...]:
-    """The columns of a table that hold texts; none for plain text."""
-    if isinstance(found.table.data, Path) and is_plain_text(found.table.data):
-        _refuse_column(spec, column)
-        return ()
-    names = (column,) if column else found.sentences or (DEFAULT_COLUMN,)
-    existing = column_names(found.table)
-    for name in names:
-        if name not in existing:
-            shown = ", ".join(existing[:20]) + (", ..." if len(existing) > 20 else "")
+def _columns(found: NamedTable, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
+    """The columns of a table that hold texts, and those beside them that have one value per row, each by one name."""
+    table = found.table
+    if table.is_plain_text:
+        if column is not None:
             raise NearfarError(
-                f"--texts {found.table.title}: has no column {name!r}. Its columns: {shown}. Name the column of the "
+                f"--column {column}: --texts {spec} is plain text, which has no columns. Remove --column."
+            )
+        return (DEFAULT_COLUMN,), []
+    own, names = (column,) if column else found.sentences or (DEFAULT_COLUMN,), column_names(table)
+    for name in own:
+        if name not in names:
+            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise NearfarError(
+                f"--texts {table.title}: has no column {name!r}. Its columns: {shown}. Name the column of the "
                 "texts with --column."
             )
-    return names
-
-
-def _refuse_column(spec: str, column: str | None) -> None:
-    if column is not None:
-        raise NearfarError(f"--column {column}: --texts {spec} is plain text, which has no columns. Remove --column.")
-
-
-def _other_columns(found: NamedTable, own: Sequence[str]) -> list[str]:
-    """The columns of a table beside its texts that have one value per row; names that occur twice are left out."""
-    if not own:
-        return []
-    names = column_names(found.table)
     others = [name for name in names if name not in own and names.count(name) == 1]
-    if not others or (isinstance(found.table.data, Path) and extension(found.table.data).startswith((".tsv", ".csv"))):
-        return others
-    rows = (values for (_, values), _ in zip(found.table.rows(others), range(_PEEKED), strict=False))
+    if not others or (isinstance(table.data, Path) and extension(table.data).startswith((".tsv", ".csv"))):
+        return own, others
+    rows = (values for _, values in islice(table.rows(others), _PEEKED))
     lists = {place for values in rows for place, value in enumerate(values) if not _is_single(value)}
-    return [name for place, name in enumerate(others) if place not in lists]
+    return own, [name for place, name in enumerate(others) if place not in lists]
 
 
 def _is_single(value: object) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _read(found: NamedTable, own: Sequence[str], others: Sequence[str]) -> Entries:
-    if not own:
-        assert isinstance(found.table.data, Path)
-        for where, line in read_lines(found.table.data):
-            yield text_field(line, DEFAULT_COLUMN, where), ()
-        return
-    for where, values in found.table.rows([*own, *others]):
+def _read(table: Table, own: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for where, values in table.text_rows([*own, *others]):
         beside = tuple(_written(value) for value in values[len(own) :])
         for name, value in zip(own, values, strict=False):
             yield text_field(value, name, where), beside

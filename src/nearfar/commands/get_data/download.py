@@ -7,7 +7,6 @@ Nothing is unpacked: members of archives are read in place, so that no archive c
 names or with members that unpack to far more than their size are refused.
 """
 
-import hashlib
 import http.client
 import json
 import lzma
@@ -27,8 +26,9 @@ from urllib.parse import unquote, urlsplit
 
 from nearfar.data.named_sets import Download
 from nearfar.data.paths import as_path, check_file, is_folder, status
-from nearfar.disk import create_folder, disk_errors, publish, read_json, write_text
+from nearfar.disk import create_folder, disk_errors, publish, read_json, sha256_of, write_text
 from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 TIMEOUT = 30.0
 """Seconds to wait for a connection, and for further data."""
@@ -94,12 +94,6 @@ def file_name(address: str) -> str:
     """Return the last part of the path of an address, as a safe file name."""
     name = PurePosixPath(unquote(urlsplit(address).path)).name.replace("\\", "_")
     return name if name not in ("", ".", "..") else "download"
-
-
-def sha256_of(file: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal digits."""
-    with file.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> None:
@@ -196,16 +190,11 @@ class Record:
     def __init__(self, folder: Path) -> None:
         self._file = folder / RECORD
         content = read_json(self._file, otherwise=_FIX) if self._file.exists() else {}
-        if not isinstance(content, dict):
-            raise NearfarError(f"{self._file}: is damaged: it is not a JSON object. {_FIX}")
-        self._downloads = self._part(content, "downloads")
-        self._files = self._part(content, "files")
-
-    def _part(self, content: Mapping[str, Any], name: str) -> dict[str, dict[str, Any]]:
-        part = content.get(name, {})
-        if not isinstance(part, dict) or not all(isinstance(entry, dict) for entry in part.values()):
-            raise NearfarError(f"{self._file}: is damaged: {name} does not map names to objects. {_FIX}")
-        return part
+        try:
+            parts = convert(content, dict[str, dict[str, dict[str, Any]]])
+        except InvalidValueError as error:
+            raise NearfarError(f"{self._file}: is damaged ({error}). {_FIX}") from None
+        self._downloads, self._files = parts.get("downloads", {}), parts.get("files", {})
 
     def checksum(self, address: str) -> str | None:
         """The recorded SHA-256 of a download."""

@@ -16,14 +16,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
 from nearfar.data.rows import load_documents
 from nearfar.data.triplets import load_tuples
-from nearfar.disk import (
-    check_output_path,
-    new_file,
-    path_errors,
-    refuse_existing,
-    refuse_overwriting_inputs,
-    write_text,
-)
+from nearfar.disk import check_output_file, new_file, path_errors, refuse_existing, write_text
 from nearfar.encoder.precision import check_computing
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.versions import __version__
@@ -120,10 +113,8 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     """
     output, summary = Path(config.output), summary_file(config.output)
     check_table_suffix(output, "--output")
-    check_output_path(output)
+    check_output_file(output, [*config.data, *config.corpus], overwrite=config.overwrite)
     check_computing(config.device, config.precision)
-    refuse_overwriting_inputs(output, [*config.data, *config.corpus])
-    refuse_existing([output], overwrite=config.overwrite)
     refuse_existing([summary], overwrite=config.overwrite, flag="--output (its summary)")
     columns = (config.anchor_column, config.positive_column)
     pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows

@@ -14,14 +14,7 @@ from nearfar.commands.search.update import IndexUpdate, choose_precision, update
 from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
 from nearfar.data.sources import normalize_whitespace
-from nearfar.disk import (
-    check_output_path,
-    folder_lock,
-    new_file,
-    path_errors,
-    refuse_existing,
-    refuse_overwriting_inputs,
-)
+from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.recall import RecallSearch
 from nearfar.runs.fingerprints import fingerprint_model
@@ -99,10 +92,7 @@ def check_output(config: SearchConfig) -> None:
         NearfarError: it exists, is an input, or its folder is missing or not writable.
     """
     if config.output is not None:
-        output = Path(config.output)
-        check_output_path(output)
-        refuse_overwriting_inputs(output, [config.input, config.queries])
-        refuse_existing([output], overwrite=config.overwrite)
+        check_output_file(Path(config.output), [config.input, config.queries], overwrite=config.overwrite)
 
 
 @path_errors()
@@ -200,7 +190,7 @@ def _inexact(
     searcher: Searcher, folder: Path, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
 ) -> tuple[Searcher, str]:
     """The searcher with a graph or with codes, and the recall of that in words."""
-    from nearfar.neighbours.recall import sample_of
+    from nearfar.neighbours.recall import measure_recall, sample_of
 
     search: RecallSearch
     texts = len(searcher.index.vectors)
@@ -226,6 +216,6 @@ def _inexact(
     recall, sample = search.recall, "of its texts, each without itself"
     if queries:
         chosen = [queries[number] for number in sample_of(len(queries))]
-        recall, sample = search.measure(searcher.encode_query(chosen)), "queries"
+        recall, sample = measure_recall(search.search, searcher.index.vectors, searcher.encode_query(chosen)), "queries"
     words = f"recall@{recall.at} against exact search: {recall.value:.3f} (measured on {recall.queries} {sample})"
     return replace(searcher, inexact=search), words

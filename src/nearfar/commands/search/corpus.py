@@ -14,7 +14,6 @@ from nearfar.data.files import (
     extension,
     is_plain_text,
     json_records,
-    read_lines,
 )
 from nearfar.data.paths import as_path, check_file
 from nearfar.data.sources import column_names, open_table, text_field
@@ -70,14 +69,12 @@ class Corpus:
             yield Row(text, line, hash_bytes(text.encode()), hash_bytes(line))
 
     def _values(self) -> Iterator[tuple[Location, Sequence[object]]]:
-        if is_plain_text(self.path):
-            yield from ((where, (line,)) for where, line in read_lines(self.path))
-        elif _is_json_lines(self.path):
+        if _is_json_lines(self.path):
             for where, record in json_records(self.path):  # keys other than that of the text may be missing
                 column_indices(list(record), (self.column,), where)
                 yield where, [record[self.column], *(record.get(name) for name in self.shown)]
         else:
-            yield from open_table(self.path).rows((self.column, *self.shown))
+            yield from open_table(self.path).text_rows((self.column, *self.shown))
 
 
 def read_queries(source: str | Path, column: str | None) -> list[str]:
@@ -87,13 +84,7 @@ def read_queries(source: str | Path, column: str | None) -> list[str]:
         NearfarError: the file is missing, unreadable or has no queries; the column does not exist; a query is empty.
     """
     name, _ = choose_column(source, column, ("query", "text"), flag="--query-column")
-    path = as_path(source)
-    values: Iterator[tuple[Location, tuple[object, ...]]]
-    if is_plain_text(path):
-        values = ((where, (line,)) for where, line in read_lines(path))
-    else:
-        values = open_table(path).rows((name,))
-    queries = [text_field(value, name, where) for where, (value,) in values]
+    queries = [text_field(value, name, where) for where, (value,) in open_table(source).text_rows((name,))]
     if not queries:
         raise NearfarError(f"--queries {source}: holds no queries.")
     return queries

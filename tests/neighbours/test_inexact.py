@@ -1,0 +1,299 @@
+"""Approximate and quantized search: exact scores of what is found, a true recall, and files that follow the index."""
+
+import builtins
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nearfar import NearfarError
+from nearfar.neighbours import approximate, quantized
+from nearfar.neighbours.approximate import ApproximateSearch, check_installed
+from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.index import SearchIndex
+from nearfar.neighbours.quantized import QuantizedSearch, nearest_codes
+from nearfar.neighbours.recall import RecallSearch, measure_recall, recall_on_texts
+from nearfar.quantization import int8_ranges, quantize
+from tests.search_helpers import index_of
+
+DIM, TEXTS = 48, 700
+NEEDS_USEARCH = pytest.mark.skipif(importlib.util.find_spec("usearch") is None, reason="needs usearch")
+Open = Callable[[SearchIndex], RecallSearch]
+CODES: tuple[Any, ...] = ("int8", "binary")
+KINDS = [
+    pytest.param(ApproximateSearch, id="graph", marks=NEEDS_USEARCH),
+    *(pytest.param(partial(QuantizedSearch, kind=kind), id=kind) for kind in CODES),
+]
+
+
+def unit_vectors(count: int, seed: int = 0) -> np.ndarray:
+    """Vectors in 40 clusters, so that neighbours are nearer than other documents."""
+    draw = np.random.default_rng(seed)
+    centres = np.random.default_rng(99).standard_normal((40, DIM))
+    vectors = (centres[draw.integers(40, size=count)] + 0.4 * draw.standard_normal((count, DIM))).astype(np.float32)
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> SearchIndex:
+    return index_of(tmp_path / "index", unit_vectors(TEXTS))
+
+
+@pytest.fixture
+def added(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many vectors each later call adds to a graph or quantizes."""
+    counts: list[int] = []
+
+    def counted(vectors: np.ndarray, *arguments: Any) -> np.ndarray:
+        counts.append(len(vectors))
+        return quantize(vectors, *arguments)
+
+    monkeypatch.setattr(quantized, "quantize", counted)
+    if importlib.util.find_spec("usearch") is not None:
+        from usearch.index import Index
+
+        add = Index.add
+        monkeypatch.setattr(Index, "add", lambda self, keys, rows: counts.append(len(keys)) or add(self, keys, rows))
+    return counts
+
+
+@pytest.mark.parametrize("opened", KINDS)
+@pytest.mark.parametrize("queries", [0, 1, 7])
+@pytest.mark.parametrize("k", [1, 10, 1000])
+def test_scores_and_order_are_exact_for_what_is_found(index: SearchIndex, opened: Open, queries: int, k: int) -> None:
+    vectors = unit_vectors(queries, seed=1)
+    found = opened(index).search(vectors, k)
+    assert found.ids.shape == (queries, min(k, TEXTS))
+    products = np.einsum("qd,qkd->qk", vectors, index.vectors[found.ids])
+    np.testing.assert_allclose(found.scores, products, atol=1e-6)
+    assert (np.diff(found.scores, axis=1) <= 0).all()
+    assert all(len(set(row)) == len(row) for row in found.ids.tolist())
+    if k == 1000 and opened is not ApproximateSearch:  # every document is a candidate
+        np.testing.assert_allclose(found.scores, nearest(vectors, index.vectors, k).scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("opened", KINDS)
+def test_equal_scores_come_in_the_order_of_the_documents(opened: Open, tmp_path: Path) -> None:
+    index = index_of(tmp_path / "index", np.repeat(unit_vectors(3), 5, axis=0))
+    assert opened(index).search(np.array(index.vectors[:1]), 5).ids.tolist() == [[0, 1, 2, 3, 4]]
+
+
+@pytest.mark.parametrize("opened", KINDS)
+@pytest.mark.parametrize("texts", [1, 2, 11])
+def test_a_few_texts(opened: Open, texts: int, tmp_path: Path) -> None:
+    index = index_of(tmp_path / "few", unit_vectors(texts))
+    search = opened(index)
+    found = search.search(np.array(index.vectors), 3)
+    assert found.ids.shape == (texts, min(3, texts))
+    np.testing.assert_array_equal(found.ids[:, 0], np.arange(texts))
+    assert search.recall[1:] == (min(texts - 1, 10), texts)
+
+
+@pytest.mark.parametrize("opened", KINDS)
+def test_a_vector_that_is_not_finite_is_reported(opened: Open, tmp_path: Path) -> None:
+    vectors = unit_vectors(20)
+    vectors[7, 3] = np.nan
+    with pytest.raises(NearfarError, match=r"vectors\.npy: holds a vector that is not finite\. The index is damaged"):
+        opened(index_of(tmp_path / "nan", vectors))
+
+
+@NEEDS_USEARCH
+@pytest.mark.parametrize("k", [1, 10, 1000])
+def test_nine_tenths_of_the_nearest_are_found(index: SearchIndex, k: int) -> None:
+    """Over many queries: the graph is built by several threads, so which ones it misses differs from run to run."""
+    vectors = unit_vectors(200, seed=1)
+    found, exact = ApproximateSearch(index).search(vectors, k), nearest(vectors, index.vectors, k)
+    shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
+    assert np.mean(shared) >= 0.9 * min(k, TEXTS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "alone", "rescored"), [("int8", 0.97, 0.999), ("binary", 0.4, 0.95)])
+def test_recall_against_exact_search(index: SearchIndex, kind: Any, alone: float, rescored: float) -> None:
+    """The data are seeded and the codes exact, so that the recall is the same in every run."""
+    queries = unit_vectors(300, seed=2)
+    exact = nearest(queries, index.vectors, 10)
+    shares = []
+    for factor in (1, 2, 4, 10):
+        found = QuantizedSearch(index, kind, factor=factor).search(queries, 10)
+        same = [len(set(one) & set(other)) / 10 for one, other in zip(found.ids, exact.ids, strict=True)]
+        shares.append(float(np.mean(same)))
+    assert shares == sorted(shares)
+    assert shares[0] >= alone
+    assert shares[-1] >= rescored
+    search = QuantizedSearch(index, kind, factor=4).search
+    assert measure_recall(search, index.vectors, queries).value == pytest.approx(shares[2], abs=1e-3)
+
+
+def test_recall_is_the_share_of_exact_neighbours_that_is_found(index: SearchIndex) -> None:
+    queries = unit_vectors(50, seed=2)
+
+    def half_blind(vectors: np.ndarray, k: int) -> Neighbours:
+        ids, scores = nearest(vectors, np.array(index.vectors[350:]), k)  # never finds the first 350 documents
+        return Neighbours(ids + 350, scores)
+
+    exact = nearest(queries, index.vectors, 10).ids
+    assert measure_recall(half_blind, index.vectors, queries) == (pytest.approx((exact >= 350).mean()), 10, 50)
+
+
+def test_recall_over_texts_leaves_the_text_itself_out(index: SearchIndex) -> None:
+    def only_itself(vectors: np.ndarray, k: int) -> Neighbours:
+        itself = nearest(vectors, index.vectors, 1)
+        others = nearest(vectors, -np.asarray(index.vectors), k - 1)  # the farthest
+        return Neighbours(
+            np.hstack([itself.ids, others.ids]), np.hstack([itself.scores, -others.scores]).astype(np.float32)
+        )
+
+    assert recall_on_texts(only_itself, index.vectors) == (0.0, 10, 200)
+
+
+@NEEDS_USEARCH
+@pytest.mark.parametrize("queries", [1, 4])
+def test_queries_for_which_the_graph_finds_too_few_are_searched_exactly(
+    queries: int, index: SearchIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from usearch.index import Index
+
+    search = ApproximateSearch(index)
+    original = Index.search
+
+    def finds_too_few(self: Index, vectors: np.ndarray, count: int) -> object:
+        matches = original(self, vectors, count)
+        if queries == 1:
+            return SimpleNamespace(keys=matches.keys[: count - 2])
+        counts = np.array(matches.counts)
+        counts[1] = count - 2
+        return SimpleNamespace(keys=matches.keys, counts=counts)
+
+    monkeypatch.setattr(Index, "search", finds_too_few)
+    vectors = unit_vectors(queries, seed=1)
+    row = min(queries - 1, 1)
+    np.testing.assert_array_equal(search.search(vectors, 10).ids[row], nearest(vectors, index.vectors, 10).ids[row])
+
+
+@NEEDS_USEARCH
+def test_a_graph_is_kept_and_extended(tmp_path: Path, added: list[int]) -> None:
+    vectors = unit_vectors(300)
+    index = index_of(tmp_path / "index", vectors)
+    assert ApproximateSearch(index).recall == ApproximateSearch(index).recall
+    more = ApproximateSearch(index_of(tmp_path / "index", np.vstack([vectors, unit_vectors(20, seed=5)])))
+    assert added == [300, 20]
+    assert more.search(unit_vectors(20, seed=5), 1).ids[:, 0].tolist() == list(range(300, 320))
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_codes_are_kept_while_the_index_is(
+    index: SearchIndex, kind: Any, added: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(quantized, "ROWS", 300)
+    first = QuantizedSearch(index, kind)
+    of_queries = [200] if kind == "binary" else []  # the sample for the recall
+    assert added == [300, 300, 100, *of_queries]
+    added.clear()
+    assert QuantizedSearch(index, kind).recall == first.recall
+    assert added == []
+    more = index_of(index.folder, np.vstack([index.vectors, unit_vectors(50, seed=3)]))
+    again = QuantizedSearch(more, kind)
+    assert added == [300, 300, 150, *of_queries]
+    ranges = int8_ranges([np.array(more.vectors)]) if kind == "int8" else None
+    np.testing.assert_array_equal(again.codes, quantize(np.array(more.vectors), kind, ranges))
+    assert {f"{kind}.npy", f"{kind}.json"} < {file.name for file in index.folder.iterdir()}
+
+
+GRAPH, INT8, BINARY = KINDS
+DAMAGE: list[tuple[Any, str, bytes | None]] = [
+    (GRAPH, "approximate.usearch", b"x" * 500),
+    (GRAPH, "approximate.usearch", b""),  # zeros of the right length
+    (GRAPH, "approximate.usearch", None),
+    (GRAPH, "approximate.json", b"{"),
+    (GRAPH, "approximate.json", b"[]"),
+    (GRAPH, "approximate.json", None),
+    (INT8, "int8.json", b"{"),
+    (BINARY, "binary.json", b'{"texts": "x"}'),
+    (INT8, "int8.npy", b"[]"),
+    (BINARY, "binary.npy", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("opened", "name", "content"),
+    [pytest.param(*kind.values, name, content, marks=kind.marks) for kind, name, content in DAMAGE],
+)
+def test_damaged_files_are_made_again(
+    opened: Open, name: str, content: bytes | None, index: SearchIndex, added: list[int]
+) -> None:
+    opened(index)
+    added.clear()
+    file = index.folder / name
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content or bytes(file.stat().st_size))
+    again = opened(index)
+    assert sum(added) >= TEXTS
+    assert again.recall.value > 0.9
+
+
+@pytest.mark.parametrize("opened", KINDS)
+def test_files_of_another_index_are_made_again(
+    index: SearchIndex, opened: Open, tmp_path: Path, added: list[int]
+) -> None:
+    opened(index)
+    other = index_of(tmp_path / "other", -unit_vectors(TEXTS), "two")
+    for name in {file.name for file in index.folder.iterdir()} - {file.name for file in other.folder.iterdir()}:
+        (other.folder / name).write_bytes((index.folder / name).read_bytes())
+    added.clear()
+    search = opened(other)
+    assert sum(added) >= TEXTS
+    assert search.recall.value > 0.9
+
+
+@NEEDS_USEARCH
+def test_an_interrupted_graph_is_continued(
+    index: SearchIndex, added: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(approximate, "ADDED_AT_ONCE", 100)
+
+    def stop(_: int) -> None:
+        if len(added) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ApproximateSearch(index, on_added=stop)
+    added.clear()
+    assert ApproximateSearch(index).recall.value > 0.9
+    assert sum(added) == 400
+
+
+def test_without_usearch_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "usearch" else real(name).__spec__)
+    with pytest.raises(NearfarError, match=r"pip install 'nearfar\[search\]'"):
+        check_installed()
+
+
+def test_hamming_distances_equal_those_of_unpacked_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quantized, "ROWS", 16)
+    draw = np.random.default_rng(0)
+    for width in (1, 3, 8, 16):
+        documents, queries = (draw.integers(256, size=(count, width), dtype=np.uint8) for count in (50, 6))
+        bits, own = np.unpackbits(documents, axis=1), np.unpackbits(queries, axis=1)
+        distances = (own[:, None] != bits[None]).sum(axis=2)
+        for k in (1, 7, 50, 60):
+            expected = np.argsort(distances, axis=1, kind="stable")[:, :k]  # of equal distances the first document
+            np.testing.assert_array_equal(nearest_codes(queries, documents, k), expected)
+
+
+def test_values_that_codes_cannot_hold_are_refused() -> None:
+    """Instead of infinity or NaN, which would be found at the search."""
+    huge = np.array([[1.0, 7e4], [0.0, -2e38]], dtype=np.float32)
+    with pytest.raises(NearfarError, match="float16 holds values up to 65504, but a vector has larger ones"):
+        quantize(huge, "float16")
+    assert np.isfinite(quantize(huge / 1e35, "float16")).all()
+    with pytest.raises(NearfarError, match="the range of a dimension is too wide for float32"):
+        quantize(huge, "int8", np.array([[0, -3e38], [1, 3e38]], dtype=np.float32))
