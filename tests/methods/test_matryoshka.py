@@ -21,7 +21,7 @@ from nearfar.config import METHODS
 from nearfar.methods import Loss, Method
 from nearfar.methods.matryoshka import train_at_widths
 from nearfar.methods.simcse import InfoNceConfig
-from nearfar.training.display import MetricsFile
+from nearfar.training.callbacks import MetricsFile
 from nearfar.training.gradients import seed_rng
 from tests.method_configs import config, write_data
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from nearfar.training.average import StartWeights, WeightAverage, all_applied
 from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
+from nearfar.training.optimiser import StartWeights, WeightAverage, all_applied
 from nearfar.types import NearfarError
 
 
@@ -142,7 +142,7 @@ def test_the_start_is_averaged_with_the_average_over_steps() -> None:
         change(modules, step)
         average.update(step)
     own = copy.deepcopy({name: module.state_dict() for name, module in modules.items()})
-    with all_applied((average, None, start)):
+    with all_applied((average, start)):
         expected = 0.25 * before + 0.75 * average.tensors["encoder.0.bias"]
         torch.testing.assert_close(modules["encoder"].state_dict()["0.bias"], expected, rtol=0, atol=1e-6)
         assert torch.equal(modules["head0"].weight, average.tensors["head0.weight"])  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nearfar.training.display import Display, MetricsFile
+from nearfar.training.callbacks import Display, MetricsFile
 from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from nearfar.training import tracking
-from nearfar.training.tracking import OpenTracker, Tracking, check_installed
+from nearfar.training import callbacks
+from nearfar.training.callbacks import OpenTracker, Tracking, check_installed
 from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError
 
@@ -49,7 +49,7 @@ class Memory:
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, Memory]:
     """A recorder for each tracker."""
-    kept = {name: Memory() for name in tracking.INSTALL}
+    kept = {name: Memory() for name in callbacks.INSTALL}
 
     def opened(name: str, folder: Path, *, title: str, run: str | None) -> OpenTracker:
         folder.mkdir(exist_ok=True)
@@ -57,7 +57,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> dict[str, Memory]:
         kept[name].runs.append(run)
         return OpenTracker(kept[name], run or f"{title} of {name}")
 
-    monkeypatch.setattr(tracking, "open_tracker", opened)
+    monkeypatch.setattr(callbacks, "open_tracker", opened)
     return kept
 
 
@@ -145,14 +145,14 @@ def test_a_tracker_that_does_not_start_or_end_is_a_warning(tmp_path: Path, monke
     def refuses(*_: object, **__: object) -> OpenTracker:
         raise RuntimeError("api_key not configured\n(no-tty)")
 
-    monkeypatch.setattr(tracking, "open_tracker", refuses)
+    monkeypatch.setattr(callbacks, "open_tracker", refuses)
     with pytest.warns(UserWarning, match=r"--track wandb: stopped recording \(api_key not configured \(no-tty\)\)"):
         tracker = Tracking(("wandb",), tmp_path, settings={})
     run(tracker, range(1, 3))
 
     recorder = Memory()
     recorder.finish = lambda: (_ for _ in ()).throw(ConnectionError())  # type: ignore[method-assign]
-    monkeypatch.setattr(tracking, "open_tracker", lambda *_, **__: OpenTracker(recorder, None))
+    monkeypatch.setattr(callbacks, "open_tracker", lambda *_, **__: OpenTracker(recorder, None))
     (tmp_path / "tracking").mkdir()
     tracker = Tracking(("mlflow",), tmp_path, settings={})
     with pytest.warns(UserWarning, match=r"--track mlflow: stopped recording \(ConnectionError\)"):

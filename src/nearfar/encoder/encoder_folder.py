@@ -52,7 +52,7 @@ from nearfar.encoder.prompts import (
     write_widths,
 )
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
-from nearfar.runtime.garbage_collection import paused
+from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
 
 MODEL_CARD = """---

@@ -176,8 +176,8 @@ class RunFolder(ExitStack):
         self.finish()
 
     def _check_parts(self) -> None:
+        from nearfar.training.callbacks import lines_up_to_step
         from nearfar.training.checkpoint import Checkpoints
-        from nearfar.training.display import lines_up_to_step
 
         Checkpoints(self.path).check(best=self._config.keep == "best", average=self._config.ema is not None)
         lines_up_to_step(self.path / "metrics.jsonl", up_to=0)

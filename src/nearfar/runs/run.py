@@ -32,12 +32,11 @@ from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RUN_INFO, RunFolder
 from nearfar.runtime.versions import package_version
+from nearfar.training.callbacks import Display, MetricsFile, Tracking, check_installed
 from nearfar.training.checkpoint import Checkpoints, Progress
-from nearfar.training.display import Display, MetricsFile
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes, join_process_group, leave_process_group
-from nearfar.training.tracking import Tracking, check_installed
 from nearfar.training.trainer import LoopSettings, Trainer
 from nearfar.types import NearfarError
 

@@ -28,7 +28,7 @@ from nearfar.disk import (
     remove,
     restore_folder,
 )
-from nearfar.training.average import WeightAverage
+from nearfar.training.optimiser import WeightAverage
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert

@@ -22,7 +22,7 @@ from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
-from nearfar.training import display
+from nearfar.training import callbacks
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.training.trainer import Interrupted
 from nearfar.types import NearfarError
@@ -199,15 +199,15 @@ def test_the_loss_changes_neither_the_rows_nor_the_head_nor_the_batches(config: 
 
 def stop_at(step: int, interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of this step."""
-    on_step = display.MetricsFile.on_step
+    on_step = callbacks.MetricsFile.on_step
 
-    def watched(self: display.MetricsFile, report: display.StepReport) -> None:
+    def watched(self: callbacks.MetricsFile, report: callbacks.StepReport) -> None:
         on_step(self, report)
         if report.step == step:
             monkeypatch.undo()
             interrupt()
 
-    monkeypatch.setattr(display.MetricsFile, "on_step", watched)
+    monkeypatch.setattr(callbacks.MetricsFile, "on_step", watched)
 
 
 def raise_error() -> None:

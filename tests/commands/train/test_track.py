@@ -18,8 +18,8 @@ from nearfar.config import FinetuneConfig, RunConfig, dump_toml
 from nearfar.studies import steps
 from nearfar.studies.plan import plan_jobs
 from nearfar.studies.read import load_study
-from nearfar.training import tracking
-from nearfar.training.tracking import OpenTracker
+from nearfar.training import callbacks
+from nearfar.training.callbacks import OpenTracker
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.interrupted_runs import interrupt_at_step, lines_of
@@ -171,7 +171,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         folder.mkdir(exist_ok=True)
         return OpenTracker(found, None)
 
-    monkeypatch.setattr(tracking, "open_tracker", opened)
+    monkeypatch.setattr(callbacks, "open_tracker", opened)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="here"))
     return found
 

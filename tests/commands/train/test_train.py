@@ -19,7 +19,7 @@ from nearfar.cli import main
 from nearfar.commands.train.command import TrainResult, train
 from nearfar.config import SbertConfig, SclConfig, dump_toml
 from nearfar.methods import BuiltMethod, Loss, liao
-from nearfar.training.display import MetricsFile
+from nearfar.training.callbacks import MetricsFile
 from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.tiny import save_tiny, write_nli, write_pairs
 

@@ -27,9 +27,9 @@ from nearfar.methods.build import build_method, has_default_batch_size
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.folder import check_folder, recorded_precision
 from nearfar.runs.run import Prepared, count_steps
+from nearfar.training.callbacks import check_installed
 from nearfar.training.gradients import seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
-from nearfar.training.tracking import check_installed
 
 if TYPE_CHECKING:
     from rich.console import Console
