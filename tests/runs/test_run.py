@@ -3,7 +3,7 @@
 from torch import nn
 
 from nearfar import SclConfig
-from nearfar.runs.run import optimiser_settings
+from nearfar.runs.run import group_of
 from nearfar.training.optimiser import adamw
 
 

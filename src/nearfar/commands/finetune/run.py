@@ -88,7 +88,6 @@ class ClassifierRun(Run):
         *,
         folder: RunFolder,
         context: ProcessContext,
-        files: Mapping[str, str],
     ) -> None:
         self.task, self.classifier = task, classifier
         super().__init__(
@@ -96,7 +95,6 @@ class ClassifierRun(Run):
             prepare(config, task, classifier, processes=context.processes.size),
             folder=folder,
             context=context,
-            files=files,
             metric=main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs),
             evaluated_on="the validation rows",
         )

@@ -1,17 +1,16 @@
 """Preparation of a run: config and rows -> encoder, methods and number of steps; and the plan of a dry run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.commands.train.inputs import (
-    TrainingData,
+    ObjectiveRows,
     load_inputs,
     read_training_data,
-    second_objective_config,
-    second_objective_errors,
+    resolve_objectives,
     second_toml,
 )
 from nearfar.config import TrainConfig
@@ -22,7 +21,7 @@ from nearfar.encoder.precision import resolve
 from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.training_encoder import TrainingEncoder
-from nearfar.methods.base import BuildContext, BuiltMethod, Method
+from nearfar.methods.base import BuildContext, Method
 from nearfar.methods.build import build_method, has_default_batch_size
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.folder import check_folder, recorded_precision
@@ -49,20 +48,20 @@ class PreparedRun(Prepared):
 
 def prepare(
     config: TrainConfig,
-    rows: TrainingData | None = None,
+    data: Sequence[ObjectiveRows] | None = None,
     *,
     processes: int = 1,
     device: str | None = None,
     console: "Console | None" = None,
 ) -> PreparedRun:
-    """Encoder and methods for the ``rows``; the initial weights of heads depend on the config's seed alone.
+    """Encoder and methods for the rows in ``data``; the initial weights of heads depend on the config's seed alone.
 
-    Without ``rows`` they are read. ``console`` shows a progress bar while many texts are tokenized.
+    Without ``data``, the rows are read. ``console`` shows a progress bar while many texts are tokenized.
 
     Raises:
         NearfarError: any error that would stop the run before its first step.
     """
-    rows = rows or read_training_data(config)
+    data = data or read_training_data(resolve_objectives(config))
     encoder = _open_encoder(config, device)
     texts = TrainingEncoder(
         encoder,
@@ -73,20 +72,20 @@ def prepare(
         console=console,
     )
     seed_rng(config.seed)
-    built = build_method(
-        config, BuildContext(texts, config.batch_size * processes, may_shrink_batch(config)), rows.first
-    )
-    parts, facts, teachers = _weighted(built), built.facts, built.teachers
-    second = second_objective_config(config)
-    if second is not None and rows.second is not None:
-        context = BuildContext(texts, second.batch_size * processes, may_shrink_batch(config, second))
-        with second_objective_errors(config):
-            other = build_method(second, context, rows.second)
-        parts += _weighted(other, config.second_weight)
-        facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
-        teachers += other.teachers
+    parts: list[tuple[Method, float]] = []
+    facts: list[str] = []
+    teachers: list[TeacherVectors] = []
+    for objective, rows in data:
+        own = objective.config
+        with objective.errors():
+            context = BuildContext(texts, own.batch_size * processes, may_shrink_batch(config, own))
+            built = build_method(own, context, rows)
+        parts += [(method, objective.weight * weight) for method, weight in ((built.method, 1.0), *built.extra_losses)]
+        prefix = f"second objective, {built.method.name}: " if objective.flag else ""
+        facts += [f"{prefix}{fact}" for fact in built.facts]
+        teachers += built.teachers
     if (prompts := encoder.describe_prompts()) is not None:
-        facts = [*facts, prompts]
+        facts.append(prompts)
     encoder.matryoshka = tuple(sorted(config.matryoshka or (), reverse=True))
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
@@ -98,7 +97,7 @@ def prepare(
         merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
-        facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
+        facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
     return PreparedRun(
         encoder=encoder,
         texts=texts,
@@ -107,7 +106,7 @@ def prepare(
         facts=facts,
         merge=merge,
         rate_factors=learning_rate_factors(encoder.backbone, config.layer_decay),
-        teachers=teachers,
+        teachers=tuple(teachers),
     )
 
 
@@ -129,18 +128,12 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
     return encoder
 
 
-def _weighted(built: BuiltMethod, weight: float = 1.0) -> list[tuple[Method, float]]:
-    return [(method, weight * own) for method, own in ((built.method, 1.0), *built.extra_losses)]
+def may_shrink_batch(config: TrainConfig, own: TrainConfig) -> bool:
+    """Whether the batches of an objective with ``own`` settings may shrink to the number of rows.
 
-
-def may_shrink_batch(config: TrainConfig, second: TrainConfig | None = None) -> bool:
-    """Whether the batches, of the ``second`` objective if there is one, may shrink to the number of rows.
-
-    They may if the user did not set a batch size.
+    They may if the user set a batch size neither for it nor, by ``config``, for the run.
     """
-    if second is None:
-        return has_default_batch_size(config)
-    return has_default_batch_size(second) or (second.batch_size == config.batch_size and has_default_batch_size(config))
+    return has_default_batch_size(own) or (own.batch_size == config.batch_size and has_default_batch_size(config))
 
 
 def _no_merge() -> None:
@@ -183,10 +176,11 @@ def plan(
         NearfarError: any error that would stop the run before its first step.
     """
     check_installed(config.track)
-    if check_folder(config, resume=resume, second=second_toml(config)) == "unfinished":
+    objectives = resolve_objectives(config)
+    if check_folder(config, resume=resume, second=second_toml(objectives)) == "unfinished":
         recorded_precision(Path(config.output), config.device)
-    inputs = load_inputs(config)
-    run = prepare(config, inputs.rows, console=console)
+    inputs = load_inputs(objectives)
+    run = prepare(config, inputs.data, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     parameters = list(run.encoder.parameters())
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
@@ -200,7 +194,7 @@ def plan(
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
     state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
-        facts=[*run.facts, *inputs.facts],
+        facts=[*run.facts, *inputs.dev.facts],
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
         steps=run.total_steps,
