@@ -15,7 +15,7 @@ from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
-from nearfar.commands.train.inputs import second_objective_config
+from nearfar.commands.train.inputs import Objective, resolve_objectives
 from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.config import METHODS, TrainConfig
 from nearfar.config.values import field_types, flag
@@ -257,23 +257,24 @@ def write_second(folder: Path, text: str) -> str:
 
 
 def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder: Path, tmp_path: Path) -> None:
-    assert second_objective_config(config("sg", folder)) is None
-    by_name = second_objective_config(config("sg", folder, second="scl", seed=7, limit=20))
-    assert by_name == METHODS["scl"](
+    given = config("sg", folder)
+    assert resolve_objectives(given) == [Objective(given)]
+    _, by_name = resolve_objectives(config("sg", folder, second="scl", seed=7, limit=20))
+    assert by_name.config == METHODS["scl"](
         output=str(folder / "run"), model=str(folder / "noisy"), seed=7, limit=20, batch_size=10
     )
     file = write_second(
         tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n'
     )
-    by_file = second_objective_config(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
+    _, by_file = resolve_objectives(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
     expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
-    assert by_file == METHODS["supcon-text"](output=str(folder / "run"), model=str(folder / "noisy"), **expected)
+    assert by_file.config == METHODS["supcon-text"](output=str(folder / "run"), model=str(folder / "noisy"), **expected)
 
 
 def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> None:
     def refuse(match: str, name: str) -> None:
         with pytest.raises(NearfarError, match=match):
-            second_objective_config(config("sg", folder, second=name))
+            resolve_objectives(config("sg", folder, second=name))
 
     refuse(r"--second: no method is called 'sclx'\. Did you mean 'scl'\?", "sclx")
     refuse("--second '': must not be empty", "")

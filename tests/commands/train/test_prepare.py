@@ -7,11 +7,10 @@ import pytest
 import torch
 
 from nearfar.commands.train.command import train
-from nearfar.commands.train.inputs import read_training_data
+from nearfar.commands.train.inputs import read_training_data, resolve_objectives
 from nearfar.commands.train.prepare import PreparedRun, plan, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
-from nearfar.runs.fingerprints import fingerprint_rows
 from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
@@ -178,8 +177,8 @@ def test_labels_and_scores_are_part_of_the_fingerprint(method: str, old: str, ne
     settings = config(method, write_data(tmp_path))
 
     def fingerprint() -> str:
-        (parts,) = read_training_data(settings).texts_and_targets().values()
-        return fingerprint_rows(*parts)
+        (part,) = read_training_data(resolve_objectives(settings))
+        return part.fingerprint()
 
     before, file = fingerprint(), Path(settings.data[0])
     text = file.read_text()

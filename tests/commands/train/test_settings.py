@@ -9,7 +9,7 @@ import pytest
 from nearfar import NearfarError
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.command import train
-from nearfar.commands.train.inputs import second_objective_config
+from nearfar.commands.train.inputs import resolve_objectives
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import InfoNceConfig, RunConfig, SclConfig, TrainConfig
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
@@ -104,8 +104,7 @@ def test_the_second_objective_has_the_dropout_of_the_run(tmp_path: Path) -> None
     second = tmp_path / "second.toml"
     second.write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n')
     config = InfoNceConfig(output="x", second=str(second), dropout=0.2)
-    found = second_objective_config(config)
-    assert found is not None
-    assert found.dropout == 0.2
+    _, second = resolve_objectives(config)
+    assert second.config.dropout == 0.2
     with pytest.raises(NearfarError, match="--dropout 0: simcse-unsup needs dropout"):
-        second_objective_config(replace(config, dropout=0.0))
+        resolve_objectives(replace(config, dropout=0.0))
