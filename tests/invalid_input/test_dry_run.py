@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
+from nearfar.commands.train.dev import load_dev_pairs
+from nearfar.commands.train.run import EncoderRun
+from nearfar.config import SclConfig
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused, copy_workspace, drop_repeated_flags, run_cli
 from tests.invalid_input.tables import link_workspace
@@ -202,13 +204,18 @@ class Collapsing:
 
 
 def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(workspace: Path) -> None:
-    def evaluation(good_calls: int) -> Any:
-        return dev_evaluation(Collapsing(good_calls), load_dev_pairs("pairs.tsv"), "fp32", Console(quiet=True))  # type: ignore[arg-type]
+    def run(good_calls: int) -> EncoderRun:
+        """A run of which only what an evaluation needs is there."""
+        made = object.__new__(EncoderRun)
+        made.encoder, made.dev, made.console = Collapsing(good_calls), load_dev_pairs("pairs.tsv"), Console(quiet=True)  # type: ignore[assignment]
+        made.config = SclConfig(output="x", precision="fp32")
+        made.warned_of_collapse = made.has_score = False
+        return made
 
-    evaluate = evaluation(2)
-    evaluate()
-    evaluate()
+    collapsing = run(2)
+    collapsing.evaluate()
+    collapsing.evaluate()
     with pytest.raises(NearfarError, match=r"^training diverged or collapsed; choose a lower --learning-rate\. pairs"):
-        evaluate()
+        collapsing.evaluate()
     with pytest.raises(NearfarError, match=r"^pairs\.tsv: no correlation"):
-        evaluation(0)()
+        run(0).evaluate()

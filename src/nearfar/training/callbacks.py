@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
 from rich.console import Console
@@ -26,6 +26,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from nearfar.disk import disk_errors, new_file, read_text, write_text
 from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError, Tracker, metric_title
+
+if TYPE_CHECKING:
+    from accelerate.tracking import GeneralTracker
 
 INSTALL: dict[Tracker, str] = {
     "tensorboard": "pip install 'nearfar[track]'",
@@ -260,19 +263,10 @@ def _flat(settings: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     }
 
 
-class Recorder(Protocol):
-    """The part of accelerate's trackers that is used."""
-
-    def start(self) -> None: ...  # noqa: D102
-    def store_init_configuration(self, values: dict[str, Any]) -> None: ...  # noqa: D102
-    def log(self, values: dict[str, float], step: int | None = None, **kwargs: Any) -> None: ...  # noqa: D102
-    def finish(self) -> None: ...  # noqa: D102
-
-
 class OpenTracker(NamedTuple):
     """A tracker that is ready to record."""
 
-    recorder: Recorder
+    recorder: "GeneralTracker"
     run: str | None
     """The tracker's own name of the run, by which the record is continued; None if its folder is enough."""
 

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.encode.vectors import encode_texts, read_vectors_file
-from nearfar.commands.train.dev import dev_evaluation
 from nearfar.commands.train.inputs import Inputs
 from nearfar.commands.train.prepare import PreparedRun
 from nearfar.config import RunConfig
 from nearfar.disk import write_seen
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.token_batches import NotFiniteError
+from nearfar.evaluation.geometry_measures import collapse_warning, geometry
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder
 from nearfar.runs.run import ProcessContext, Run
@@ -53,12 +53,28 @@ class EncoderRun(Run):
         )
         self.facts = [*prepared.facts, *inputs.dev.facts]
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._evaluate_dev = dev_evaluation(self.encoder, inputs.dev, config.precision, context.console)
         self._trained = [part.texts for part in inputs.data]
+        self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
-        """Score the encoder on the dev set, and measure the geometry of its embeddings."""
-        return self._evaluate_dev()
+        """Score the encoder on the dev set, and measure the geometry of its embeddings.
+
+        Warns once if the embeddings have collapsed.
+        """
+        try:
+            measured = self.dev.measure(self.encoder, self.config.precision)
+            measures = geometry(measured.vectors, measured.positives)
+            warning = collapse_warning(measures)
+            if warning and not self.warned_of_collapse:
+                self.console.print(f"warning: {warning}", highlight=False, style="yellow")
+                self.warned_of_collapse = True
+            score = measured.score()
+        except NearfarError as error:
+            if not self.has_score:
+                raise
+            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
+        self.has_score = True
+        return Evaluation(score, measures)
 
     def before_training(self) -> None:
         """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
