@@ -9,7 +9,7 @@ import torch
 from torch import distributed
 
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.run import prepare
 from nearfar.training import gradients as gradients_module
 from nearfar.training import processes
 from nearfar.training.gradients import Gradients, OverlappedSums

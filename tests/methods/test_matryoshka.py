@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config import METHODS
 from nearfar.methods import Loss, Method
 from nearfar.methods.matryoshka import train_at_widths

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config import METHODS
 from nearfar.methods import Loss
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches

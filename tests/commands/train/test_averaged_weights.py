@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from nearfar import NearfarError, finetune, train
 from nearfar.cli import main
-from nearfar.commands.train.prepare import plan
+from nearfar.commands.train.run import plan
 from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.runs.run import Run
 from nearfar.training import trainer

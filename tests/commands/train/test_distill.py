@@ -21,7 +21,7 @@ from nearfar import Encoder, NearfarError, static
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import plan, prepare
+from nearfar.commands.train.run import plan, prepare
 from nearfar.config import DistillConfig
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen

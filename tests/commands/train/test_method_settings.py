@@ -16,7 +16,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.inputs import Objective, resolve_objectives
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config import METHODS, TrainConfig
 from nearfar.config.values import field_types, flag
 from nearfar.training.gradients import Gradients, seed_rng

@@ -8,7 +8,7 @@ import torch
 
 from nearfar.commands.train.command import train
 from nearfar.commands.train.inputs import read_training_data, resolve_objectives
-from nearfar.commands.train.prepare import PreparedRun, plan, prepare
+from nearfar.commands.train.run import PreparedRun, plan, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
 from tests.method_configs import config, write_data

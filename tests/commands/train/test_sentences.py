@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives
-from nearfar.commands.train.prepare import may_shrink_batch
+from nearfar.commands.train.run import may_shrink_batch
 from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.studies.sources import find_source

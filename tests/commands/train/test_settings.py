@@ -10,7 +10,7 @@ from nearfar import NearfarError
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.command import train
 from nearfar.commands.train.inputs import resolve_objectives
-from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.run import prepare
 from nearfar.config import InfoNceConfig, RunConfig, SclConfig, TrainConfig
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.finetune.rows import training_texts
+from nearfar.commands.finetune.command import training_texts
 from nearfar.config import FinetuneConfig
 from nearfar.data.batching import TextBatches
 from nearfar.data.classification import ClassificationTask

@@ -104,8 +104,7 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
         NearfarError: as :func:`train`.
         nearfar.training.trainer.Interrupted: as :func:`train`.
     """
-    from nearfar.commands.train.prepare import prepare
-    from nearfar.commands.train.run import EncoderRun
+    from nearfar.commands.train.run import EncoderRun, prepare
     from nearfar.runs.run import join_processes, run_in_folder
 
     context = join_processes(config, console)
