@@ -21,7 +21,7 @@ from nearfar.config import METHODS, TrainConfig
 from nearfar.config.values import field_types, flag
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
-from tests.method_configs import config, write_data
+from tests.method_configs import config
 
 pytestmark = pytest.mark.long
 
@@ -130,17 +130,6 @@ def changes(method: str) -> dict[str, Any]:
     listed = CHANGES.get(method, {})
     own = [name for name in field_types(METHODS[method]) if name not in SHARED | TESTED_SEPARATELY | listed.keys()]
     return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **listed}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data_folder = write_data(tmp_path_factory.mktemp("data"))
-    header, *rows = (data_folder / "nli.tsv").read_text().splitlines()
-    more = [
-        f"{premise}\tmore of {premise}\tentailment" for premise in dict.fromkeys(row.split("\t")[0] for row in rows)
-    ]
-    (data_folder / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments per premise
-    return data_folder
 
 
 @pytest.fixture(scope="module")
@@ -269,6 +258,8 @@ def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder
     _, by_file = resolve_objectives(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
     expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
     assert by_file.config == METHODS["supcon-text"](output=str(folder / "run"), model=str(folder / "noisy"), **expected)
+    with pytest.raises(NearfarError, match="--dropout 0: simcse-unsup needs dropout"):
+        resolve_objectives(config("info-nce", folder, second="simcse-unsup", dropout=0.0))
 
 
 def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -16,11 +16,6 @@ from tests.method_configs import config, write_data
 pytestmark = pytest.mark.long
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
-
-
 def rows_of(run: PreparedRun) -> list[list[int]]:
     return [parts[0][1].rows for parts in run.mixture.epoch(0)]
 
@@ -93,6 +88,11 @@ def test_truncated_texts_are_reported(folder: Path) -> None:
         assert truncation_facts(**settings) == [
             f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"
         ]
+
+
+def test_a_default_batch_size_shrinks_to_the_number_of_rows(folder: Path) -> None:
+    run = prepare(config("simcse-unsup", folder, batch_size=METHODS["simcse-unsup"].batch_size))
+    assert run.batch_size == len((folder / "sentences.txt").read_text().splitlines())
 
 
 def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:
