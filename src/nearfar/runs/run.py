@@ -44,7 +44,7 @@ TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others: the first one alone evaluates and writes files."""
 SAME_VERSIONS = ("nearfar", "torch", "transformers", "tokenizers")
 Config = TypeVar("Config", bound=RunConfig)
-Group = TypeVar("Group", LoopSettings, OptimiserSettings)
+Group = TypeVar("Group", LoopSettings, OptimiserSettings, Gradients)
 Result = TypeVar("Result")
 
 
@@ -150,15 +150,12 @@ class Run(Trainer):
         self.batch_size, self.metric, self.evaluated_on = prepared.batch_size, metric, evaluated_on
         self.console = context.console
         self.saved = Checkpoints(folder.path)
-        bf16 = config.precision == "bf16"
         super().__init__(
             prepared.mixture,
             prepared.encoder,
             loop=group_of(LoopSettings, config, total_steps=prepared.total_steps),
             optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
-            gradients=Gradients(
-                config.seed, context.processes, config.micro_batch, config.micro_batch_tokens, bf16=bf16
-            ),
+            gradients=group_of(Gradients, config, processes=context.processes, bf16=config.precision == "bf16"),
             checkpoints=self.saved,
             rate_factors=prepared.rate_factors,
         )

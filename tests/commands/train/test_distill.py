@@ -274,22 +274,17 @@ def test_unusable_teachers_and_layers_are_refused(
     always += ["--evaluate-on", str(folder / "dev.tsv"), "--model", str(folder / "noisy")]
     teacher = ["--teacher", str(folder / "teacher")]
     (tmp_path / "empty").mkdir()
-    (tmp_path / "file").write_text("x")
     for flags, message in (
         ([], "distill needs a teacher: name an encoder with --teacher MODEL"),
         (["--teacher", str(tmp_path / "nowhere")], "--teacher"),
-        (["--teacher", str(tmp_path / "nowhere")], "there is no such model folder"),
         (["--teacher", str(tmp_path / "empty")], "holds no config.json"),
-        (["--teacher", str(tmp_path / "file")], "is a file, but a model is a folder"),
         (["--teacher", ""], "--teacher '': must not be empty"),
         (["--teacher", str(folder / "noisy")], "is the start model itself, so there is nothing to learn"),
-        ([*teacher, "--list-weight", "0", "--vector-weight", "0"], "--list-weight and --vector-weight are both 0"),
         ([*teacher, "--list-weight", "-1"], "--list-weight -1: must be at least 0"),
         ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be at least 1e-08"),
         ([*teacher, "--vector-projection", "all"], "must be same_width, kept or train_only"),
         ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
         ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),
-        ([*teacher, "--temperature", "0.1"], "divide the lists' cosines; set --list-weight too"),
         (
             [*teacher, "--batch-size", "2", "--list-weight", "1", "--vector-weight", "0"],
             "a list of one teaches nothing",
