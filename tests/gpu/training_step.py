@@ -5,8 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nearfar.commands.finetune.command import load_task
-from nearfar.commands.finetune.run import open_classifier
+from nearfar.commands.finetune.run import load_task, open_classifier
 from nearfar.commands.finetune.run import prepare as prepare_classifier
 from nearfar.commands.train.run import prepare
 from nearfar.config import METHODS, FinetuneConfig

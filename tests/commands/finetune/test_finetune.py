@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from nearfar.commands.finetune.command import FinetuneResult, finetune, load_task
-from nearfar.commands.finetune.run import ClassifierRun, open_classifier, prepare
+from nearfar.commands.finetune.command import FinetuneResult, finetune
+from nearfar.commands.finetune.run import ClassifierRun, load_task, open_classifier, prepare
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
