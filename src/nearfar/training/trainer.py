@@ -136,7 +136,7 @@ class Trainer(ABC):
             None if loop.ema is None else WeightAverage(modules, loop.ema),
         )
         start = [StartWeights(encoder, loop.start_weight)] if loop.start_weight else []
-        self.evaluated: list[EvaluatedWeights] = [*([self.state.average] if self.state.average else []), *start]
+        self.averages: list[EvaluatedWeights] = [*([self.state.average] if self.state.average else []), *start]
         """The averages that are evaluated and kept in place of the weights; each is of what the one before left."""
         self.progress = Progress(processes=self.processes.size)
         self.callbacks: list[TrainingCallback] = []
@@ -205,7 +205,7 @@ class Trainer(ABC):
 
     def use_averages(self) -> None:
         """Give the modules the weights that are evaluated and kept: the averages, if there are any."""
-        for weights in self.evaluated:
+        for weights in self.averages:
             weights.copy_to_modules()
 
     def _remaining_batches(self) -> Iterator[Sequence[LossPart]]:
@@ -236,7 +236,7 @@ class Trainer(ABC):
 
     def _evaluate_step(self) -> None:
         """Evaluate with the averages in place of the weights, and save them if they are the best so far."""
-        with all_applied(self.evaluated):
+        with all_applied(self.averages):
             evaluation = self.processes.broadcast_from_first(self.evaluate)
             best = evaluation.score is not None and self.progress.record(evaluation.score)
             if best and self.checkpoints is not None and self.processes.is_main:
