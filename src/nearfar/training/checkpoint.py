@@ -38,6 +38,8 @@ METRICS = "metrics.jsonl"
 AVERAGE = "average.safetensors"
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
 Tensors: TypeAlias = dict[str, Tensor]
+Part: TypeAlias = tuple[Callable[[], Tensors], Callable[[Tensors], None]]
+"""Functions that give the tensors of a file, and restore them."""
 
 
 @dataclass
@@ -89,10 +91,15 @@ class TrainingState:
     optimiser: torch.optim.AdamW
     average: WeightAverage | None = None
 
-    def parts(self) -> dict[str, tuple[Callable[[], Tensors], Callable[[Tensors], None]]]:
-        """The files of a checkpoint: name -> the functions that give its tensors and restore them."""
-        parts = {WEIGHTS: (self.weights, self.load_weights), OPTIMISER_STATE: (self.moments, self.load_moments)}
-        return parts if self.average is None else parts | {AVERAGE: (self.averages, self.load_averages)}
+    def parts(self) -> dict[str, Part]:
+        """The files of a checkpoint, by their names."""
+        parts: dict[str, Part] = {
+            WEIGHTS: (self.weights, self.load_weights),
+            OPTIMISER_STATE: (self.moments, self.load_moments),
+        }
+        if self.average is not None:
+            parts[AVERAGE] = (self.averages, self.load_averages)
+        return parts
 
     def weights(self) -> dict[str, Tensor]:
         """All weights; a tensor shared by several names (tied weights) only under the first name."""
