@@ -77,7 +77,7 @@ def resolve_objectives(config: TrainConfig) -> list[Objective]:
     if config.sentences:
         recipe = {"views": "0-0", "data": config.sentences, "batch_size": SgOpt1Config.recipe_batch_size}
         adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
-        second = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
+        second: TrainConfig = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
         return [first, Objective(second, f"--sentences {' '.join(config.sentences)}", weight)]
     if config.second is None:
         return [first]
@@ -173,6 +173,7 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         return Inputs(data, no_dev(_texts(rows.rows), why=why))
     if kind_of(rows) is None:  # sentences are scored by the agreement with the teacher
         assert isinstance(rows, TextData)
+        assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
         data = _without_held_out(data, kept, sentences)
         dev = agreement_dev(sentences, teacher)
