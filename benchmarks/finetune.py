@@ -17,8 +17,7 @@ from typing import Any
 import common
 import torch
 
-from nearfar.commands.finetune.rows import load_task
-from nearfar.commands.finetune.run import open_classifier, prepare
+from nearfar.commands.finetune.run import load_task, open_classifier, prepare
 from nearfar.config import FinetuneConfig
 from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients

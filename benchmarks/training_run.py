@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.run import prepare
 from nearfar.config import TrainConfig
 from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
-from nearfar.runs.run import loop_settings, optimiser_settings
+from nearfar.runs.run import group_of
 from nearfar.training.gradients import Gradients
+from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes
-from nearfar.training.trainer import Evaluation, StepReport, Trainer
+from nearfar.training.trainer import Evaluation, LoopSettings, StepReport, Trainer
 
 Rows = Sequence[tuple[str, ...]]
 
@@ -28,8 +29,8 @@ class Run(Trainer):
         super().__init__(
             self.prepared.mixture,
             self.prepared.encoder,
-            loop=loop_settings(config, 0),
-            optimiser=optimiser_settings(config),
+            loop=group_of(LoopSettings, config, total_steps=0),
+            optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
             gradients=Gradients(
                 config.seed, Processes(), config.micro_batch, config.micro_batch_tokens, bf16=self.prepared.texts.bf16
             ),

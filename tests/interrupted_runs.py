@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from nearfar.training.display import MetricsFile
+from nearfar.training.callbacks import MetricsFile
 
 
 def interrupt_at_step(

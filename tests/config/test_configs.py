@@ -9,7 +9,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.cli.parsing import parse
-from nearfar.commands.train.inputs import second_objective_config
+from nearfar.commands.train.inputs import resolve_objectives
 from nearfar.config import (
     FINETUNE,
     METHODS,
@@ -97,8 +97,8 @@ def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) ->
 def test_a_second_objective_is_found_relative_to_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = loaded(file)
-    second = second_objective_config(config)
-    assert second is not None
+    _, objective = resolve_objectives(config)
+    second = objective.config
     assert method_of(second) == method_in_name(ROOT / FIRST_OBJECTIVES[file])
     assert (second.seed, second.output) == (config.seed, config.output)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nearfar.commands.finetune.rows import load_task
+from nearfar.commands.finetune.run import load_task
 from nearfar.config import FinetuneConfig, build, dump_toml, load_toml
 from nearfar.data.named_sets import FINETUNING_TASKS
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from nearfar.commands.finetune.rows import load_task, resolve_splits
+from nearfar.commands.finetune.run import load_task, resolve_splits
 from nearfar.config import FinetuneConfig
 from nearfar.data.classification import load_classification
 from nearfar.data.finetuning_splits import default_splits

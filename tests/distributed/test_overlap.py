@@ -9,10 +9,10 @@ import torch
 from torch import distributed
 
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import prepare
-from nearfar.training import overlap, processes
-from nearfar.training.gradients import Gradients
-from nearfar.training.overlap import OverlappedSums
+from nearfar.commands.train.run import prepare
+from nearfar.training import gradients as gradients_module
+from nearfar.training import processes
+from nearfar.training.gradients import Gradients, OverlappedSums
 from nearfar.training.processes import Processes, leave_process_group
 from tests.distributed.processes import run_processes
 from tests.method_configs import config, write_data
@@ -58,7 +58,7 @@ def gradients(folder: Path, name: str, *, overlapped: bool) -> tuple[list[dict[s
 def work(rank: int, size: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
-    overlap.SPARSE_MIN_ROWS = processes.SPARSE_MIN_ROWS = 60  # so that the position embeddings count as sparse
+    gradients_module.SPARSE_MIN_ROWS = processes.SPARSE_MIN_ROWS = 60  # so that the position embeddings count as sparse
     for name in VARIANTS:
         after, _ = gradients(folder, name, overlapped=False)
         during, early = gradients(folder, name, overlapped=True)

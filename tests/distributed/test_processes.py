@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import distributed
 
-from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.run import prepare
 from nearfar.config import METHODS
 from nearfar.training import processes as processes_module
 from nearfar.training.gradients import Gradients

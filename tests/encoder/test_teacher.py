@@ -1,4 +1,4 @@
-"""The teacher's vectors: those of the encoder itself, before and after they are attached; keys; truncated texts."""
+"""The teacher's vectors: those of the encoder itself, before and after they are attached."""
 
 from pathlib import Path
 
@@ -31,9 +31,7 @@ def test_vectors_are_those_of_the_encoder(encoder: Encoder) -> None:
     assert torch.equal(torch.get_rng_state(), before)
     assert not found.requires_grad
     np.testing.assert_allclose(found.numpy(), expected[[4, 2, 4]], atol=1e-6)
-    blocks = [teacher.encode(start, start + 7) for start in range(0, len(TEXTS), 7)]
-    np.testing.assert_allclose(np.concatenate(blocks), expected, atol=1e-6)
-    teacher.attach(np.concatenate(blocks))
+    teacher.attach(expected)
     np.testing.assert_allclose(teacher(some).numpy(), expected[[4, 2, 4]], atol=1e-6)
     assert teacher.mean_square == pytest.approx(1 / encoder.dim)
 
@@ -43,33 +41,13 @@ def test_the_mean_square_is_that_of_all_entries(encoder: Encoder) -> None:
     assert teacher.mean_square == pytest.approx(float(np.square(encoder.encode(TEXTS, precision="fp32")).mean()))
 
 
-def test_the_key_names_teacher_texts_and_precision(encoder: Encoder) -> None:
-    keys = [
-        teacher_of(encoder).key("one"),
-        teacher_of(encoder).key("two"),
-        teacher_of(encoder, TEXTS[:-1]).key("one"),
-        teacher_of(encoder, TEXTS[::-1]).key("one"),
-        teacher_of(encoder, bf16=True).key("one"),
-    ]
-    assert len(set(keys)) == len(keys)
-    assert keys[0] == teacher_of(encoder, [*TEXTS, TEXTS[0]]).key("one")
-
-
-def test_truncated_texts_are_counted_once(encoder: Encoder) -> None:
-    encoder.max_length = 5
-    teacher = teacher_of(encoder)
-    teacher(TEXTS)
-    teacher.encode(0, len(TEXTS))
-    assert teacher.truncated == sum(len(text.split()) > 3 for text in TEXTS) > 0
-
-
 def test_a_vector_that_is_not_finite_names_the_text(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with torch.no_grad():
         encoder.backbone.embeddings.word_embeddings.weight[encoder.tokenizer.get_vocab()["river"]] = torch.inf  # type: ignore[union-attr,operator,index]
     texts = ["a dog", "a cat", "the river", "a man"]
     with pytest.raises(NearfarError, match=r"text 2 \(counted from 0\), 'the river': the model's output is not finite"):
-        teacher_of(encoder, texts).encode(1, 4)
+        teacher_of(encoder, texts)(texts[1:])
 
 
 def test_vectors_of_another_shape_are_refused(encoder: Encoder) -> None:

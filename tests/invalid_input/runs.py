@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.cli import main
-from nearfar.training.display import MetricsFile
+from nearfar.training.callbacks import MetricsFile
 from tests.invalid_input.cli_runner import copy_workspace
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nearfar import NearfarError
-from nearfar.commands.train.prepare import prepare
+from nearfar.commands.train.run import prepare
 from nearfar.config import SupconTextConfig
 from nearfar.data import files
 from nearfar.data.classification import load_classification

@@ -12,7 +12,7 @@ from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.prompts import PromptedText
 from nearfar.methods import Method

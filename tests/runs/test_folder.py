@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.config import SbertConfig, SclConfig, dump_toml
+from nearfar.config import SbertConfig, SclConfig
 from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, is_empty, read_input_fingerprints
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
@@ -27,7 +27,7 @@ def start(config: SclConfig) -> Path:
     with RunFolder(config, Processes(), second=SECOND) as folder:
         assert folder.acquire(resume=False) == "fresh"
         folder.verify_input("data", lambda: "0123")
-        folder.begin({"config.toml": dump_toml(config), "second.toml": SECOND})
+        folder.begin()
         return folder.path
 
 

@@ -1,6 +1,9 @@
-"""Free memory goes back to the system after a job that made the process grow."""
+"""The garbage collector is paused during imports and skipped at exit; free memory goes back to the system."""
 
+import gc
+import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,86 @@ import pytest
 from nearfar.jobs import Job, JobStore, run_jobs
 from nearfar.runtime import memory
 from tests.child_programs import report_of
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    threshold = gc.get_threshold()
+    gc.set_threshold(10, 2, 2)
+    yield
+    gc.enable()
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:
+    """Runs in its own process, because ``gc.collect`` does nothing while another thread collects."""
+    code = """if True:
+        import gc, weakref
+        from nearfar.runtime import memory
+
+        class Cycle:
+            def __init__(self):
+                self.myself = self
+
+        def collections():
+            return sum(generation["collections"] for generation in gc.get_stats())
+
+        gc.set_threshold(10, 2, 2)
+        with memory.paused():
+            before = collections()
+            kept = [[number] for number in range(1000)]
+            cycle = weakref.ref(Cycle())
+            assert collections() == before
+            assert cycle() is not None
+        assert gc.isenabled()
+        assert gc.get_freeze_count() == 0
+        assert gc.get_threshold() == (10, 2, 2)
+        assert any(one is kept[0] for one in gc.get_objects(generation=2))
+        gc.collect()
+        assert cycle() is None
+    """
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+
+
+def test_the_state_of_the_collector_is_restored() -> None:
+    with pytest.raises(KeyError), memory.paused():
+        raise KeyError
+    assert gc.isenabled()
+    gc.disable()
+    with memory.paused():
+        pass
+    assert not gc.isenabled()
+    gc.enable()
+    kept: list[object] = [[]]
+    gc.freeze()  # objects that the program has frozen stay frozen
+    with memory.paused():
+        pass
+    assert gc.isenabled()
+    assert not any(one is kept for one in gc.get_objects())  # without frozen objects
+
+
+def exit_states(call: str) -> list[str]:
+    """Return the state seen by exit handlers, which run last to first: the first one runs after that of nearfar."""
+    code = f"""if True:
+        import atexit, gc, sys
+        from nearfar import cli
+        atexit.register(lambda: print("last", gc.get_freeze_count() > 0))
+        {call}
+        atexit.register(lambda: print("first", gc.get_freeze_count() > 0))
+    """
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return completed.stdout.splitlines()[1:]
+
+
+def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
+    assert exit_states('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
+
+
+def test_a_call_within_another_program_freezes_nothing() -> None:
+    assert exit_states('cli.main(["--version"])') == ["first False", "last False"]
+
 
 FRAGMENTED = """if True:
     import json

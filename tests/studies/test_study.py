@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from nearfar.commands.train.inputs import TrainingData, read_training_data
-from nearfar.config.training import TrainConfig
+from nearfar.commands.train.inputs import Objective, ObjectiveRows, read_training_data
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.jobs.store import ATTEMPT_FILE
@@ -217,9 +216,9 @@ def test_training_rows_are_read_before_the_first_job(
     """Equal readings once; the error names the row of the study, and nothing is written."""
     read: list[str] = []
 
-    def note(config: TrainConfig) -> TrainingData:
-        read.append(type(config).__name__)
-        return read_training_data(config)
+    def note(objectives: list[Objective]) -> list[ObjectiveRows]:
+        read.append(type(objectives[0].config).__name__)
+        return read_training_data(objectives)
 
     monkeypatch.setattr("nearfar.commands.train.inputs.read_training_data", note)
     (inside / "unread.tsv").write_text("premise\thypothesis\tlabel\na\tb\tnonsense\n", encoding="utf-8")

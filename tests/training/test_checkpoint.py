@@ -155,15 +155,10 @@ def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:
 
 
 def test_what_a_kill_left_of_the_best_weights_is_removed(tmp_path: Path) -> None:
-    state, checkpoints = state_of(network(0)), Checkpoints(tmp_path)
     (tmp_path / "best.new").mkdir()
     (tmp_path / "best.new" / ".tmp123456").write_bytes(b"half")
-    checkpoints.save_best(state)
+    Checkpoints(tmp_path).save_best(state_of(network(0)))
     assert [path.name for path in tmp_path.iterdir()] == ["best.safetensors"]
-    for name in ("best.new", ".checkpoint.new", ".checkpoint.old", "checkpoint"):
-        (tmp_path / name).mkdir()
-    checkpoints.clear()
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows cannot flush a folder")

@@ -1,46 +1,42 @@
-"""The learning rate schedule, the parameter groups with weight decay, and clipping."""
+"""The learning rate schedule, parameter groups and clipping; averages of the weights equal their formulas."""
+
+import copy
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
+from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
 from nearfar.training.optimiser import (
     OptimiserSettings,
+    StartWeights,
+    WeightAverage,
     adamw,
+    all_applied,
     clipped_step,
     gradient_norm,
     learning_rate_factor,
     set_learning_rate,
 )
+from nearfar.types import NearfarError, Schedule
 
 
-def factors(total: int, **settings: object) -> list[float]:
-    return [learning_rate_factor(step, total, **settings) for step in range(total)]  # type: ignore[arg-type]
-
-
-def test_linear() -> None:
-    assert factors(5, warmup=0.4, schedule="linear") == [1 / 2, 1, 1, 2 / 3, 1 / 3]
-    assert factors(3, warmup=0.0, schedule="linear") == [1, 2 / 3, 1 / 3]
-
-
-def test_constant() -> None:
-    assert factors(5, warmup=0.4, schedule="constant") == [1 / 2, 1, 1, 1, 1]
-
-
-def test_cosine() -> None:
-    root = 0.5**0.5
-    assert factors(5, warmup=0.2, schedule="cosine") == pytest.approx([1, 1, (1 + root) / 2, 1 / 2, (1 - root) / 2])
-    assert factors(4, warmup=0.0, schedule="cosine")[0] == 1
-
-
-def test_all_warmup_never_divides_by_zero() -> None:
-    assert factors(2, warmup=1.0, schedule="linear") == [1 / 2, 1]
-
-
-def test_no_step_has_learning_rate_zero() -> None:
-    for total in (1, 2, 7, 100):
-        for schedule in ("linear", "cosine", "constant"):
-            assert min(factors(total, warmup=0.1, schedule=schedule)) > 0
+@pytest.mark.parametrize(
+    ("total", "warmup", "schedule", "expected"),
+    [
+        (5, 0.4, "linear", [1 / 2, 1, 1, 2 / 3, 1 / 3]),
+        (3, 0.0, "linear", [1, 2 / 3, 1 / 3]),
+        (2, 1.0, "linear", [1 / 2, 1]),  # warm-up alone
+        (5, 0.4, "constant", [1 / 2, 1, 1, 1, 1]),
+        (5, 0.2, "cosine", [1, 1, (1 + 0.5**0.5) / 2, 1 / 2, (1 - 0.5**0.5) / 2]),
+        (1, 0.1, "linear", [1]),
+        (1, 0.1, "cosine", [1]),
+    ],
+)
+def test_the_schedule(total: int, warmup: float, schedule: Schedule, expected: list[float]) -> None:
+    factors = [learning_rate_factor(step, total, warmup=warmup, schedule=schedule) for step in range(total)]
+    assert factors == pytest.approx(expected)
 
 
 def test_groups() -> None:
@@ -66,48 +62,6 @@ def test_factors_of_single_parameters_make_groups_from_the_highest_rate_down() -
     assert groups == [(1, 0.5, 0.1), (3, 0.0, 0.1), (1, 0.5, 0.05), (1, 0.0, 0.05), (1, 0.5, 0.3), (1, 0.0, 0.3)]
     set_learning_rate(optimiser, 0.5)
     assert [group["lr"] for group in optimiser.param_groups] == [0.05, 0.05, 0.025, 0.025, 0.15, 0.15]
-
-
-def test_steps_with_factors_equal_those_of_torch_with_one_group_for_each_parameter() -> None:
-    """Bit for bit."""
-
-    def network() -> list[nn.Linear]:
-        draw = torch.Generator().manual_seed(0)
-        layers = [nn.Linear(5, 4), nn.Linear(4, 4), nn.Linear(4, 2)]
-        for layer in layers:
-            for parameter in layer.parameters():
-                parameter.data.normal_(generator=draw)
-        return layers
-
-    ours, theirs = network(), network()
-    decays = (0.25, 0.5, 1.0)
-    factors = {p: decay for layer, decay in zip(ours, decays, strict=True) for p in layer.parameters()}
-    shared = {"learning_rate": 0.1, "head_learning_rate": None, "weight_decay": 0.1, "beta2": 0.95}
-    optimiser = adamw(nn.Sequential(*ours), [], OptimiserSettings(**shared), factors)  # type: ignore[arg-type]
-    reference = torch.optim.AdamW(
-        [
-            {"params": [p], "lr": 0.1 * decay, "peak": 0.1 * decay, "weight_decay": 0.1 if p.ndim > 1 else 0.0}
-            for layer, decay in zip(theirs, decays, strict=True)
-            for p in layer.parameters()
-        ],
-        betas=(0.9, 0.95),
-        fused=True,
-    )
-    start = [p.detach().clone() for layer in ours for p in layer.parameters()]
-    inputs = torch.randn(3, 5, generator=torch.Generator().manual_seed(1))
-    for factor in (0.5, 1.0, 0.3, 0.1):
-        for layers, used in ((ours, optimiser), (theirs, reference)):
-            set_learning_rate(used, factor)
-            nn.Sequential(*layers)(inputs).square().sum().backward()
-            used.step()
-            used.zero_grad()
-    moved = [
-        float((p.detach() - before).abs().max())
-        for p, before in zip(nn.Sequential(*ours).parameters(), start, strict=True)
-    ]
-    assert moved[0] < 0.6 * moved[-1]
-    for mine, other in zip(nn.Sequential(*ours).parameters(), nn.Sequential(*theirs).parameters(), strict=True):
-        assert torch.equal(mine, other)
 
 
 @pytest.mark.parametrize("epsilon", [1e-8, 0.5])
@@ -153,3 +107,178 @@ def test_a_clipped_step_equals_clipping_by_torch_and_a_step(max_norm: float) -> 
 
 def test_the_norm_without_gradients_is_zero() -> None:
     assert gradient_norm(nn.Linear(2, 2).parameters()) == 0
+
+
+def network() -> dict[str, nn.Module]:
+    torch.manual_seed(0)
+    encoder = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False), nn.LayerNorm(4))
+    encoder[1].weight = encoder[0].weight  # tied, as embeddings often are
+    encoder[2].weight.requires_grad_(False)
+    return {"encoder": encoder, "head0": nn.Linear(4, 2)}
+
+
+def change(modules: dict[str, nn.Module], seed: int) -> None:
+    """Stands for an optimiser step: other weights wherever they are trained."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for module in modules.values():
+            for parameter in module.parameters():
+                if parameter.requires_grad:
+                    parameter.normal_(generator=draw)
+
+
+@pytest.mark.parametrize("decay", [0.1, 0.9, 0.99, 0.99999])
+def test_it_is_the_weighted_mean_of_the_weights_after_each_step(decay: float) -> None:
+    modules = network()
+    average = WeightAverage(modules, decay)
+    seen: list[torch.Tensor] = []
+    for step in range(1, 8):
+        change(modules, step)
+        average.update(step)
+        seen.append(modules["head0"].weight.detach().double().clone())  # type: ignore[union-attr, operator]
+        powers = [decay ** (step - 1 - place) for place in range(step)]
+        expected = sum(power * weights for power, weights in zip(powers, seen, strict=True)) / sum(powers)
+        torch.testing.assert_close(average.tensors["head0.weight"].double(), expected, rtol=0, atol=1e-6)
+    assert float((average.tensors["head0.weight"] - seen[-1]).abs().max()) > 0.01
+    assert float((average.tensors["head0.weight"] - seen[0]).abs().max()) > 0.01
+
+
+def test_each_trained_parameter_is_averaged_once() -> None:
+    names = ["encoder.0.weight", "encoder.0.bias", "encoder.2.bias", "head0.weight", "head0.bias"]
+    modules = network()
+    average = WeightAverage(modules, 0.9)
+    assert list(average.tensors) == names
+    change(modules, 3)
+    average.update(1)
+    change(modules, 4)
+    with average.applied():
+        assert torch.equal(modules["encoder"][1].weight, average.tensors["encoder.0.weight"])  # type: ignore[index]
+
+
+def test_applied_restores_the_weights_bit_for_bit_also_after_an_error() -> None:
+    modules = network()
+    average = WeightAverage(modules, 0.9)
+    for step in (1, 2, 3):
+        change(modules, step)
+        average.update(step)
+    own = copy.deepcopy(modules["encoder"].state_dict())
+
+    def differs() -> bool:
+        return not torch.equal(modules["encoder"].state_dict()["0.bias"], own["0.bias"])
+
+    with average.applied():
+        assert differs()
+    assert not differs()
+    with pytest.raises(ZeroDivisionError), average.applied():
+        1 / (0 if differs() else 1)
+    assert all(torch.equal(tensor, own[name]) for name, tensor in modules["encoder"].state_dict().items())
+    average.copy_to_modules()
+    assert differs()
+
+
+def test_lower_precision_is_averaged_in_float32() -> None:
+    """In bfloat16 a share of 1/1000 of a change would round to nothing."""
+    layer = nn.Linear(3, 1, bias=False).to(torch.bfloat16)
+    average = WeightAverage({"encoder": layer}, 0.999)
+    with torch.no_grad():
+        layer.weight.fill_(1.0)
+        for step in range(1, 1001):
+            average.update(step)
+        layer.weight.fill_(2.0)
+    average.update(1001)
+    (tensor,) = average.tensors.values()
+    assert tensor.dtype == torch.float32
+    torch.testing.assert_close(tensor, torch.full((1, 3), 1 + 0.001 / (1 - 0.999**1001)))
+    with average.applied():
+        assert layer.weight.dtype == torch.bfloat16
+    assert torch.equal(layer.weight, torch.full((1, 3), 2.0, dtype=torch.bfloat16))
+
+
+def test_nothing_to_train_gives_an_empty_average() -> None:
+    average = WeightAverage({"encoder": nn.Linear(2, 2).requires_grad_(False)}, 0.9)
+    average.update(1)
+    with average.applied():
+        assert average.tensors == {}
+
+
+@pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
+def test_the_average_with_the_start_weighs_both_by_their_shares(share: float) -> None:
+    encoder = network()["encoder"]
+    before = copy.deepcopy(encoder.state_dict())
+    start = StartWeights(encoder, share)
+    change({"encoder": encoder}, 1)
+    after = copy.deepcopy(encoder.state_dict())
+    with start.applied():
+        for name, tensor in encoder.state_dict().items():
+            expected = share * before[name].double() + (1 - share) * after[name].double()
+            torch.testing.assert_close(tensor.double(), expected, rtol=0, atol=1e-6)
+        assert not torch.equal(encoder.state_dict()["0.bias"], after["0.bias"])
+    assert all(torch.equal(tensor, after[name]) for name, tensor in encoder.state_dict().items())
+    start.copy_to_modules()
+    torch.testing.assert_close(
+        encoder.state_dict()["0.bias"], share * before["0.bias"] + (1 - share) * after["0.bias"], rtol=0, atol=1e-6
+    )
+
+
+def test_the_start_is_averaged_in_float32() -> None:
+    """In bfloat16 the share 0.99 rounds to 0.98828125, which would give another weight."""
+    layer = nn.Linear(1, 1, bias=False).to(torch.bfloat16)
+    with torch.no_grad():
+        layer.weight.fill_(0.0)
+        start = StartWeights(layer, 0.99)
+        layer.weight.fill_(128.0)
+    with start.applied():
+        assert torch.equal(layer.weight, torch.tensor([[1.28]], dtype=torch.bfloat16))
+
+
+def test_the_start_is_averaged_with_the_average_over_steps() -> None:
+    modules = network()
+    average, start = WeightAverage(modules, 0.5), StartWeights(modules["encoder"], 0.25)
+    before = modules["encoder"].state_dict()["0.bias"].clone()
+    for step in (1, 2):
+        change(modules, step)
+        average.update(step)
+    own = copy.deepcopy({name: module.state_dict() for name, module in modules.items()})
+    with all_applied((average, start)):
+        expected = 0.25 * before + 0.75 * average.tensors["encoder.0.bias"]
+        torch.testing.assert_close(modules["encoder"].state_dict()["0.bias"], expected, rtol=0, atol=1e-6)
+        assert torch.equal(modules["head0"].weight, average.tensors["head0.weight"])  # type: ignore[arg-type]
+    for name, module in modules.items():
+        assert all(torch.equal(tensor, own[name][key]) for key, tensor in module.state_dict().items())
+
+
+def fresh_state() -> tuple[TrainingState, WeightAverage]:
+    modules = network()
+    optimiser = torch.optim.AdamW([p for module in modules.values() for p in module.parameters()])
+    average = WeightAverage(modules, 0.9)
+    return TrainingState(modules, optimiser, average), average
+
+
+def saved(folder: Path) -> tuple[TrainingState, WeightAverage]:
+    state, average = fresh_state()
+    for step in (1, 2):
+        change(state.modules, step)
+        average.update(step)
+    Checkpoints(folder).save(Progress(step=2), state)
+    return state, average
+
+
+def test_a_damaged_average_is_refused(tmp_path: Path) -> None:
+    state, average = saved(tmp_path)
+    checkpoints, file = Checkpoints(tmp_path), tmp_path / "checkpoint" / "average.safetensors"
+    checkpoints.check(best=False, average=True)
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    for act in (
+        lambda: checkpoints.check(best=False, average=True),
+        lambda: checkpoints.load(state),
+    ):
+        with pytest.raises(NearfarError, match=r"average\.safetensors: is damaged .*Remove the folder"):
+            act()
+    file.unlink()
+    with pytest.raises(NearfarError, match=r"average\.safetensors: cannot be read \(No such file"):
+        checkpoints.check(best=False, average=True)
+    file.write_bytes(whole)
+    del average.tensors["head0.bias"]
+    with pytest.raises(NearfarError, match=r"damaged \(head0\.bias is missing, has another shape or dtype"):
+        checkpoints.load(state)

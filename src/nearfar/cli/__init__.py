@@ -11,7 +11,7 @@ from importlib import import_module
 from textwrap import wrap
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.runtime import garbage_collection, threads
+from nearfar.runtime import memory, threads
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     threads.set_up()
     if arguments is None:  # run as a program, not called from Python
-        garbage_collection.skip_at_exit()
+        memory.skip_at_exit()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     show = warnings.showwarning
     warnings.showwarning = lambda message, *_, **__: _print_message(f"warning: {message}")

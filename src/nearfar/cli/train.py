@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nearfar.commands.mine.command import MiningResult
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.command import TrainResult
-    from nearfar.commands.train.prepare import Plan
+    from nearfar.commands.train.run import Plan
     from nearfar.config import FinetuneConfig, MineConfig, SoupConfig, StaticConfig
 
 
@@ -70,7 +70,7 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         call.say(choice.explain())
 
     if args.dry_run:
-        from nearfar.commands.train.prepare import plan
+        from nearfar.commands.train.run import plan
 
         anchors = None if args.verbose else 3
         _say_plan(call, plan(args.config, resume=args.resume, anchors=anchors, console=call.console))

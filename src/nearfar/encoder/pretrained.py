@@ -28,7 +28,7 @@ from nearfar.encoder.folder_checks import (
 )
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.weights import check_weights
-from nearfar.runtime.garbage_collection import paused
+from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
 
 with paused():

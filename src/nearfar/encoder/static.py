@@ -27,7 +27,7 @@ from nearfar.encoder.pretrained import (
     opening,
 )
 from nearfar.encoder.weights import shapes_of
-from nearfar.runtime.garbage_collection import paused
+from nearfar.runtime.memory import paused
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

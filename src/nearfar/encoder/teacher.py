@@ -1,6 +1,5 @@
 """The teacher of distillation: a frozen encoder, whose vectors of the training texts are computed once."""
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 
@@ -23,8 +22,8 @@ class TeacherVectors:
 
     The teacher's own pooling, default prompt and maximum length apply, and its Normalize if it has one.
 
-    Training computes the vectors of all texts first, block by block with :meth:`encode`, into a file that
-    :meth:`attach` takes. Without it, vectors are computed when they are requested.
+    Training computes the vectors of all texts first, into a file that :meth:`attach` takes. Without it, vectors are
+    computed when they are requested.
 
     Args:
         encoder: the teacher.
@@ -37,28 +36,14 @@ class TeacherVectors:
         self.name, self.dim, self.texts = name, encoder.dim, list(dict.fromkeys(texts))
         self._rows = {text: row for row, text in enumerate(self.texts)}
         self._encoder: Encoder | None = encoder.eval().requires_grad_(False)
-        self._device, self._bf16 = encoder.device, bf16
+        self._device, self.bf16 = encoder.device, bf16
         self._attached: NDArray[np.float32] | None = None
-        self.max_length = encoder.max_length
-        self.truncated = 0
-        """Number of texts that :meth:`encode` has had and that are longer than :attr:`max_length` tokens."""
 
-    def key(self, model: str) -> str:
-        """Identifies the vectors (16 hexadecimal digits): the teacher's fingerprint ``model``, precision and texts."""
-        digest = hashlib.sha256(f"{model} {self._bf16}\n".encode())
-        for text in self.texts:
-            digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        return digest.hexdigest()[:16]
-
-    def encode(self, start: int, stop: int) -> Float[np.ndarray, "texts dim"]:
-        """Compute the vectors of texts ``start`` up to ``stop``.
-
-        Raises:
-            NotFiniteError: a vector is not finite.
-        """
-        vectors, truncated = self._encode(self.texts[start:stop])
-        self.truncated += truncated
-        return vectors
+    @property
+    def encoder(self) -> Encoder:
+        """The teacher, until its vectors are attached."""
+        assert self._encoder is not None
+        return self._encoder
 
     def attach(self, vectors: NDArray[np.float32]) -> None:
         """Use these vectors [texts, dim], one for each of :attr:`texts`, and free the teacher.
@@ -75,7 +60,7 @@ class TeacherVectors:
     def __call__(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
         """The vectors of some of the texts, in float32 on the teacher's device."""
         if self._attached is None:
-            found, _ = self._encode(texts)
+            found = self._encode(texts)
         else:
             found = np.asarray(self._attached[[self._rows[text] for text in texts]])
         return torch.from_numpy(found).to(self._device)
@@ -90,13 +75,10 @@ class TeacherVectors:
         """The mean square of the entries of the vectors, of at most :data:`SAMPLE` texts; 1 / dim for unit vectors."""
         return float(self(self.sample).double().square().mean())
 
-    def _encode(self, texts: Sequence[str]) -> tuple[NDArray[np.float32], int]:
-        """Their vectors, and how many of them are longer than :attr:`max_length` tokens."""
-        assert self._encoder is not None
-        tokenized = self._encoder.tokenize(texts)
+    def _encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        tokenized = self.encoder.tokenize(texts)
         try:
-            vectors = self._encoder.encode_tokens(tokenized.ids, prompt_length=tokenized.prompt_length, bf16=self._bf16)
+            return self.encoder.encode_tokens(tokenized.ids, prompt_length=tokenized.prompt_length, bf16=self.bf16)
         except NotFiniteError as error:
             text = texts[error.number]
             raise NotFiniteError(self._rows[text], text) from None
-        return vectors, tokenized.truncated

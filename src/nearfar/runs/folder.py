@@ -6,14 +6,14 @@ moment: the folder then holds either no run (:data:`LEFTOVERS` at most) or a run
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from nearfar.config import RunConfig, build, flag, load_toml
+from nearfar.config import RunConfig, build, dump_toml, flag, load_toml
 from nearfar.disk import (
     LOCK,
     create_folder,
@@ -36,6 +36,8 @@ HELD_OUT, HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING = "held_out", "held
 HELD_OUT_FILES = frozenset({HELD_OUT_SUMMARY, HELD_OUT_ROWS, HELD_OUT_TRAINING})
 """The folder of held-out rows, and the files that are written there before the first step; see
 :mod:`nearfar.runs.held_out`."""
+TEACHERS = "teachers"
+"""The folder of the vectors that teachers give to the training texts; it is there while the run is unfinished."""
 PRECISION = "precision"
 """Key of the precision among the inputs; see :meth:`RunFolder.resolve_precision`."""
 LEFTOVERS = frozenset({LOCK, INPUTS, SECOND, *(f"{name}.new" for name in (CONFIG, INPUTS, SECOND))})
@@ -61,6 +63,8 @@ class RunFolder(ExitStack):
         """Fingerprint of each input verified so far."""
         self.resumes = False
         """Whether the folder holds the run already."""
+        self.files = {CONFIG: dump_toml(config)} | ({SECOND: second} if second else {})
+        """The files that define the run, name -> text; see :meth:`begin`."""
         self._config, self._processes, self._second = config, processes, second
         self._before: dict[str, str] | None = None
         self._locked = False
@@ -78,7 +82,7 @@ class RunFolder(ExitStack):
             self._lock()
         state = self._check(resume=resume)
         if state == "finished":
-            self._remove_leftovers()
+            self.finish()  # the process may have ended between run.json and this
         if state == "unfinished":
             self._check_parts()
             self.resumes = True
@@ -131,33 +135,37 @@ class RunFolder(ExitStack):
         precision = resolve(requested, device)
         return precision_record(precision, device), precision
 
-    def begin(self, settings: Mapping[str, str]) -> None:
-        """Write the files that define the run: its inputs, then ``settings`` (file name -> text), config.toml last.
+    def begin(self) -> None:
+        """Write the inputs, and then the :attr:`files` that define the run, config.toml last.
 
         Raises:
             NearfarError: a file cannot be written; another process started a run here first.
         """
-        self._processes.broadcast_from_first(partial(self._begin, settings))
+        self._processes.broadcast_from_first(self._begin)
 
-    def _begin(self, settings: Mapping[str, str]) -> None:
+    def _begin(self) -> None:
         if not self._locked:
             self._lock()
             self._check(resume=False)
         with disk_errors(self.path):
             create_folder(self.path)
-            for name in settings:
+            for name in self.files:
                 create_folder((self.path / name).parent)
         write_text(self.path / INPUTS, json.dumps(self.inputs, indent=1, ensure_ascii=False) + "\n")
-        for name in sorted(settings, key=lambda name: name == CONFIG):
-            write_text(self.path / name, settings[name])
+        for name in sorted(self.files, key=lambda name: name == CONFIG):
+            write_text(self.path / name, self.files[name])
 
     def finish(self) -> None:
-        """Remove ``inputs.json``; ``run.json`` of the finished run holds the same fingerprints.
+        """Remove what a run needs while it trains. ``run.json`` holds the fingerprints of ``inputs.json`` too.
 
         Raises:
-            NearfarError: it cannot be deleted.
+            NearfarError: a file cannot be deleted.
         """
-        remove(self.path / INPUTS)
+        from nearfar.training.checkpoint import Checkpoints
+
+        Checkpoints(self.path).clear()
+        for name in (TEACHERS, INPUTS):
+            remove(self.path / name)
         with suppress(OSError):
             flush_entries(self.path)  # the files that only an unfinished run needs are gone for good
 
@@ -168,16 +176,9 @@ class RunFolder(ExitStack):
         self.enter_context(folder_lock(self.path))
         self._locked = True
 
-    def _remove_leftovers(self) -> None:
-        """Remove what a run needs while it trains, if the process ended after the run was finished, but before this."""
-        from nearfar.training.checkpoint import Checkpoints
-
-        Checkpoints(self.path).clear()
-        self.finish()
-
     def _check_parts(self) -> None:
+        from nearfar.training.callbacks import lines_up_to_step
         from nearfar.training.checkpoint import Checkpoints
-        from nearfar.training.display import lines_up_to_step
 
         Checkpoints(self.path).check(best=self._config.keep == "best", average=self._config.ema is not None)
         lines_up_to_step(self.path / "metrics.jsonl", up_to=0)

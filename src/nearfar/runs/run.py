@@ -13,13 +13,13 @@ A run folder holds
 import atexit
 import json
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from torch import nn
@@ -32,18 +32,20 @@ from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RUN_INFO, RunFolder
 from nearfar.runtime.versions import package_version
+from nearfar.training.callbacks import Display, MetricsFile, Tracking, check_installed
 from nearfar.training.checkpoint import Checkpoints, Progress
-from nearfar.training.display import Display, MetricsFile
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes, join_process_group, leave_process_group
-from nearfar.training.tracking import Tracking, check_installed
 from nearfar.training.trainer import LoopSettings, Trainer
 from nearfar.types import NearfarError
 
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others: the first one alone evaluates and writes files."""
 SAME_VERSIONS = ("nearfar", "torch", "transformers", "tokenizers")
+Config = TypeVar("Config", bound=RunConfig)
+Group = TypeVar("Group", LoopSettings, OptimiserSettings, Gradients)
+Result = TypeVar("Result")
 
 
 class ProcessContext(NamedTuple):
@@ -116,32 +118,10 @@ def count_steps(config: RunConfig, mixture: Mixture) -> int:
     return min(steps, config.max_steps or steps)
 
 
-def loop_settings(config: RunConfig, total_steps: int) -> LoopSettings:
-    """The settings of the training loop."""
-    return LoopSettings(
-        epochs=config.epochs,
-        total_steps=total_steps,
-        accumulate=config.accumulate,
-        evaluate_every=config.evaluate_every,
-        patience=config.patience,
-        checkpoint_every=config.checkpoint_every,
-        ema=config.ema,
-        start_weight=getattr(config, "start_weight", 0.0),
-    )
-
-
-def optimiser_settings(config: RunConfig) -> OptimiserSettings:
-    """The settings of the optimiser."""
-    return OptimiserSettings(
-        learning_rate=config.learning_rate,
-        head_learning_rate=config.head_learning_rate,
-        weight_decay=config.weight_decay,
-        beta2=config.beta2,
-        epsilon=config.adam_epsilon,
-        warmup=config.warmup,
-        schedule=config.schedule,
-        max_grad_norm=config.max_grad_norm,
-    )
+def group_of(kind: type[Group], config: RunConfig, **others: Any) -> Group:
+    """A group of settings: those that ``config`` has under the same names, and ``others``."""
+    names = [setting.name for setting in fields(kind) if hasattr(config, setting.name)]
+    return kind(**{name: getattr(config, name) for name in names}, **others)
 
 
 class Run(Trainer):
@@ -152,7 +132,6 @@ class Run(Trainer):
         prepared: what is trained.
         folder: the run folder.
         context: the processes, and where to print.
-        files: configuration files to write into the run folder: name -> text.
         metric: name of the dev score: spearman, accuracy, mrr@10.
         evaluated_on: what the dev score is measured on, as in "the dev pairs".
     """
@@ -164,23 +143,19 @@ class Run(Trainer):
         *,
         folder: RunFolder,
         context: ProcessContext,
-        files: Mapping[str, str],
         metric: str,
         evaluated_on: str,
     ) -> None:
-        self.config, self.facts, self.folder, self.files = config, prepared.facts, folder, files
+        self.config, self.facts, self.folder = config, prepared.facts, folder
         self.batch_size, self.metric, self.evaluated_on = prepared.batch_size, metric, evaluated_on
         self.console = context.console
         self.saved = Checkpoints(folder.path)
-        bf16 = config.precision == "bf16"
         super().__init__(
             prepared.mixture,
             prepared.encoder,
-            loop=loop_settings(config, prepared.total_steps),
-            optimiser=optimiser_settings(config),
-            gradients=Gradients(
-                config.seed, context.processes, config.micro_batch, config.micro_batch_tokens, bf16=bf16
-            ),
+            loop=group_of(LoopSettings, config, total_steps=prepared.total_steps),
+            optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
+            gradients=group_of(Gradients, config, processes=context.processes, bf16=config.precision == "bf16"),
             checkpoints=self.saved,
             rate_factors=prepared.rate_factors,
         )
@@ -198,9 +173,6 @@ class Run(Trainer):
 
     def before_training(self) -> None:
         """Called in all processes before the first step, when the run folder holds a run that can be resumed."""
-
-    def discard(self) -> None:
-        """Remove the files that only an unfinished run needs. Called in the first process only."""
 
     def seen_with(
         self, before: SeenHashes | None, trained: Iterable[Sequence[Sequence[object]]], dev: Sequence[Sequence[object]]
@@ -221,7 +193,7 @@ class Run(Trainer):
             nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
         """
         self._print_facts()
-        self.folder.begin(self.files)
+        self.folder.begin()
         self.before_training()
         processes = self.processes
         self.progress = processes.broadcast_from_first(partial(self.saved.load, self.state, processes=processes.size))
@@ -288,6 +260,39 @@ class Run(Trainer):
         record = {**provenance().to_dict(), "config": asdict(config), "data": self.facts, "inputs": self.folder.inputs}
         record |= {"precision": config.precision, **own, **asdict(progress)}
         write_text(folder / RUN_INFO, json.dumps(record, indent=1) + "\n")  # last: it marks the run as finished
-        self.saved.clear()
-        self.discard()
         self.folder.finish()
+
+
+def run_in_folder(
+    config: Config,
+    context: ProcessContext,
+    start: Callable[[Config, RunFolder], Run],
+    load: Callable[[Path], Result],
+    *,
+    resume: bool,
+    second: str = "",
+) -> Result:
+    """Train in the folder ``config.output``, unless its run is finished, and load the result.
+
+    Args:
+        config: the settings.
+        context: the processes, and where to print.
+        start: makes the run, of the config with its precision resolved, in the folder; it verifies the inputs.
+        load: reads the result from the folder; called in the first process only.
+        resume: continue a run that was stopped.
+        second: the text of second.toml; empty without a second objective.
+
+    Raises:
+        NearfarError: as :meth:`RunFolder.acquire`, :meth:`Run.execute`, ``start`` and ``load``.
+        nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+    """
+    processes, device, console = context
+    with RunFolder(config, processes, second=second) as folder:
+        finished = folder.acquire(resume=resume) == "finished"
+        if not finished:
+            precision = folder.resolve_precision(config.precision, device)
+            start(replace(config, precision=precision), folder).execute()
+        result = processes.broadcast_from_first(partial(load, folder.path))
+    if finished:
+        console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
+    return result

@@ -105,7 +105,7 @@ def check_rows(study: Study, cells: Iterable[CellJobs], store: JobStore) -> None
     Raises:
         NearfarError: rows that are missing or malformed, or that a method cannot read; it names the row of the study.
     """
-    from nearfar.commands.train.inputs import read_training_data
+    from nearfar.commands.train.inputs import read_training_data, resolve_objectives
 
     checked: set[object] = set()
     for cell in cells:
@@ -121,7 +121,7 @@ def check_rows(study: Study, cells: Iterable[CellJobs], store: JobStore) -> None
                 continue
             checked.add(reading)
             try:
-                read_training_data(read)
+                read_training_data(resolve_objectives(read))
             except NearfarError as error:
                 raise NearfarError(f"{study.file}: row {cell.cell.row.id!r}: train: {error}") from error
 

@@ -5,7 +5,7 @@ AdamW's moments, and the run's position, which determines all random numbers of 
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from nearfar.disk import (
     remove,
     restore_folder,
 )
-from nearfar.training.average import WeightAverage
+from nearfar.training.optimiser import WeightAverage
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
@@ -37,6 +37,9 @@ WEIGHTS, OPTIMISER_STATE, PROGRESS = "weights.safetensors", "optimiser.safetenso
 METRICS = "metrics.jsonl"
 AVERAGE = "average.safetensors"
 Natural: TypeAlias = Annotated[int, Meta(ge=0)]
+Tensors: TypeAlias = dict[str, Tensor]
+Part: TypeAlias = tuple[Callable[[], Tensors], Callable[[Tensors], None]]
+"""Functions that give the tensors of a file, and restore them."""
 
 
 @dataclass
@@ -87,6 +90,16 @@ class TrainingState:
     """The trained modules, by name."""
     optimiser: torch.optim.AdamW
     average: WeightAverage | None = None
+
+    def parts(self) -> dict[str, Part]:
+        """The files of a checkpoint, by their names."""
+        parts: dict[str, Part] = {
+            WEIGHTS: (self.weights, self.load_weights),
+            OPTIMISER_STATE: (self.moments, self.load_moments),
+        }
+        if self.average is not None:
+            parts[AVERAGE] = (self.averages, self.load_averages)
+        return parts
 
     def weights(self) -> dict[str, Tensor]:
         """All weights; a tensor shared by several names (tied weights) only under the first name."""
@@ -162,14 +175,10 @@ class TrainingState:
         if processes.size == 1:
             return
         device = next(iter(self._parameters().values())).device
-        weights, moments, averages = (
-            processes.broadcast_tensors(tensors, device)
-            for tensors in (self.weights(), self.moments(), self.averages())
-        )
-        if not processes.is_main:
-            self.load_weights(weights)
-            self.load_moments(moments)
-            self.load_averages(averages)
+        for tensors, load in self.parts().values():
+            received = processes.broadcast_tensors(tensors(), device)
+            if not processes.is_main:
+                load(received)
 
     def _parameters(self) -> dict[str, nn.Parameter]:
         return {
@@ -193,10 +202,8 @@ class Checkpoints:
             NearfarError: the disk is full or not writable; the previous checkpoint is unchanged.
         """
         with new_folder(self.latest, replace=True) as fresh:
-            save_file(state.weights(), fresh / WEIGHTS)
-            save_file(state.moments(), fresh / OPTIMISER_STATE)
-            if state.average is not None:
-                save_file(state.averages(), fresh / AVERAGE)
+            for name, (tensors, _) in state.parts().items():
+                save_file(tensors(), fresh / name)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             if (metrics := self.latest.with_name(METRICS)).exists():  # a run that continues keeps its lines
                 flush(metrics)
@@ -235,13 +242,9 @@ class Checkpoints:
                 f"{self.latest.parent}: was started with {progress.processes} processes and would end with different "
                 f"weights with {processes}; use {progress.processes} processes."
             )
-        with self._damage_errors(self.latest / WEIGHTS):
-            state.load_weights(load_file(self.latest / WEIGHTS))
-        with self._damage_errors(self.latest / OPTIMISER_STATE):
-            state.load_moments(load_file(self.latest / OPTIMISER_STATE))
-        if state.average is not None:
-            with self._damage_errors(self.latest / AVERAGE):
-                state.load_averages(load_file(self.latest / AVERAGE))
+        for name, (_, load) in state.parts().items():
+            with self._damage_errors(self.latest / name):
+                load(load_file(self.latest / name))
         return progress
 
     def _read_progress(self) -> Progress:

@@ -16,18 +16,20 @@ from typing import NamedTuple, Protocol
 
 from torch import nn
 
-from nearfar.training.average import StartWeights, WeightAverage, all_applied
 from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
-from nearfar.training.gradients import Gradients, LossPart
+from nearfar.training.gradients import Gradients, LossPart, gradient_sums
 from nearfar.training.optimiser import (
+    EvaluatedWeights,
     OptimiserSettings,
+    StartWeights,
+    WeightAverage,
     adamw,
+    all_applied,
     clipped_step,
     gradient_norm,
     learning_rate_factor,
     set_learning_rate,
 )
-from nearfar.training.overlap import gradient_sums
 from nearfar.types import NearfarError
 
 
@@ -133,7 +135,9 @@ class Trainer(ABC):
             adamw(encoder, stream.heads, optimiser, rate_factors),
             None if loop.ema is None else WeightAverage(modules, loop.ema),
         )
-        self.start = StartWeights(encoder, loop.start_weight) if loop.start_weight else None
+        start = [StartWeights(encoder, loop.start_weight)] if loop.start_weight else []
+        self.averages: list[EvaluatedWeights] = [*([self.state.average] if self.state.average else []), *start]
+        """The averages that are evaluated and kept in place of the weights; each is of what the one before left."""
         self.progress = Progress(processes=self.processes.size)
         self.callbacks: list[TrainingCallback] = []
 
@@ -201,9 +205,8 @@ class Trainer(ABC):
 
     def use_averages(self) -> None:
         """Give the modules the weights that are evaluated and kept: the averages, if there are any."""
-        for weights in (self.state.average, self.start):
-            if weights is not None:
-                weights.copy_to_modules()
+        for weights in self.averages:
+            weights.copy_to_modules()
 
     def _remaining_batches(self) -> Iterator[Sequence[LossPart]]:
         """The batches from ``progress`` on; updates it to the position after the batch that is yielded."""
@@ -233,7 +236,7 @@ class Trainer(ABC):
 
     def _evaluate_step(self) -> None:
         """Evaluate with the averages in place of the weights, and save them if they are the best so far."""
-        with all_applied((self.state.average, self.start)):
+        with all_applied(self.averages):
             evaluation = self.processes.broadcast_from_first(self.evaluate)
             best = evaluation.score is not None and self.progress.record(evaluation.score)
             if best and self.checkpoints is not None and self.processes.is_main:

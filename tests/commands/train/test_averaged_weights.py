@@ -1,17 +1,18 @@
 """Runs with averaged weights (--ema, --start-weight) and a learning rate by layer: what is kept, evaluated, resumed."""
 
+import io
 import json
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nearfar import NearfarError, finetune, train
-from nearfar.cli import main
-from nearfar.commands.train.prepare import plan
+from nearfar import finetune, train
+from nearfar.commands.train.run import plan
 from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.runs.run import Run
 from nearfar.training import trainer
@@ -163,33 +164,14 @@ def raising(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_checkpoint_without_its_average_is_refused(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = config_of("train", folder, tmp_path / "run")
-    monkeypatch.setattr(Run, "_finish", raising)
-    with pytest.raises(KeyboardInterrupt):
-        run(config)
-    (tmp_path / "run" / "checkpoint" / "average.safetensors").unlink()
-    with pytest.raises(NearfarError, match=r"average\.safetensors: cannot be read .*Remove the folder .*checkpoint"):
-        run(config, resume=True)
-
-
-def test_the_command_says_that_it_averages(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    flags = [
-        "--model",
-        str(folder / "tiny"),
-        "--data",
-        str(folder / "nli.tsv"),
-        "--evaluate-on",
-        str(folder / "dev.tsv"),
-    ]
-    flags += ["--max-steps", "1", "--batch-size", "10"]
-    flags += ["--ema", "0.99", "--layer-decay", "0.9", "--schedule", "cosine", "--output", str(tmp_path / "run")]
-    assert main(["train", "scl", *flags]) == 0
-    assert "evaluations and the saved model use averaged weights (--ema 0.99)" in capsys.readouterr().out
+def test_a_run_says_that_it_averages(folder: Path, tmp_path: Path) -> None:
+    printed = io.StringIO()
+    settings = {"max_steps": 1, "ema": 0.99, "layer_decay": 0.9, "schedule": "cosine", "start_weight": 0.25}
+    train(config_of("train", folder, tmp_path / "run", **settings), console=Console(file=printed, width=300))
+    assert "evaluations and the saved model use averaged weights (--ema 0.99)" in printed.getvalue()
+    assert f"average the trained weights with those of {folder / 'noisy'} (--start-weight 0.25)" in printed.getvalue()
     config = json.loads((tmp_path / "run" / "run.json").read_text())["config"]
-    assert (config["ema"], config["layer_decay"], config["schedule"]) == (0.99, 0.9, "cosine")
+    assert {name: config[name] for name in settings} == settings
 
 
 def test_evaluations_and_the_saved_model_average_with_the_start(folder: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The columns of rows choose the method."""
+"""Arguments of nearfar.train; without a method, the columns of the rows choose it."""
 
 import json
 import tomllib
@@ -9,6 +9,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands.train.choose import choose_method, resolve_config
+from nearfar.commands.train.command import train
 from nearfar.config import (
     InfoNceConfig,
     NliOrderConfig,
@@ -24,6 +25,58 @@ from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny
+
+SCL = SclConfig(output="runs/a", data=("my.tsv",))
+
+
+@pytest.mark.parametrize("data", ["my.tsv", Path("my.tsv"), ["my.tsv"], ("my.tsv",), [Path("my.tsv")]])
+def test_a_method_by_name_with_data_in_any_form(data: Any) -> None:
+    assert resolve_config("scl", {"data": data, "output": "runs/a"}) == SCL
+    assert resolve_config("scl", {"data": data, "output": Path("runs/a")}) == SCL
+    assert resolve_config(SclConfig(output="runs/a"), {"data": data}) == SCL
+
+
+def test_several_files_stay_several() -> None:
+    assert resolve_config("scl", {"data": ["a.tsv", Path("b.tsv")], "output": "x"}).data == ("a.tsv", "b.tsv")
+
+
+def test_a_config_is_used_unchanged_or_overridden() -> None:
+    assert resolve_config(SCL, {}) is SCL
+    changed = resolve_config(SCL, {"temperature": 0.5, "output": "runs/b"})
+    assert changed == SclConfig(output="runs/b", data=("my.tsv",), temperature=0.5)
+
+
+def test_settings_override_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text('method = "info-nce"\ndata = ["a.tsv"]\ntemperature = 0.1\nseed = 3\n')
+    expected = InfoNceConfig(output="x", data=("b.tsv",), temperature=0.1, seed=4)
+    for path in (file, str(file)):
+        assert resolve_config(path, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
+
+
+def test_a_shipped_config_is_found_relative_to_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).parents[3])
+    config = resolve_config("configs/liao-scl.toml", {"output": "runs/liao", "epochs": 2})
+    assert isinstance(config, SclConfig)
+    assert (config.epochs, config.output, config.data) == (2, "runs/liao", ("snli",))
+
+
+@pytest.mark.parametrize(
+    ("method", "settings", "message"),
+    [
+        ("scl", {"output": "x", "temprature": 1.0}, r"train\(\): no key is called 'temprature'\. Did you mean 'temp"),
+        (SCL, {"lerning_rate": 1.0}, r"train\(\): no key is called 'lerning_rate'\. Did you mean 'learning_rate'\?"),
+        ("scl", {"output": "x", "temperature": "1"}, r"train\(\): temperature = '1': must be a number"),
+        ("scl", {"output": "x", "data": 3}, r"train\(\): data = 3: must be a list"),
+        ("scl", {"output": "x", "data": ["a", 3]}, r"must be a list of texts"),
+        ("scl", {"data": "a.tsv"}, r"train\(\): lacks output"),
+        ("scl-finetune", {"output": "x"}, "scl-finetune fine-tunes a classifier; use nearfar finetune"),
+    ],
+)
+def test_invalid_arguments_are_refused(method: Any, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        train(method, **settings)
+
 
 ROOT = Path(__file__).parents[3]
 
@@ -258,12 +311,9 @@ def test_the_help_shows_it_first(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_command_line_refuses_what_it_cannot_choose_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert_refused(["train", "--output", "x"], "name your rows by --data FILE")
     assert_refused(["train", "--data", "nowhere.tsv", "--output", "x"], "nowhere.tsv: no such file")
     Path("empty.tsv").write_text("")
     assert_refused(["train", "--data", "empty.tsv", "--output", "x"], "empty.tsv is empty")
-    table(tmp_path / "rows.tsv", "one", "two")
-    assert_refused(["train", "--data=rows.tsv", "--output", "x"], "do not say what the rows are")
     table(tmp_path / "pairs.tsv", "question", "answer")
     assert_refused(["train", "--data", "pairs.tsv", "--output", "x", "--premise-column", "question"], "do not say")
     assert_refused(["train", "--data", "pairs.tsv", "--output", "x", "--labels", "question"], "no flag is called")

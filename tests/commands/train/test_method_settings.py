@@ -15,13 +15,13 @@ from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
-from nearfar.commands.train.inputs import second_objective_config
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.inputs import Objective, resolve_objectives
+from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config import METHODS, TrainConfig
 from nearfar.config.values import field_types, flag
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
-from tests.method_configs import config, write_data
+from tests.method_configs import config
 
 pytestmark = pytest.mark.long
 
@@ -130,17 +130,6 @@ def changes(method: str) -> dict[str, Any]:
     listed = CHANGES.get(method, {})
     own = [name for name in field_types(METHODS[method]) if name not in SHARED | TESTED_SEPARATELY | listed.keys()]
     return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **listed}
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    data_folder = write_data(tmp_path_factory.mktemp("data"))
-    header, *rows = (data_folder / "nli.tsv").read_text().splitlines()
-    more = [
-        f"{premise}\tmore of {premise}\tentailment" for premise in dict.fromkeys(row.split("\t")[0] for row in rows)
-    ]
-    (data_folder / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments per premise
-    return data_folder
 
 
 @pytest.fixture(scope="module")
@@ -257,23 +246,26 @@ def write_second(folder: Path, text: str) -> str:
 
 
 def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder: Path, tmp_path: Path) -> None:
-    assert second_objective_config(config("sg", folder)) is None
-    by_name = second_objective_config(config("sg", folder, second="scl", seed=7, limit=20))
-    assert by_name == METHODS["scl"](
+    given = config("sg", folder)
+    assert resolve_objectives(given) == [Objective(given)]
+    _, by_name = resolve_objectives(config("sg", folder, second="scl", seed=7, limit=20))
+    assert by_name.config == METHODS["scl"](
         output=str(folder / "run"), model=str(folder / "noisy"), seed=7, limit=20, batch_size=10
     )
     file = write_second(
         tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n'
     )
-    by_file = second_objective_config(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
+    _, by_file = resolve_objectives(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
     expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
-    assert by_file == METHODS["supcon-text"](output=str(folder / "run"), model=str(folder / "noisy"), **expected)
+    assert by_file.config == METHODS["supcon-text"](output=str(folder / "run"), model=str(folder / "noisy"), **expected)
+    with pytest.raises(NearfarError, match="--dropout 0: simcse-unsup needs dropout"):
+        resolve_objectives(config("info-nce", folder, second="simcse-unsup", dropout=0.0))
 
 
 def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> None:
     def refuse(match: str, name: str) -> None:
         with pytest.raises(NearfarError, match=match):
-            second_objective_config(config("sg", folder, second=name))
+            resolve_objectives(config("sg", folder, second=name))
 
     refuse(r"--second: no method is called 'sclx'\. Did you mean 'scl'\?", "sclx")
     refuse("--second '': must not be empty", "")
@@ -359,11 +351,6 @@ def test_a_single_row_is_refused_for_lack_of_negatives(method: str, refuse: Refu
     refuse(r"--batch-size is 1, but must be from 2", method, batch_size=1)
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "supcon-text"])
-def test_a_batch_larger_than_the_data_is_refused(method: str, refuse: Refusals) -> None:
-    refuse(r"--batch-size 10: there are 5 rows in .*\(--limit 5\)\. Set it from \d to 5\.", method, limit=5)
-
-
 def test_views(refuse: Refusals) -> None:
     method = "sg-opt"
     for views in ("0-99", "2-1", "3"):
@@ -374,10 +361,9 @@ def test_views(refuse: Refusals) -> None:
     refuse("--keep-views and --guide-dropout contradict each other", method, keep_views=True, guide_dropout=True)
 
 
-@pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
-def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
-    refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
-    file = write_second(refuse.temporary, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
+def test_adapters_and_drift_of_a_second_objective(refuse: Refusals) -> None:
+    data = refuse.folder / "translated.tsv"
+    file = write_second(refuse.temporary, f'method = "bt"\ndata = ["{data}"]\nprojection = 8\n')
     refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 
@@ -389,13 +375,6 @@ def test_methods_without_default_data(method: str, refuse: Refusals) -> None:
 
 def re_escape(text: str) -> str:
     return text.replace("+", r"\+")
-
-
-def test_missing_hard_negatives_are_refused(refuse: Refusals) -> None:
-    refuse(
-        "--hard-negative-weight is 1.0, but the rows have", "info-nce", negative_column=None, hard_negative_weight=1.0
-    )
-    refuse("--hard-negative-weight inf: must be a finite number", "simcse-sup", hard_negative_weight=math.inf)
 
 
 def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
@@ -424,14 +403,3 @@ def test_an_encoder_narrower_than_its_layers_is_refused(refuse: Refusals) -> Non
     ((method, batch, _),) = next(run.mixture.epoch(0))
     loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
     assert math.isfinite(float(loss.total.detach()))
-
-
-def test_dev_pairs_that_cannot_rank_checkpoints_are_refused(refuse: Refusals) -> None:
-    header = "score\tsentence1\tsentence2\n"
-    for name, rows, reason in (
-        ("flat", "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3, "all gold scores are equal"),
-        ("few", "3\ta dog\ta cat\n2\ta man\ta bird\n", "2 pairs, where a correlation needs"),
-        ("same", "1\ta\ta\n2\ta\ta\n3\ta\ta\n", "all texts are equal"),
-    ):
-        (pairs,) = refuse.write(f"{name}.tsv", header + rows)
-        refuse(rf"{name}\.tsv: no correlation to choose the best step by: {reason}", "scl", evaluate_on=pairs)

@@ -7,19 +7,13 @@ import pytest
 import torch
 
 from nearfar.commands.train.command import train
-from nearfar.commands.train.inputs import read_training_data
-from nearfar.commands.train.prepare import PreparedRun, plan, prepare
+from nearfar.commands.train.inputs import read_training_data, resolve_objectives
+from nearfar.commands.train.run import PreparedRun, plan, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
-from nearfar.runs.fingerprints import fingerprint_rows
 from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
 
 
 def rows_of(run: PreparedRun) -> list[list[int]]:
@@ -94,6 +88,11 @@ def test_truncated_texts_are_reported(folder: Path) -> None:
         assert truncation_facts(**settings) == [
             f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"
         ]
+
+
+def test_a_default_batch_size_shrinks_to_the_number_of_rows(folder: Path) -> None:
+    run = prepare(config("simcse-unsup", folder, batch_size=METHODS["simcse-unsup"].batch_size))
+    assert run.batch_size == len((folder / "sentences.txt").read_text().splitlines())
 
 
 def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:
@@ -178,8 +177,8 @@ def test_labels_and_scores_are_part_of_the_fingerprint(method: str, old: str, ne
     settings = config(method, write_data(tmp_path))
 
     def fingerprint() -> str:
-        (parts,) = read_training_data(settings).texts_and_targets().values()
-        return fingerprint_rows(*parts)
+        (part,) = read_training_data(resolve_objectives(settings))
+        return part.fingerprint()
 
     before, file = fingerprint(), Path(settings.data[0])
     text = file.read_text()

@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar.cli import main
-from nearfar.commands.train.inputs import load_inputs, second_objective_config
-from nearfar.commands.train.prepare import may_shrink_batch
+from nearfar.commands.train.inputs import load_inputs, resolve_objectives
+from nearfar.commands.train.run import may_shrink_batch
 from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.studies.sources import find_source
@@ -53,17 +53,17 @@ def weights(run: Path) -> dict[str, torch.Tensor]:
 
 def test_sentences_are_the_recipe_as_a_second_objective(folder: Path) -> None:
     config = InfoNceConfig(**settings(folder, folder / "run", sentences=("texts.txt",), seed=7, limit=20, dropout=0.0))
-    second = second_objective_config(config)
+    _, second = resolve_objectives(config)
     expected = {"model": config.model, "output": config.output, "seed": 7, "limit": 20, "dropout": 0.0}
-    assert second == SgOpt1Config(**expected, views="0-0", data=("texts.txt",), batch_size=64)
-    assert may_shrink_batch(config, second)
+    assert second.config == SgOpt1Config(**expected, views="0-0", data=("texts.txt",), batch_size=64)
+    assert may_shrink_batch(config, second.config)
 
 
 def test_adapters_have_no_drift(folder: Path) -> None:
     given = settings(folder, folder / "run", sentences=("texts.txt",), lora_rank=2)
-    second = second_objective_config(InfoNceConfig(**given))
-    assert isinstance(second, SgOpt1Config)
-    assert second.drift_weight == 0
+    _, second = resolve_objectives(InfoNceConfig(**given))
+    assert isinstance(second.config, SgOpt1Config)
+    assert second.config.drift_weight == 0
 
 
 @pytest.mark.long
@@ -102,13 +102,13 @@ def test_own_sentences_are_the_texts_of_the_rows(folder: Path, tmp_path: Path) -
 
 def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
     config = InfoNceConfig(**settings(folder, folder / "run", sentences=("own",), evaluate_on=None, hold_out=8))
-    inputs = load_inputs(config)
+    inputs = load_inputs(resolve_objectives(config))
     assert inputs.held_out is not None
-    assert inputs.rows.second is not None
-    texts = {row[0] for row in inputs.rows.second.rows}
+    rows, second = inputs.data
+    texts = {str(row[0]) for row in second.texts}
     assert len(texts) > 40
     assert not texts & set(inputs.held_out.texts)
-    assert texts <= {text for row in inputs.rows.first.rows for text in row}
+    assert texts <= {text for row in rows.texts for text in row}
 
 
 @pytest.mark.long

@@ -12,18 +12,16 @@ from typing import Any
 import pytest
 
 from nearfar.cli import main
-from nearfar.commands.finetune.command import finetune
 from nearfar.commands.train.command import train
-from nearfar.config import FinetuneConfig, RunConfig, dump_toml
+from nearfar.config import RunConfig, dump_toml
 from nearfar.studies import steps
 from nearfar.studies.plan import plan_jobs
 from nearfar.studies.read import load_study
-from nearfar.training import tracking
-from nearfar.training.tracking import OpenTracker
+from nearfar.training import callbacks
+from nearfar.training.callbacks import OpenTracker
 from nearfar.types import NearfarError
-from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.interrupted_runs import interrupt_at_step, lines_of
-from tests.method_configs import config, write_data
+from tests.method_configs import config
 from tests.studies.helpers import STUDY, write_study
 from tests.wandb_files import wandb_records
 
@@ -37,11 +35,6 @@ KILLED_AT = 5
 
 def needs(package: str) -> pytest.MarkDecorator:
     return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +164,7 @@ def recorder(monkeypatch: pytest.MonkeyPatch) -> Recorder:
         folder.mkdir(exist_ok=True)
         return OpenTracker(found, None)
 
-    monkeypatch.setattr(tracking, "open_tracker", opened)
+    monkeypatch.setattr(callbacks, "open_tracker", opened)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: SimpleNamespace(origin="here"))
     return found
 
@@ -186,24 +179,6 @@ def test_a_run_resumes_with_other_trackers(
     assert weights(run) == weights(plain)
     assert recorder.settings["method"] == "info-nce"
     assert 'track = [\n    "mlflow",\n]' in (tmp_path / "run" / "config.toml").read_text()
-
-
-def test_finetune(tmp_path: Path, recorder: Recorder) -> None:
-    rows = "".join(f"the dog sleeps {number}\tpet\nan apple {number}\tfruit\n" for number in range(30))
-    (tmp_path / "rows.tsv").write_text("text\tlabel\n" + rows)
-    settings = FinetuneConfig(
-        output=str(tmp_path / "run"),
-        model=str(save_tiny_for_pairs(tmp_path / "tiny")),
-        task=str(tmp_path / "rows.tsv"),
-        validation_rows=10,
-        max_steps=2,
-        track=("mlflow",),
-    )
-    finetune(settings)
-    assert sorted(recorder.entries) == [0, 1, 2]
-    assert recorder.entries[2]["dev/accuracy"] >= 0
-    assert {"train/loss", "train/ce", "train/scl"} <= recorder.entries[1].keys()
-    assert recorder.settings["method"] == "scl-finetune"
 
 
 def test_study(tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch) -> None:

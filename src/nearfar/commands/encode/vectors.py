@@ -84,6 +84,7 @@ def encode_texts(
     normalize: bool = True,
     dimensions: int | None = None,
     on_texts: OnTexts = lambda _: None,
+    what: str = "",
 ) -> Float32[np.ndarray, "texts dim"]:
     """The vectors of texts, memory-mapped; those that ``folder`` does not have are encoded first.
 
@@ -97,6 +98,7 @@ def encode_texts(
         normalize: scale the vectors to unit length.
         dimensions: keep the first dimensions.
         on_texts: called with numbers of texts that are done.
+        what: what the warning about truncated texts begins with.
 
     Raises:
         NearfarError: a vector is not finite, or a file cannot be written.
@@ -128,7 +130,7 @@ def encode_texts(
     truncated = sum(record.truncated for record in read_records(place, plan).values())
     remove(place.shared)
     if truncated:
-        warnings.warn(truncation_message(truncated, len(texts), encoder.max_length), stacklevel=2)
+        warnings.warn(f"{what}{truncation_message(truncated, len(texts), encoder.max_length)}", stacklevel=2)
     vectors = read_vectors_file(file, (plan.rows, plan.dim))
     assert vectors is not None  # just written
     return vectors

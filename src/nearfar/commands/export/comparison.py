@@ -129,7 +129,7 @@ def _labelled_rows(spec: str, labels: tuple[str, ...]) -> Split:
 
 def _finetuning_task(model: str | Path) -> tuple[Split, Split] | None:
     """Validation and test rows of the fine-tuning run of a classifier; None if it has no run or they are not there."""
-    from nearfar.commands.finetune.rows import load_task as load_finetuning_task
+    from nearfar.commands.finetune.run import load_task as load_finetuning_task
 
     if (run := run_of(model)) is None:
         return None

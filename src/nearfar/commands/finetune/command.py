@@ -4,19 +4,18 @@ In the run folder, ``model/`` is a transformers folder for sequence classificati
 with the predictions for the test rows.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.commands.finetune.rows import fingerprints, load_task
 from nearfar.commands.model_card import write_card
-from nearfar.config import FinetuneConfig, dump_toml
+from nearfar.config import FinetuneConfig
 from nearfar.config.calls import accepts_settings
 from nearfar.disk import path_errors
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import CONFIG, RunFolder, read_run_info
+from nearfar.runs.folder import RunFolder, read_run_info
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -55,27 +54,23 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
             changed since the run started; a loss that is not finite; a file that cannot be written.
         nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.commands.finetune.run import ClassifierRun, open_classifier
-    from nearfar.runs.run import join_processes
+    from nearfar.commands.finetune.run import ClassifierRun, fingerprints, load_task, open_classifier
+    from nearfar.runs.run import join_processes, run_in_folder
 
     context = join_processes(config, console)
-    processes, device, console = context
-    with RunFolder(config, processes) as folder:
-        state = folder.acquire(resume=resume)
-        if state != "finished":
-            files = {CONFIG: dump_toml(config)}
-            config = replace(config, precision=folder.resolve_precision(config.precision, device))
-            with processes.joint_errors():
-                task = load_task(config)
-                for what, fingerprint in fingerprints(config, task).items():
-                    folder.verify_input(what, fingerprint)
-                folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
-            classifier = open_classifier(config, task, device=device)
-            ClassifierRun(config, task, classifier, folder=folder, context=context, files=files).execute()
-        result = processes.broadcast_from_first(partial(load_finetune_result, folder.path))
-        processes.broadcast_from_first(partial(write_card, folder.path))
-    if state == "finished":
-        console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
+    processes = context.processes
+
+    def start(config: FinetuneConfig, folder: RunFolder) -> ClassifierRun:
+        with processes.joint_errors():
+            task = load_task(config)
+            for what, fingerprint in fingerprints(config, task).items():
+                folder.verify_input(what, fingerprint)
+            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
+        classifier = open_classifier(config, task, device=context.device)
+        return ClassifierRun(config, task, classifier, folder=folder, context=context)
+
+    result = run_in_folder(config, context, start, load_finetune_result, resume=resume)
+    processes.broadcast_from_first(partial(write_card, Path(config.output)))
     return result
 
 

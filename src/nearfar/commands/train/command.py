@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 from nearfar.commands.model_card import write_card
 from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
-from nearfar.commands.train.inputs import load_inputs, second_flag, second_objective_config, second_toml
-from nearfar.config import TrainConfig, dump_toml, flag
-from nearfar.config.values import named_models
+from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
+from nearfar.config import TrainConfig
 from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import CONFIG, SECOND, RunFolder, read_run_info
+from nearfar.runs.folder import RunFolder, read_run_info
 from nearfar.runs.held_out import held_out_files
 from nearfar.types import NearfarError
 
@@ -105,48 +104,31 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
         NearfarError: as :func:`train`.
         nearfar.training.trainer.Interrupted: as :func:`train`.
     """
-    from nearfar.commands.train.prepare import prepare
-    from nearfar.commands.train.run import EncoderRun, discard_teacher_vectors
-    from nearfar.runs.run import join_processes
+    from nearfar.commands.train.run import EncoderRun, prepare
+    from nearfar.runs.run import join_processes, run_in_folder
 
     context = join_processes(config, console)
-    processes, device, console = context
+    processes = context.processes
     with processes.joint_errors():
-        second = second_toml(config)
-        processes.agree(second_flag(config), second)
-    with RunFolder(config, processes, second=second) as folder:
-        if folder.acquire(resume=resume) == "finished":
-            processes.broadcast_from_first(partial(discard_teacher_vectors, folder.path))
-            trained = processes.broadcast_from_first(partial(load_train_result, folder.path))
-            console.print(f"{folder.path}: this run is already finished; nothing to do.", markup=False, highlight=False)
-            return trained
-        files = {CONFIG: dump_toml(config)} | ({SECOND: second} if second else {})
-        run_config = replace(config, precision=folder.resolve_precision(config.precision, device))
+        objectives = resolve_objectives(config)
+        second = second_toml(objectives)
+        processes.agree(objectives[-1].flag, second)
+
+    def start(config: TrainConfig, folder: RunFolder) -> EncoderRun:
         with processes.joint_errors():
-            inputs = load_inputs(run_config, folder.verify_input)
+            inputs = load_inputs([replace(objectives[0], config=config), *objectives[1:]], folder.verify_input)
             if inputs.held_out is not None:
-                files |= held_out_files(inputs.held_out)
+                folder.files |= held_out_files(inputs.held_out)
             folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
-            for name, model in _named_models(config).items():
-                folder.verify_input(name, partial(_fingerprint_named, name, model))
-        prepared = prepare(run_config, inputs.rows, processes=processes.size, device=device, console=console)
-        EncoderRun(run_config, prepared, inputs, folder=folder, context=context, files=files).execute()
-        trained = processes.broadcast_from_first(partial(load_train_result, folder.path))
-    start, best = trained.start_score, trained.best_score
-    if start is not None and best is not None and best <= start:
-        console.print(
-            f"No step scored higher on {trained.dev} than the untrained encoder. Try a lower --learning-rate.",
-            markup=False,
+            for objective in objectives:
+                for name, model in objective.named_models.items():
+                    folder.verify_input(name, partial(_fingerprint_named, name, model))
+        prepared = prepare(
+            config, inputs.data, processes=processes.size, device=context.device, console=context.console
         )
-    return trained
+        return EncoderRun(config, prepared, inputs, folder=folder, context=context)
 
-
-def _named_models(config: TrainConfig) -> dict[str, str]:
-    """Flag -> the model that it names, of both objectives; the model to train is not among them."""
-    named = {f"{flag(name)} {model}": model for name, model in named_models(config).items()}
-    if (second := second_objective_config(config)) is not None:
-        named |= {f"{flag(name)} {model} of --second": model for name, model in named_models(second).items()}
-    return named
+    return run_in_folder(config, context, start, load_train_result, resume=resume, second=second)
 
 
 def _fingerprint_named(name: str, model: str) -> str:

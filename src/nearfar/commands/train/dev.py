@@ -13,12 +13,10 @@ from nearfar.types import NearfarError, Precision, ScoredPair
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-    from rich.console import Console
 
     from nearfar.data.retrieval import RetrievalTask
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
-    from nearfar.training.trainer import Evaluation
 
 DOCUMENTS = 2000
 """Documents, or labelled training rows, among which dev rows are searched for during training; the table after training
@@ -213,41 +211,6 @@ def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
     fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
     shown = f"{len(chosen):,} training texts"
     return DevSet(name="no dev set", shown=shown, metric=None, measure=measure, facts=[fact], count="none")
-
-
-def dev_evaluation(
-    encoder: "Encoder", dev: DevSet, precision: Precision, console: "Console"
-) -> "Callable[[], Evaluation]":
-    """A function that scores the encoder's current weights, and measures geometry.
-
-    It warns once if the embeddings have collapsed.
-    """
-    from nearfar.evaluation.geometry_measures import collapse_warning, geometry
-    from nearfar.training.trainer import Evaluation
-
-    warned: list[str] = []
-    scored_before: list[bool] = []
-
-    def evaluate() -> Evaluation:
-        found = dev.measure(encoder, precision)
-        measures = geometry(found.vectors, found.positives)
-        warning = collapse_warning(measures)
-        if warning and not warned:
-            warned.append(warning)
-            console.print(f"warning: {warning}", highlight=False, style="yellow")
-        return Evaluation(found.score(), measures)
-
-    def evaluate_and_explain() -> Evaluation:
-        try:
-            found = evaluate()
-        except NearfarError as error:
-            if not scored_before:
-                raise
-            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
-        scored_before.append(True)
-        return found
-
-    return evaluate_and_explain
 
 
 def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:

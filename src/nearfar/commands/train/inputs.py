@@ -4,13 +4,15 @@ Held-out rows are taken off the training rows. A second objective (``--second``,
 of its own, and shares the settings of the run with the first.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
 from nearfar.config import TrainConfig, build, dump_toml, flag
+from nearfar.config.values import named_models
 from nearfar.data.hold_out import DEV
 from nearfar.data.named_sets import OWN
 from nearfar.methods.kim import SgOpt1Config
@@ -28,24 +30,57 @@ Verify = Callable[[str, Callable[[], str]], None]
 """Records the fingerprint of an input by its name, and compares it with that of the run that is resumed."""
 
 
-def second_objective_config(config: TrainConfig) -> TrainConfig | None:
-    """The settings of the second objective that ``config`` asks for, or None.
+@dataclass(frozen=True)
+class Objective:
+    """One of the objectives of a run."""
 
-    Its TOML file may set the method, its data and the method's own settings. The settings of the run (model, epochs,
-    learning rate, ...) are the first objective's, and the batch size too unless the file has one. With ``sentences`` it
-    is the recipe for sentences (docs/tables/recipes-sentences.md).
+    config: TrainConfig
+    flag: str = ""
+    """What asks for it as a second objective: ``--second`` or ``--sentences``, with the value; empty for the first."""
+    weight: float = 1.0
+
+    @property
+    def source(self) -> str:
+        """Where its rows come from, in messages."""
+        return f"the data of {self.flag}" if self.flag else f"--data {' '.join(self.config.data)}"
+
+    @property
+    def named_models(self) -> dict[str, str]:
+        """Flag -> the model that it names; the model to train is not among them."""
+        of = " of --second" if self.flag else ""
+        return {f"{flag(name)} {model}{of}": model for name, model in named_models(self.config).items()}
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Prefix errors with the flag of a second objective."""
+        try:
+            yield
+        except NearfarError as error:
+            if not self.flag:
+                raise
+            raise NearfarError(f"{self.flag}: {error}") from error
+
+
+def resolve_objectives(config: TrainConfig) -> list[Objective]:
+    """The objective of ``config``, and the second one that it asks for, if it does.
+
+    The TOML file of a second objective may set the method, its data and the method's own settings. The settings of the
+    run (model, epochs, learning rate, ...) are the first objective's, and the batch size too unless the file has one.
+    With ``sentences`` it is the recipe for sentences (docs/tables/recipes-sentences.md).
 
     Raises:
         NearfarError: no such method or file, or a key that belongs to the run.
     """
+    first, weight = Objective(config), config.second_weight
     names = ("output", "model", "seed", "dropout", "lora_rank", "matryoshka", "matryoshka_weights", "limit")
     shared = {name: getattr(config, name) for name in names}
     if config.sentences:
         recipe = {"views": "0-0", "data": config.sentences, "batch_size": SgOpt1Config.recipe_batch_size}
         adapters = {} if config.lora_rank is None else {"drift_weight": 0.0}  # adapters leave the weights as they are
-        return build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
+        second: TrainConfig = build(SgOpt1Config, {**shared, **recipe, **adapters}, source=flag("sentences"))
+        return [first, Objective(second, f"--sentences {' '.join(config.sentences)}", weight)]
     if config.second is None:
-        return None
+        return [first]
     try:
         kind, values = load_method(config.second)
     except NearfarError as error:
@@ -53,49 +88,33 @@ def second_objective_config(config: TrainConfig) -> TrainConfig | None:
     for key in values:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
-    return build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
+    second = build(kind, {**shared, "batch_size": config.batch_size, **values}, source=config.second)
+    return [first, Objective(second, f"--second {config.second}", weight)]
 
 
-def second_flag(config: TrainConfig) -> str:
-    """The flag that asks for the second objective, with its value, for messages."""
-    return f"--sentences {' '.join(config.sentences)}" if config.sentences else f"--second {config.second}"
+def second_toml(objectives: Sequence[Objective]) -> str:
+    """The text of second.toml: the own settings of a second objective; empty without one."""
+    return "".join(dump_toml(objective.config, without=SHARED_SETTINGS) for objective in objectives[1:])
 
 
-def second_toml(config: TrainConfig) -> str:
-    """The text of second.toml: the own settings of the second objective; empty without one."""
-    second = second_objective_config(config)
-    return "" if second is None else dump_toml(second, without=SHARED_SETTINGS)
+class ObjectiveRows(NamedTuple):
+    """An objective with its rows."""
+
+    objective: Objective
+    rows: "Rows"
+
+    @property
+    def texts(self) -> Sequence[Sequence[object]]:
+        """The texts that are used, row by row."""
+        return self.rows.rows[: self.objective.config.limit]
+
+    def fingerprint(self) -> str:
+        """The fingerprint of the texts that are used, with their labels or scores."""
+        return fingerprint_rows(self.texts, getattr(self.rows, "targets", None) or ())
 
 
-@contextmanager
-def second_objective_errors(config: TrainConfig) -> Iterator[None]:
-    """Prefix errors with the flag of the second objective."""
-    try:
-        yield
-    except NearfarError as error:
-        raise NearfarError(f"{second_flag(config)}: {error}") from error
-
-
-class TrainingData(NamedTuple):
-    """The rows of a run's objectives, read before the encoder is loaded, so that errors in them are reported first."""
-
-    first: "Rows"
-    second: "Rows | None"
-    used: Mapping[str, int | None]
-    """The source of each objective's rows, in messages, and how many of them are used; None for all."""
-
-    def texts_and_targets(self) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
-        """The texts, and labels or scores, that are used; by their source."""
-        both = zip(self.used.items(), (self.first, self.second), strict=False)
-        return {
-            what: (rows.rows[:limit], getattr(rows, "targets", None) or ())
-            for (what, limit), rows in both
-            if rows is not None
-        }
-
-
-def read_training_data(config: TrainConfig) -> TrainingData:
-    """Read the rows of the objective, and of the second one where there is one.
+def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
+    """Read the rows of the objectives, before the encoder is loaded, so that errors in them are reported first.
 
     Sentences of a second objective that are called ``own`` are the texts of the first one's rows.
 
@@ -103,93 +122,82 @@ def read_training_data(config: TrainConfig) -> TrainingData:
         NearfarError: rows that are missing or malformed.
     """
     from nearfar.methods.build import read_rows
+    from nearfar.methods.kim import read_sentences
 
-    second, first = second_objective_config(config), read_rows(config)
-    used = {f"--data {' '.join(config.data)}": config.limit}
-    if second is None:
-        return TrainingData(first, None, used)
-    used[f"the data of {second_flag(config)}"] = second.limit
-    with second_objective_errors(config):
-        if not isinstance(second, SgOpt1Config) or OWN not in second.data:
-            return TrainingData(first, read_rows(second), used)
-        from nearfar.methods.kim import read_sentences
-
-        return TrainingData(first, read_sentences(second, own=_texts(first.rows)), used)
+    data: list[ObjectiveRows] = []
+    for objective in objectives:
+        config = objective.config
+        with objective.errors():
+            if data and isinstance(config, SgOpt1Config) and OWN in config.data:
+                rows: Rows = read_sentences(config, own=_texts(data[0].rows.rows))
+            else:
+                rows = read_rows(config)
+        data.append(ObjectiveRows(objective, rows))
+    return data
 
 
 class Inputs(NamedTuple):
     """The rows to train on, the dev set, and the held-out rows if there are any."""
 
-    rows: TrainingData
+    data: list[ObjectiveRows]
     dev: DevSet
-    held_out: "HeldOut | None"
-    facts: list[str]
-    """Sentences about the dev set and the held-out rows."""
-
-    @property
-    def dev_rows(self) -> Sequence[Sequence[object]]:
-        """The texts of the dev set, row by row; empty where nothing chooses the step."""
-        return self.dev.rows if self.held_out is None else self.held_out.text_rows(DEV)
+    held_out: "HeldOut | None" = None
 
 
-def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
+def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, _fingerprint: None) -> Inputs:
     """Read everything but the model. Without ``verify``, as in a dry run, nothing is recorded.
 
     Raises:
         NearfarError: rows or dev set are missing or malformed, or too few rows can be held out.
     """
-    verify = verify or (lambda _what, _fingerprint: None)
+    config = objectives[0].config
     dev = None
     if config.evaluate_on is not None:
         dev = load_dev_pairs(config.evaluate_on)
-        pairs = dev.rows
-        verify(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
-    data = read_training_data(config)
-    for what, part in data.texts_and_targets().items():
-        verify(what, lambda part=part: fingerprint_rows(*part))  # type: ignore[misc]
+        verify(f"--evaluate-on {config.evaluate_on}", partial(fingerprint_rows, dev.rows))
+    data = read_training_data(objectives)
+    for part in data:
+        verify(part.objective.source, part.fingerprint)
     if dev is not None:
-        return Inputs(data, dev, None, dev.facts)
+        return Inputs(data, dev)
 
     from nearfar.data.hold_out import hold_out, kind_of
-
-    source = " ".join(config.data)
-    teacher = getattr(config, "teacher", None)
-    if kind_of(data.first) is None and teacher is not None and config.hold_out != 0:
-        return _agreement_inputs(config, data, teacher, verify)
-    if kind_of(data.first) is None and config.hold_out:
-        raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
-    if kind_of(data.first) is None or config.hold_out == 0:
-        why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
-        dev = no_dev(_texts(data.first.rows[: config.limit]), why=why)
-        return Inputs(data, dev, None, dev.facts)
-    split = hold_out(_limited(data.first, config.limit), config.hold_out, source=source)
-    second = _without_held_out(config, data.second, split.held_out.texts)
-    verify("held-out rows", lambda: split.held_out.digest)
-    data = data._replace(first=split.rows, second=second)
-    return Inputs(data, held_out_dev(split.held_out), split.held_out, split.facts)
-
-
-def _agreement_inputs(config: TrainConfig, data: TrainingData, teacher: str, verify: Verify) -> Inputs:
-    """The inputs of distillation without a dev set: sentences are held out and scored by agreement with the teacher."""
     from nearfar.data.rows import TextData
 
-    rows = _limited(data.first, config.limit)
-    assert isinstance(rows, TextData)
-    kept, held_out = hold_out_sentences(rows, config.hold_out, source=" ".join(config.data))
-    second = _without_held_out(config, data.second, held_out)
-    dev = agreement_dev(held_out, teacher)
-    verify("held-out sentences", lambda: fingerprint_rows(held_out))
-    return Inputs(data._replace(first=kept, second=second), dev, None, dev.facts)
+    rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
+    teacher = getattr(config, "teacher", None)
+    if kind_of(rows) is None and teacher is None and config.hold_out:
+        raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
+    if config.hold_out == 0 or (kind_of(rows) is None and teacher is None):
+        why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
+        return Inputs(data, no_dev(_texts(rows.rows), why=why))
+    if kind_of(rows) is None:  # sentences are scored by the agreement with the teacher
+        assert isinstance(rows, TextData)
+        assert teacher is not None
+        kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
+        data = _without_held_out(data, kept, sentences)
+        dev = agreement_dev(sentences, teacher)
+        verify("held-out sentences", partial(fingerprint_rows, sentences))
+        return Inputs(data, dev)
+    split = hold_out(rows, config.hold_out, source=source)
+    held_out = split.held_out
+    data = _without_held_out(data, split.rows, held_out.texts)
+    verify("held-out rows", lambda: held_out.digest)
+    dev = replace(held_out_dev(held_out), rows=held_out.text_rows(DEV), facts=split.facts)
+    return Inputs(data, dev, held_out)
 
 
-def _without_held_out(config: TrainConfig, rows: "Rows | None", held_out: Sequence[str]) -> "Rows | None":
-    """The rows of the second objective that have no held-out text."""
+def _without_held_out(data: Sequence[ObjectiveRows], kept: "Rows", held_out: Sequence[str]) -> list[ObjectiveRows]:
+    """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
     from nearfar.data.hold_out import without_texts
 
-    left = rows and without_texts(rows, held_out)
-    if left is not None and not left.rows:
-        source = " ".join(config.data)
-        raise NearfarError(f"{second_flag(config)}: all of its rows have a text that is held out of {source}.")
+    first, *others = data
+    left = [first._replace(rows=kept)]
+    for objective, rows in others:
+        left.append(ObjectiveRows(objective, without_texts(rows, held_out)))
+        if not left[-1].rows.rows:
+            source = " ".join(first.objective.config.data)
+            raise NearfarError(f"{objective.flag}: all of its rows have a text that is held out of {source}.")
     return left
 
 

@@ -1,38 +1,161 @@
-"""The training of an encoder, as a run: what it evaluates, saves and records, and the vectors of its teachers.
+"""The training of an encoder, as a run: its preparation, the plan of a dry run, what it evaluates, saves and records.
 
-These are computed before the first step, and kept in the run folder while it is unfinished. ``teacher-KEY.npy`` holds
-the vectors of all texts. KEY is a hash of teacher, texts and precision, so that vectors of other texts are never read.
-While it is computed, finished parts are in ``teacher-KEY``, and a run that is stopped there continues after them. The
-file takes 4 * dim bytes for each text.
+Vectors of teachers are computed before the first step, by the pipeline of :mod:`nearfar.commands.encode.vectors`, in
+the folder ``teachers`` of the run folder, which is there while the run is unfinished: a run that is stopped continues
+after the blocks that are finished. They take 4 * dim bytes for each text.
 """
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.parts import Piece, store_part
-from nearfar.commands.encode.plan import finished_parts
-from nearfar.commands.encode.vectors import PART_TEXTS, join_parts, plan_of_texts, read_vectors_file
-from nearfar.commands.train.dev import dev_evaluation
-from nearfar.commands.train.inputs import Inputs
-from nearfar.commands.train.prepare import PreparedRun
-from nearfar.config import RunConfig
-from nearfar.disk import remove, write_seen
-from nearfar.disk.places import LocalFolder
+from nearfar.commands.encode.vectors import encode_texts, read_vectors_file
+from nearfar.commands.train.inputs import (
+    Inputs,
+    ObjectiveRows,
+    load_inputs,
+    read_training_data,
+    resolve_objectives,
+    second_toml,
+)
+from nearfar.config import RunConfig, TrainConfig
+from nearfar.disk import write_seen
+from nearfar.encoder.backbone import learning_rate_factors
+from nearfar.encoder.dropout import set_dropout
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.precision import resolve
+from nearfar.encoder.static import is_static, merge_square_layers
 from nearfar.encoder.teacher import TeacherVectors
-from nearfar.encoder.token_batches import truncation_message
+from nearfar.encoder.token_batches import NotFiniteError
+from nearfar.encoder.training_encoder import TrainingEncoder
+from nearfar.evaluation.geometry_measures import collapse_warning, geometry
+from nearfar.methods.base import BuildContext, Method
+from nearfar.methods.build import build_method, has_default_batch_size
+from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.fingerprints import fingerprint_model
-from nearfar.runs.folder import RunFolder
-from nearfar.runs.run import ProcessContext, Run
+from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
+from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
 from nearfar.runtime.progress import progress_bar
+from nearfar.training.callbacks import check_installed
+from nearfar.training.gradients import seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from nearfar.training.trainer import Evaluation, Interrupted
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun(Prepared):
+    """Encoder, methods and number of steps of a run that trains an encoder."""
+
+    encoder: Encoder
+    texts: TrainingEncoder
+    merge: Callable[[], None]
+    """Merges adapters, or linear layers of a static encoder, into the encoder's weights; call it before saving."""
+    teachers: tuple[TeacherVectors, ...] = ()
+    """Other encoders whose vectors of the texts the methods use."""
+
+
+def prepare(
+    config: TrainConfig,
+    data: Sequence[ObjectiveRows] | None = None,
+    *,
+    processes: int = 1,
+    device: str | None = None,
+    console: "Console | None" = None,
+) -> PreparedRun:
+    """Encoder and methods for the rows in ``data``; the initial weights of heads depend on the config's seed alone.
+
+    Without ``data``, the rows are read. ``console`` shows a progress bar while many texts are tokenized.
+
+    Raises:
+        NearfarError: any error that would stop the run before its first step.
+    """
+    data = data or read_training_data(resolve_objectives(config))
+    encoder = _open_encoder(config, device)
+    texts = TrainingEncoder(
+        encoder,
+        max_length=config.train_max_length,
+        bf16=resolve(config.precision, encoder.device) == "bf16",
+        broadcast_from_first=Processes().broadcast_from_first,
+        cuda_graphs=processes == 1,  # the graphs' gradients pass autograd's hooks, which sum over processes, by
+        console=console,
+    )
+    seed_rng(config.seed)
+    parts: list[tuple[Method, float]] = []
+    facts: list[str] = []
+    teachers: list[TeacherVectors] = []
+    for objective, rows in data:
+        own = objective.config
+        with objective.errors():
+            context = BuildContext(texts, own.batch_size * processes, may_shrink_batch(config, own))
+            built = build_method(own, context, rows)
+        parts += [(method, objective.weight * weight) for method, weight in ((built.method, 1.0), *built.extra_losses)]
+        prefix = f"second objective, {built.method.name}: " if objective.flag else ""
+        facts += [f"{prefix}{fact}" for fact in built.facts]
+        teachers += built.teachers
+    if (prompts := encoder.describe_prompts()) is not None:
+        facts.append(prompts)
+    encoder.matryoshka = tuple(sorted(config.matryoshka or (), reverse=True))
+    mixture = Mixture(tuple(parts))
+    for head in mixture.heads:
+        head.to(encoder.device)
+    merge = partial(merge_square_layers, encoder.backbone, encoder.tail) if is_static(encoder.backbone) else _no_merge
+    if config.lora_rank is not None:
+        from nearfar.encoder.backbone import add_lora
+
+        merge = add_lora(encoder.backbone, rank=config.lora_rank, alpha=config.lora_alpha)
+    if cut := texts.tokens.truncated:
+        length = min(config.train_max_length or encoder.max_length, encoder.max_length)
+        facts.append(f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated")
+    return PreparedRun(
+        encoder=encoder,
+        texts=texts,
+        mixture=mixture,
+        total_steps=count_steps(config, mixture),
+        facts=facts,
+        merge=merge,
+        rate_factors=learning_rate_factors(encoder.backbone, config.layer_decay),
+        teachers=tuple(teachers),
+    )
+
+
+def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
+    """The encoder to start from, with the dropout and the prompts of the config."""
+    pooling = None if config.pooling == "own" else config.pooling
+    encoder = Encoder.from_pretrained(
+        config.model,
+        pooling=pooling,
+        max_length=config.max_length,
+        device=device or config.device,
+        keep_layers=config.keep_layers,
+        prompt=config.prompt,
+        query_prompt=config.query_prompt,
+        document_prompt=config.document_prompt,
+    )
+    if config.dropout is not None:
+        set_dropout(encoder.backbone, config.dropout)
+    return encoder
+
+
+def may_shrink_batch(config: TrainConfig, own: TrainConfig) -> bool:
+    """Whether the batches of an objective with ``own`` settings may shrink to the number of rows.
+
+    They may if the user set a batch size neither for it nor, by ``config``, for the run.
+    """
+    return has_default_batch_size(own) or (own.batch_size == config.batch_size and has_default_batch_size(config))
+
+
+def _no_merge() -> None:
+    """There is nothing to merge."""
 
 
 class EncoderRun(Run):
@@ -46,26 +169,39 @@ class EncoderRun(Run):
         *,
         folder: RunFolder,
         context: ProcessContext,
-        files: Mapping[str, str],
     ) -> None:
         super().__init__(
             config,
             prepared,
             folder=folder,
             context=context,
-            files=files,
             metric=inputs.dev.metric or "",
             evaluated_on=inputs.dev.shown,
         )
-        self.facts = [*prepared.facts, *inputs.facts]
+        self.facts = [*prepared.facts, *inputs.dev.facts]
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._evaluate_dev = dev_evaluation(self.encoder, inputs.dev, config.precision, context.console)
-        self._trained = [used for used, _ in inputs.rows.texts_and_targets().values()]
-        self._dev_rows = inputs.dev_rows
+        self._trained = [part.texts for part in inputs.data]
+        self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
-        """Score the encoder on the dev set, and measure the geometry of its embeddings."""
-        return self._evaluate_dev()
+        """Score the encoder on the dev set, and measure the geometry of its embeddings.
+
+        Warns once if the embeddings have collapsed.
+        """
+        try:
+            measured = self.dev.measure(self.encoder, self.config.precision)
+            measures = geometry(measured.vectors, measured.positives)
+            warning = collapse_warning(measures)
+            if warning and not self.warned_of_collapse:
+                self.console.print(f"warning: {warning}", highlight=False, style="yellow")
+                self.warned_of_collapse = True
+            score = measured.score()
+        except NearfarError as error:
+            if not self.has_score:
+                raise
+            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
+        self.has_score = True
+        return Evaluation(score, measures)
 
     def before_training(self) -> None:
         """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
@@ -79,92 +215,145 @@ class EncoderRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the encoder, without adapters and heads, and with the hashes of the texts that it has seen."""
         self.prepared.merge()
-        self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self._dev_rows)
+        self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
 
     def conclude(self) -> dict[str, Any]:
-        """Write the hashes into the run folder too; name the dev set."""
+        """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
         write_seen(self.folder.path, self.encoder.seen)
+        start, best = self.progress.start_score, self.progress.best_score
+        if start is not None and best is not None and best <= start:
+            advice = "Try a lower --learning-rate."
+            self.console.print(
+                f"No step scored higher on {self.dev.name} than the untrained encoder. {advice}", markup=False
+            )
         return {"dev": self.dev.name, "metric": self.dev.metric}
-
-    def discard(self) -> None:
-        """Remove the vectors of the teachers."""
-        discard_teacher_vectors(self.folder.path)
 
 
 def attach_teacher_vectors(
     teachers: Sequence[TeacherVectors], folder: Path, processes: Processes, *, progress: bool
 ) -> None:
-    """Give each teacher the vectors of its texts, from its file in the run folder; what is missing is computed first.
+    """Give each teacher the vectors of its texts, from the run folder; what is missing there is computed first.
 
-    The first process computes and writes, block by block. A process that cannot read its file, because it is on another
-    machine, computes the vectors itself.
+    The first process computes and writes. A process that cannot read its file, because it is on another machine,
+    computes the vectors itself.
 
     Raises:
         NearfarError: a vector is not finite (the message names teacher and text), or a file cannot be written.
     """
     for teacher in teachers:
-        file = processes.broadcast_from_first(partial(_file, teacher, folder))
-        if processes.broadcast_from_first(partial(_is_missing, file, teacher)):
-            _compute(teacher, file, processes, progress=progress)
-        vectors = read_vectors_file(file, (len(teacher.texts), teacher.dim))
+        with progress_bar("teacher", len(teacher.texts), shown=progress and processes.is_main) as advance:
+            compute = partial(_compute, teacher, folder / TEACHERS, processes, advance)
+            while not (file := processes.broadcast_from_first(compute)):
+                continue  # the first process is still computing
+        vectors = read_vectors_file(folder / TEACHERS / file, (len(teacher.texts), teacher.dim))
         if vectors is None:
-            starts = range(0, len(teacher.texts), PART_TEXTS)
-            vectors = np.concatenate([_encode(teacher, start, start + PART_TEXTS) for start in starts])
+            with TemporaryDirectory() as temporary:
+                vectors = np.array(_encode(teacher, Path(temporary), lambda _: None))
         teacher.attach(vectors)
 
 
-def discard_teacher_vectors(folder: Path) -> None:
-    """Remove the files of all teachers from a run folder.
+def _compute(teacher: TeacherVectors, folder: Path, processes: Processes, advance: Callable[[int], None]) -> str:
+    """Compute the vectors that are not there yet; the name of the file with all of them.
 
-    Raises:
-        NearfarError: one cannot be deleted.
+    The other processes get a sign of life, an empty name, for each batch: they would not wait for all vectors.
     """
-    for file in sorted(folder.glob("teacher-*")):
-        remove(file)
+
+    def tell(texts: int) -> None:
+        advance(texts)
+        processes.broadcast_from_first(str)
+
+    folder.mkdir(exist_ok=True)
+    return Path(_encode(teacher, folder, tell).filename).name  # type: ignore[attr-defined]
 
 
-def _file(teacher: TeacherVectors, folder: Path) -> Path:
-    return folder / f"teacher-{teacher.key(fingerprint_model(teacher.name))}.npy"
-
-
-def _compute(teacher: TeacherVectors, file: Path, processes: Processes, *, progress: bool) -> None:
-    """Compute the parts that are not there yet, and then join them."""
-    plan = plan_of_texts(teacher.texts, teacher.dim, {"teacher": file.name})
-    place = LocalFolder(str(file.with_suffix("")))
-    folder = place.shared
-
-    def compute(part: int) -> None:
-        start, stop = plan.row_range(part)
-        vectors = _encode(teacher, start, stop)
-        store_part(place, plan, part, [Piece(start, vectors, len(vectors), 0)], folder)
-
-    def finish() -> None:
-        join_parts(place, plan, file)
-        remove(folder)
-
-    finished = processes.broadcast_from_first(lambda: set(finished_parts(place, plan)))
-    done = sum(stop - start for start, stop in map(plan.row_range, finished))
-    with progress_bar("teacher", plan.rows, done=done, shown=progress and processes.is_main) as advance:
-        for part in range(plan.parts):
-            if part not in finished:
-                processes.broadcast_from_first(partial(compute, part))
-                start, stop = plan.row_range(part)
-                advance(stop - start)
-    processes.broadcast_from_first(finish)
-    if teacher.truncated:
-        warnings.warn(
-            f"teacher {teacher.name}: {truncation_message(teacher.truncated, plan.rows, teacher.max_length)}",
-            stacklevel=2,
-        )
-
-
-def _encode(teacher: TeacherVectors, start: int, stop: int) -> NDArray[np.float32]:
+def _encode(teacher: TeacherVectors, folder: Path, on_texts: Callable[[int], None]) -> NDArray[np.float32]:
     try:
-        return teacher.encode(start, stop)
-    except NearfarError as error:
+        return encode_texts(
+            folder,
+            teacher.texts,
+            teacher.encoder,
+            model=fingerprint_model(teacher.name),
+            prompt=teacher.encoder.resolve_prompt(),
+            bf16=teacher.bf16,
+            normalize=False,
+            on_texts=on_texts,
+            what=f"teacher {teacher.name}: ",
+        )
+    except NotFiniteError as error:
         raise NearfarError(f"--teacher {teacher.name}: {error}") from error
 
 
-def _is_missing(file: Path, teacher: TeacherVectors) -> bool:
-    return read_vectors_file(file, (len(teacher.texts), teacher.dim)) is None
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do: its counts, and batches in words."""
+
+    facts: list[str]
+    """Sources and number of the rows, and what was left out or truncated."""
+    sentences: int
+    """Number of distinct sentences."""
+    tokens: int
+    """Number of tokens in the distinct sentences."""
+    steps: int
+    """Number of optimiser steps."""
+    parameters: int
+    """Number of parameters of the encoder."""
+    trained: int
+    """Number of trained parameters, heads included."""
+    memory_gib: float
+    """Estimate for weights, gradients, AdamW's moments, averages, and the activations of the largest batch below."""
+    batches: list[list[str]]
+    """The first three batches in words: anchors, positives, negatives."""
+    dev: str
+    """The dev set and its size."""
+
+
+def plan(
+    config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: "Console | None" = None
+) -> Plan:
+    """The plan of a dry run: make all checks of a run, count, and describe three batches.
+
+    Writes nothing. ``resume`` is as for the run. ``anchors`` is the number of anchors shown of a batch, by default all.
+    ``console`` shows a progress bar while many texts are tokenized.
+
+    Raises:
+        NearfarError: any error that would stop the run before its first step.
+    """
+    check_installed(config.track)
+    objectives = resolve_objectives(config)
+    if check_folder(config, resume=resume, second=second_toml(objectives)) == "unfinished":
+        recorded_precision(Path(config.output), config.device)
+    inputs = load_inputs(objectives)
+    run = prepare(config, inputs.data, console=console)
+    first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
+    parameters = list(run.encoder.parameters())
+    trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
+    shape = run.encoder.backbone.config
+    # Activations that autograd keeps of a layer, for each token: about 10 widths around attention and norms, and 3
+    # widths of the feed-forward layer.
+    width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
+    kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
+    tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
+    numbers = sum(p.numel() for p in parameters)
+    # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
+    state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
+    return Plan(
+        facts=[*run.facts, *inputs.dev.facts],
+        sentences=len(run.texts.tokens),
+        tokens=len(run.texts.tokens.flat),
+        steps=run.total_steps,
+        parameters=numbers,
+        trained=sum(p.numel() for p in trained),
+        memory_gib=(4 * numbers + state * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
+        batches=[describe_parts(parts, anchors=anchors) for parts in first],
+        dev=f"dev set: {inputs.dev.name}: {inputs.dev.count}",
+    )
+
+
+def _tokens(method: Method, batch: object, config: TrainConfig) -> int:
+    """Maximum number of tokens that the encoder reads at once for a batch."""
+    assert method.count_tokens is not None
+    micro_batches = split_micro_batches(
+        method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens
+    )
+    return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)

@@ -8,20 +8,15 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config import METHODS
 from nearfar.methods import Loss
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-from tests.method_configs import config, write_data
+from tests.method_configs import config
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("data"))
 
 
 def modules(run: PreparedRun) -> list[torch.nn.Module]:
@@ -159,9 +154,9 @@ def test_dropout_is_the_same_both_times(folder: Path) -> None:
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
 
 
-def test_two_objectives_add_up(folder: Path) -> None:
+def test_two_objectives_add_up(folder: Path, tmp_path: Path) -> None:
     tiny = str(folder / "tiny")
-    second = folder / "second.toml"
+    second = tmp_path / "second.toml"
     second.write_text(f'method = "scl"\ndata = ["{folder / "nli.tsv"}"]\ntemperature = 0.5\nbatch_size = 6\n')
     mixed = prepare(config("simcse-unsup", folder, model=tiny, second=str(second), second_weight=0.25))
     parts = next(mixed.mixture.epoch(0))
