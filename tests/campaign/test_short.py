@@ -16,10 +16,10 @@ from tests.campaign.server import Server
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")]
 SEED = 1
-BY_DAY = {"kills": 2, "faults": 2, "inputs": 12}
+BY_DAY = {"kills": 3, "faults": 3, "inputs": 12}
 """Part -> number of cases."""
-GROUPS = ("encode npy", "encode shards")
-"""The groups of kills and faults by day; runs that train are killed at night."""
+GROUPS = ("train scl", "encode npy", "encode shards")
+"""The groups of kills and faults by day."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,6 @@ def test_first_cases(part: str, server: Server, shared: Path) -> None:
     assert len(outcomes) == BY_DAY[part]
 
 
-@pytest.mark.nightly
 @pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")
 def test_a_checkpoint_stands_whenever_a_run_is_killed(server: Server, shared: Path, tmp_path: Path) -> None:
     """The old one is deleted only when the new one has its name."""

@@ -195,7 +195,7 @@ def open_baseline(
     else:
         from nearfar.baselines.whitening import Whitening
 
-        fit = partial(Whitening.fit, **numbers)
+        fit = partial(Whitening.fit, dimensions=numbers.get("dimensions"))
     if texts is not None:
         from nearfar.data.rows import load_sentences
 

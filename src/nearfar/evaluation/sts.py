@@ -104,7 +104,7 @@ def _score_task(
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
     subset_reasons = {name: undefined_reason(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
-    reasons = dict.fromkeys(AGGREGATES, _undefined_mean_reason(task, subset_reasons))
+    reasons: dict[str, str | None] = dict.fromkeys(AGGREGATES, _undefined_mean_reason(task, subset_reasons))
     reasons["all"] = undefined_reason(gold, cosines)
     estimates: dict[str, AggregateEstimates] = {}
     subset_estimates: dict[str, list[Estimate]] = {}
