@@ -305,5 +305,14 @@ class Encoder(Prompts, nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
-        encoder_folder.write(Path(folder), self, self._pooling)
+        parts = encoder_folder.EncoderComponents(
+            backbone=self.backbone,
+            tokenizer=self.tokenizer,
+            pooling=self._pooling.name,
+            max_length=self.max_length,
+            tail=tuple(self.tail),
+            normalize=self.normalizes,
+            inference=self.inference_settings,
+        )
+        encoder_folder.write(Path(folder), parts, self._pooling)
         write_seen(Path(folder), self.seen)

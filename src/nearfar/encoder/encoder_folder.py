@@ -11,7 +11,7 @@ A folder without ``modules.json`` is a plain transformers encoder, whose default
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -54,9 +54,6 @@ from nearfar.encoder.prompts import (
 )
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
 
 MODEL_CARD = """---
 library_name: sentence-transformers
@@ -144,22 +141,22 @@ def static_components(
     return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
 
 
-def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
+def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
     Raises:
         NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold.
     """
-    inference = encoder.inference_settings
-    if hasattr(encoder.backbone, "peft_config"):
+    inference = parts.inference
+    if hasattr(parts.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
-        if is_static(encoder.backbone):
-            first = [static_module(cast(Any, encoder.backbone), encoder.tokenizer, max_length=encoder.max_length)]
+        if is_static(parts.backbone):
+            first = [static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)]
         else:
-            first = [_transformer(plain, encoder, pooling), *_pooling_modules(encoder, pooling)]
-        last = [module_classes().Normalize()] if encoder.normalizes else []
-        dim = save_model(folder, [*first, *encoder.tail, *last], inference)
+            first = [_transformer(plain, parts, pooling), *_pooling_modules(parts, pooling)]
+        last = [module_classes().Normalize()] if parts.normalize else []
+        dim = save_model(folder, [*first, *parts.tail, *last], inference)
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     widths = inference.matryoshka
@@ -167,33 +164,33 @@ def write(folder: Path, encoder: "Encoder", pooling: Pooling) -> None:
     card = MODEL_CARD.format(
         dim=dim,
         pooling=pooling.name,
-        length=f"up to {encoder.max_length} tokens" if encoder.max_length < UNLIMITED else "of any length",
+        length=f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length",
         widths=describe_widths(dim, widths),
         mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
-def _transformer(plain: str, encoder: "Encoder", pooling: Pooling) -> nn.Module:
+def _transformer(plain: str, parts: EncoderComponents, pooling: Pooling) -> nn.Module:
     """The backbone as a module of sentence-transformers, which reads it from the new transformers folder ``plain``."""
-    truncation = cast(Any, encoder.tokenizer).backend_tokenizer.truncation
+    truncation = cast(Any, parts.tokenizer).backend_tokenizer.truncation
     if truncation is not None:  # the saved length is the model's, not that of the tokenizer's last call
-        settings = {**truncation, "max_length": encoder.max_length}
-        cast(Any, encoder.tokenizer).backend_tokenizer.enable_truncation(**settings)
+        settings = {**truncation, "max_length": parts.max_length}
+        cast(Any, parts.tokenizer).backend_tokenizer.enable_truncation(**settings)
     with quiet():
-        encoder.backbone.save_pretrained(plain)
-        encoder.tokenizer.save_pretrained(plain)
+        parts.backbone.save_pretrained(plain)
+        parts.tokenizer.save_pretrained(plain)
     return load_transformer(
         plain,
-        max_length=encoder.max_length,
+        max_length=parts.max_length,
         hidden_states=bool(pooling.layers),
-        pooler=getattr(encoder.backbone, "pooler", None) is not None,
+        pooler=getattr(parts.backbone, "pooler", None) is not None,
     )
 
 
-def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
+def _pooling_modules(parts: EncoderComponents, pooling: Pooling) -> list[nn.Module]:
     st = module_classes()
-    dim, layers = encoder.backbone.config.hidden_size, encoder.backbone.config.num_hidden_layers
+    dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     modules: list[nn.Module] = []
     if pooling.layers:
         weights = torch.zeros(layers + 1)
@@ -203,9 +200,9 @@ def _pooling_modules(encoder: "Encoder", pooling: Pooling) -> list[nn.Module]:
         )
     mode: str = pooling.tokens
     if mode == "mean_without_cls":
-        mode, vocabulary = "mean", sorted(encoder.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
-        modules.append(st.WordWeights([word for word, _ in vocabulary], {encoder.tokenizer.cls_token: 0.0}))
-    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=encoder.inference_settings.include_prompt)]
+        mode, vocabulary = "mean", sorted(parts.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+        modules.append(st.WordWeights([word for word, _ in vocabulary], {parts.tokenizer.cls_token: 0.0}))
+    return [*modules, st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt)]
 
 
 def transformer_folder(folder: Path) -> Path:
