@@ -53,9 +53,9 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
     found = set()
     initialise, encode = gradients.Gradients.__init__, Encoder.encode_tokens
 
-    def starting(self: Any, *args: Any, bf16: bool = False) -> None:
+    def starting(self: Any, *args: Any, bf16: bool = False, **settings: Any) -> None:
         found.add(bf16)
-        initialise(self, *args, bf16=bf16)
+        initialise(self, *args, bf16=bf16, **settings)
 
     def encoding(self: Encoder, *args: Any, bf16: bool = False, **settings: Any) -> Any:
         found.add(bf16)
