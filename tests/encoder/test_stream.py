@@ -93,10 +93,24 @@ def test_an_error_in_prefetch_is_raised_at_its_item() -> None:
     with pytest.raises(ValueError, match="bad"):
         next(stream)
     assert list(prefetch(iter([]))) == []
-    stream = prefetch(iter(range(10)))
+
+
+def test_an_abandoned_prefetch_does_not_wait_for_its_thread() -> None:
+    """The garbage collector may close it while another thread starts, which the join would wait for."""
+    closed, computed = threading.Event(), threading.Event()
+
+    def items() -> Iterator[int]:
+        yield 0
+        closed.wait(timeout=10)
+        computed.set()
+        yield 1
+
+    stream = prefetch(items())
     assert next(stream) == 0
-    stream.close()  # type: ignore[attr-defined]  # ends its thread
-    assert threading.active_count() < 10
+    stream.close()  # type: ignore[attr-defined]
+    assert not computed.is_set()
+    closed.set()
+    assert computed.wait(timeout=10)  # its thread ends
 
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,12 +93,19 @@ def encode_blocks(
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; a thread computes the next one while the caller uses the current one."""
-    with ThreadPoolExecutor(1) as thread:
+    """The same items; a thread computes the next one while the caller uses the current one.
+
+    Its end does not wait for the thread: after an error, the garbage collector may close it at a moment when another
+    thread starts, and each would wait for the other.
+    """
+    thread = ThreadPoolExecutor(1)
+    try:
         following = thread.submit(_next, items)
         while ready := following.result():
             following = thread.submit(_next, items)
             yield ready[0]
+    finally:
+        thread.shutdown(wait=False)
 
 
 def _next(items: Iterator[Item]) -> tuple[Item] | None:
