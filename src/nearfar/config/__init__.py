@@ -5,10 +5,7 @@ field is the help of its flag, and the field's type defines which values are val
 that a command loads only its own settings.
 """
 
-import ast
-from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -46,6 +43,31 @@ if TYPE_CHECKING:
     from nearfar.settings import build, check_keys, dump_toml, load_toml, method_of
     from nearfar.validation import format_value, unknown_name_message
 
+_NAMES = {
+    "config.bounds": "Cap File",
+    "config.encode": "EncodeConfig",
+    "config.export": "ExportConfig",
+    "config.finetune": "FinetuneConfig",
+    "config.geometry": "GeometryConfig",
+    "config.mining": "DedupConfig MineConfig",
+    "config.search": "SearchConfig",
+    "config.study": "ReproduceConfig StudyConfig",
+    "config.training": "RunConfig TrainConfig",
+    "config.values": "Settings flag",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig GetDataConfig PredictConfig "
+    "PushConfig ReportConfig SoupConfig StaticConfig",
+    "methods.distill": "DistillConfig",
+    "methods.gunel": "SupconTextConfig",
+    "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
+    "methods.liao": "AugmentConfig SbertConfig SclConfig",
+    "methods.nli_order": "NliOrderConfig",
+    "methods.regression": "RegressionConfig",
+    "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
+    "registry": "FINETUNE METHODS",
+    "settings": "build check_keys dump_toml load_toml method_of",
+    "validation": "format_value unknown_name_message",
+}
+_MODULES = {name: f"nearfar.{module}" for module, names in _NAMES.items() for name in names.split()}
 __all__ = [
     "FINETUNE",
     "METHODS",
@@ -101,17 +123,9 @@ __all__ = [
 ]
 
 
-@cache
-def _modules() -> dict[str, str]:
-    """Name -> the module that defines it: the imports above, which type checkers read, are the table."""
-    nodes = ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
-    imports = [node for node in nodes if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module or "" for node in imports for alias in node.names if alias.name in __all__}
-
-
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
-    found = getattr(import_module(_modules()[name]), name)
+    found = getattr(import_module(_MODULES[name]), name)
     globals()[name] = found
     return found
