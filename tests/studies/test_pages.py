@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nearfar.evaluation.results import StudyTable
-from nearfar.evaluation.results.comparison import StudyComparison, StudyTest
+from nearfar.evaluation.results.study_table import StudyComparison, StudyTest
 from nearfar.studies.columns import Run
 from nearfar.studies.layout import Layout, p_value, paper_number, significant
 from nearfar.studies.page import (

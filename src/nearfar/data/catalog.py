@@ -25,9 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data import files
+from nearfar.data.hub import HUB_NAME
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
-from nearfar.data.sources import HUB_NAME, ExcludedPairs, GroupPart, Table, open_table
+from nearfar.data.sources import ExcludedPairs, GroupPart, Table, open_table
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

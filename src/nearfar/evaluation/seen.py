@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
 from nearfar.data.labelled import TransferTask
-from nearfar.data.retrieval import RetrievalTask
+from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.disk import SeenHashes
 from nearfar.evaluation.correlation import (
     bootstrap_scores,

@@ -22,7 +22,7 @@ from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
     from nearfar.data.labelled import TransferTask
-    from nearfar.data.retrieval import RetrievalTask
+    from nearfar.data.retrieval_task import RetrievalTask
     from nearfar.evaluation.results import ClassificationScores
 
 _SPLITS = {"train", "dev", "test"}

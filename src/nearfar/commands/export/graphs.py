@@ -26,7 +26,8 @@ from torch import nn
 from nearfar.config.export import ExportConfig
 from nearfar.disk import disk_errors
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier import Classifier, Item, read_classifier
+from nearfar.encoder.classifier import Classifier, Item
+from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.folder_checks import read_object
 from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph

@@ -8,8 +8,9 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 
+from nearfar.commands.get_data.convert import ConvertedFile, convert, plan
 from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
-from nearfar.commands.get_data.recipes import RECIPES, ConvertedFile, convert, plan, recipes_for
+from nearfar.commands.get_data.recipes import RECIPES, recipes_for
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import GetDataConfig
 from nearfar.data.named_sets import (

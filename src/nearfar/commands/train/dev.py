@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nearfar.data.retrieval import RetrievalTask
+    from nearfar.data.retrieval_task import RetrievalTask
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
 

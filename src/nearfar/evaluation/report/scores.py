@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
-from nearfar.data.retrieval import MEASURES
+from nearfar.data.retrieval_task import MEASURES
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Cell, Table

@@ -12,3 +12,4 @@ from nearfar.evaluation.results.evaluation import *
 from nearfar.evaluation.results.files import *
 from nearfar.evaluation.results.models import *
 from nearfar.evaluation.results.record import *
+from nearfar.evaluation.results.study_table import *

@@ -13,10 +13,11 @@ from nearfar.disk import (
     refuse_existing,
     refuse_overwriting_inputs,
 )
-from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult, StudyTable
+from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
 from nearfar.evaluation.results.evaluation import EvaluationResult
 from nearfar.evaluation.results.models import ExportResult, GeometryResult
 from nearfar.evaluation.results.record import Result, check_version, short_repr
+from nearfar.evaluation.results.study_table import StudyTable
 from nearfar.types import NearfarError, ScoredPair
 
 RESULT_TYPES: dict[str, type[Result]] = {
