@@ -63,40 +63,6 @@ def test_gradients_are_clipped_at_the_given_norm(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.long
-def test_the_last_step_is_kept(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the dev pairs choose nothing, and the model has not seen them."""
-    words = f"--model {start} --output {tmp_path} --loss mnrl --data microworld --evaluate-on microworld:dev"
-    words += " --batch-size 8 --precision fp32 --dropout 0 --warmup 0.5 --max-steps 2 --evaluate-every 1 --keep last"
-    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
-    PEERS.main()
-    history = json.loads((tmp_path / "run.json").read_text())["history"]
-    assert json.loads((tmp_path / "numbers.json").read_text())["validation"] == 100 * history[-1][1]
-    seen = read_seen(tmp_path / "model")
-    assert seen is not None
-    assert len(seen.trained_texts) > 8
-    assert len(seen.chosen_texts) == len(seen.chosen_pairs) == 0
-
-
-@pytest.mark.long
-def test_a_model_of_fewer_layers_is_trained(start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kept layers have their weights before training, and the saved model has these alone."""
-    words = f"--model {start} --output {tmp_path} --loss distill-mse --guide {start} --data microworld --batch-size 8"
-    words += " --evaluate-on microworld:dev --precision fp32 --max-steps 1 --evaluate-every 1 --keep-layers 2"
-    words += " --learning-rate 0"
-    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
-    PEERS.main()
-    before = load_file(start / "model.safetensors")
-    after = load_file(tmp_path / "model" / "model.safetensors")
-    layers = {name: value for name, value in after.items() if "encoder.layer." in name}
-    assert layers
-    for name, value in layers.items():
-        torch.testing.assert_close(value, before[name.replace("layer.0.", "layer.1.")])
-    monkeypatch.setattr(sys, "argv", ["losses.py", *words.replace("--keep-layers 2", "--keep-layers 0 2").split()])
-    with pytest.raises(SystemExit, match="--keep-layers 0 2: this model has the layers 1 to 2"):
-        PEERS.main()
-
-
-@pytest.mark.long
 def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
     options = Namespace(data="microworld", limit=40, guide=str(start), loss="distill-mse", components=None)
     whole = np.stack(PEERS.taught(options)["label"])

@@ -43,10 +43,3 @@ def test_the_same_texts_get_the_same_array() -> None:
     assert cached(["c", "d"]) is returned[1]
     assert np.array_equal(cached(["d", "a"]), [vector("d"), vector("a")])
     assert len(returned) == 2
-
-
-def test_a_wrong_shape_is_returned_as_it_is() -> None:
-    cached = CachedEncode(lambda texts: np.zeros((1, 2, 3)))
-    assert cached(["a", "b"]).shape == (1, 2, 3)
-    cached = CachedEncode(lambda texts: np.zeros((5, 3)))
-    assert cached(["a", "b"]).shape == (5, 3)

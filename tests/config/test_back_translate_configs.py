@@ -52,28 +52,3 @@ def test_a_config_translates_and_flags_override_it(
     assert [line.split("\t")[0] for line in lines] == ["sentence", "a dog runs", "the cat"]
     settings = '"temperature": 0.9' if name == "gunel" else f'"beams": {EXPECTED[name]["beams"]}'
     assert settings in Path("bt.tsv.json").read_text()
-
-
-@pytest.mark.parametrize(
-    ("content", "name", "message"),
-    [
-        (None, "gone.toml", "gone.toml: cannot be read as TOML: No such file or directory"),
-        ("beams = 0", "low.toml", "low.toml: beams = 0: must be at least 1"),
-        ("beam = 3", "near.toml", "near.toml: no key is called 'beam'. Did you mean 'beams'?"),
-        ('method = "bt"', "train.toml", "train.toml: is a config for training; back-translate needs one without"),
-    ],
-)
-def test_bad_config_files(
-    content: str | None,
-    name: str,
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    if content is not None:
-        Path(name).write_text(content)
-    assert main(["back-translate", name, "--input", "a.txt", "--output", "b.tsv"]) == 2
-    assert message in capsys.readouterr().err
-    assert not Path("b.tsv").exists()

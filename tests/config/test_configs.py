@@ -32,7 +32,6 @@ from nearfar.config import (
     method_of,
     unknown_name_message,
 )
-from nearfar.data.batching import NliBatches
 from nearfar.types import NearfarError
 from tests.method_configs import DATA, write_data
 
@@ -292,21 +291,6 @@ def test_the_given_name_is_not_suggested() -> None:
     assert "Did you mean" not in unknown_name_message("scl", {"scl": 1, "other": 2}, what="method")
     assert unknown_name_message("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
     assert unknown_name_message(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
-
-
-def test_many_epochs_are_not_iterated_when_max_steps_is_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    epochs_iterated: list[int] = []
-    steps = NliBatches.steps
-
-    def counted(batches: NliBatches, epoch: int) -> int:
-        epochs_iterated.append(epoch)
-        return steps(batches, epoch)
-
-    monkeypatch.setattr(NliBatches, "steps", counted)
-    monkeypatch.chdir(folder)
-    flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
-    assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
-    assert len(epochs_iterated) < 10
 
 
 def test_a_prompt_may_be_empty_and_keeps_its_spaces(tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from nearfar.commands.finetune.run import load_task
 from nearfar.config import FinetuneConfig, build, dump_toml, load_toml
 from nearfar.data.named_sets import FINETUNING_TASKS
 
@@ -93,21 +92,3 @@ def test_the_config_of_the_review_equals_its_command() -> None:
     assert (config.batch_size, config.epochs, config.learning_rate, config.max_length) == (16, 10, 2e-5, 128)
     assert round(config.warmup * 10 * -(-5749 // 16)) == 214
     assert (config.keep, config.weight_decay, config.schedule) == ("last", 0.0, "linear")
-
-
-@pytest.mark.parametrize("file", [file for file in GUNEL if "full" not in file.stem], ids=lambda file: file.stem)
-def test_the_rows_of_a_config_of_gunel(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    texts = [f"text {number}" for number in range(400)]
-    rows = [f"{number % 2}\t{text}" for number, text in enumerate(texts)]
-    Path("rows.tsv").write_text("\n".join(["label\ttext", *rows]) + "\n", encoding="utf-8")
-    held_out = [f"{number % 2}\ttest {number}" for number in range(40)]
-    Path("test.tsv").write_text("\n".join(["label\ttext", *held_out]) + "\n", encoding="utf-8")
-    config = finetuned(file, task="rows.tsv", test="test.tsv")
-    if config.noise != "none":
-        noisy = [f"{text}\tnoisy {text}" for text in texts]
-        Path(config.noise).write_text("\n".join(["sentence\ttranslation", *noisy]) + "\n", encoding="utf-8")
-    train = load_task(config).train
-    size = config.sample_size or len(train.texts)
-    assert len(train.texts) == (2 * size if config.noise_mode == "add" else size)
-    assert train.targets.count(0) == len(train.texts) / 2

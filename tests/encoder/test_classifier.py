@@ -15,7 +15,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder import token_batches
 from nearfar.encoder.classifier import Classifier
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
-from tests.tiny import ARCHITECTURES, PADDED, sentences
+from tests.tiny import PADDED, sentences
 
 LABELS = ("no", "maybe", "yes")
 
@@ -144,37 +144,6 @@ def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_pat
 
 
 @pytest.mark.long
-def test_cls_is_the_first_token_before_the_pooler_and_forward_applies_the_head_to_it(classifier: Classifier) -> None:
-    several = items(9)
-    tokens = classifier.tokenize(several)
-    cls = classifier.cls(tokens)
-    singles = [row for row, item in enumerate(several) if len(item) == 1]
-    encoder = Encoder.from_pretrained(save_tiny_for_pairs(Path(classifier.tokenizer.name_or_path)), pooling="cls")
-    expected = encoder.encode([several[row][0] for row in singles])
-    np.testing.assert_allclose(cls[singles].detach().numpy(), expected, atol=1e-5)
-    torch.testing.assert_close(classifier(tokens), classifier.head(cls))
-    pooled = torch.tanh(classifier.backbone.pooler.dense(cls))
-    torch.testing.assert_close(classifier.head(cls), classifier.model.classifier(pooled))
-
-
-def test_dropout_is_active_only_in_training_and_also_in_the_head(classifier: Classifier) -> None:
-    tokens = classifier.tokenize(items(6))
-    cls = classifier.cls(tokens)
-    torch.testing.assert_close(classifier(tokens), classifier(tokens), atol=0, rtol=0)
-    classifier.train()
-    assert (classifier.cls(tokens) - classifier.cls(tokens)).abs().max() > 1e-2
-    assert (classifier.head(cls) - classifier.head(cls)).abs().max() > 1e-2
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_no_dropout_at_all(architecture: str, tmp_path: Path) -> None:
-    classifier = open_tiny(tmp_path, architecture, dropout=0.0).train()
-    tokens = classifier.tokenize(items(6))
-    trained = classifier(tokens)
-    torch.testing.assert_close(trained, classifier.eval()(tokens), atol=1e-6, rtol=0)
-
-
-@pytest.mark.long
 def test_predict_keeps_the_order_and_computes_each_item_once(
     classifier: Classifier, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,12 +209,6 @@ def test_weights_of_the_folder_are_loaded_and_the_others_initialised(folder: Pat
         assert not torch.equal(one[name], other[name])
 
 
-def test_a_missing_weight_of_the_encoder_is_an_error(folder: Path) -> None:
-    rewrite(folder, lambda weights: {name: w for name, w in weights.items() if "layer.1.output.dense" not in name})
-    with pytest.raises(NearfarError, match=r"2 weights are missing or misshapen.*layer\.1\.output\.dense"):
-        opened(folder, label_names=LABELS)
-
-
 def test_half_precision_is_opened_in_float32(folder: Path) -> None:
     rewrite(folder, lambda weights: {name: weight.half() for name, weight in weights.items()})
     assert {weight.dtype for weight in state(opened(folder, label_names=LABELS)).values()} == {torch.float32}
@@ -271,23 +234,6 @@ def test_a_saved_head_is_kept_only_for_its_labels(folder: Path, tmp_path: Path) 
     rewrite(tmp_path / "saved", lambda weights: {n: w for n, w in weights.items() if n != "classifier.bias"})
     with pytest.raises(NearfarError, match=r"1 weights are missing or misshapen.*classifier\.bias"):
         opened(tmp_path / "saved")
-
-
-def test_a_head_of_another_task_is_not_loaded(folder: Path, tmp_path: Path) -> None:
-    tagger = transformers.AutoModelForTokenClassification.from_pretrained(folder, num_labels=3)
-    tagger.save_pretrained(tmp_path / "tagger")
-    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "tagger")
-    rewrite(tmp_path / "tagger", lambda weights: weights | load_pooler(folder))
-    with pytest.raises(NearfarError, match="holds no classifier; set label_names"):
-        opened(tmp_path / "tagger")
-    ours = opened(tmp_path / "tagger", label_names=LABELS)
-    assert not torch.equal(state(ours)["classifier.weight"], tagger.state_dict()["classifier.weight"])
-    assert torch.equal(state(ours)["bert.pooler.dense.bias"], load_pooler(folder)["bert.pooler.dense.bias"])
-
-
-def load_pooler(folder: Path) -> dict[str, torch.Tensor]:
-    weights = load_file(folder / "model.safetensors")
-    return {f"bert.{name}": weight for name, weight in weights.items() if name.startswith("pooler")}
 
 
 @pytest.mark.long

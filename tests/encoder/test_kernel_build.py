@@ -1,9 +1,7 @@
 """Kernels are built once per machine; if that fails, one warning gives the reason and training uses plain torch."""
 
 import json
-import os
 import platform
-import stat
 import subprocess
 import sys
 import warnings
@@ -76,22 +74,6 @@ def test_a_killed_compiler_is_tried_again(compiler: Compiler, tmp_path: Path) ->
     assert cached(tmp_path, ".so") == cached(tmp_path, ".json") == []
 
 
-def test_a_compiler_that_hangs_is_killed_with_its_children(
-    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    calls = compiler(f"(sleep 100; echo late) > {tmp_path / 'pipe'} & wait")
-    monkeypatch.setattr(build, "COMPILE_TIMEOUT", 0.5)
-    assert "compiler did not finish within 0.5 seconds" in fallback_warning()
-    os.set_blocking(reader, True)
-    assert os.read(reader, 10) == b""  # all writers have ended
-    os.close(reader)
-    next_process()
-    fallback_warning()
-    assert len(calls()) == 1
-
-
 @pytest.mark.parametrize(
     ("program", "message"),
     [("/nowhere/c++", "CXX is /nowhere/c++, but there is no such program"), ("", "no C++ compiler was found")],
@@ -151,22 +133,6 @@ def test_the_source_is_valid_for_avx_512() -> None:
     subprocess.run(command, check=True)
 
 
-BUILD = "from nearfar.encoder.kernels import build; build.load(); print('built')"
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_two_processes_that_build_at_the_same_time(compiler: Compiler, library: Path, tmp_path: Path) -> None:
-    both = f"touch {tmp_path}/busy-$$; while [ $(ls {tmp_path} | grep -c busy-) -lt 2 ]; do sleep 0.05; done"
-    calls = compiler(f'{OUT}head -c 500 {library} > "$2"; {both}; cp {library} "$2"')
-    started = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0] for process in started] == ["built\n", "built\n"]
-    assert len(calls()) == 2
-    assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2
-    built()
-    assert len(calls()) == 2
-
-
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda content: content[:1000],
     "zeros": lambda content: b"\x00" * len(content),
@@ -211,42 +177,6 @@ def test_a_cache_from_another_machine_is_not_used(
         built()
         assert len(calls()) == times
     assert len(cached(tmp_path, ".json")) == 2
-
-
-def _file_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").write_text("in the way")
-
-
-def _no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", home)
-
-
-@pytest.mark.parametrize(("broken", "warned"), [(_file_in_the_way, True), (_no_home, False)])
-def test_without_a_usable_cache_a_private_temporary_folder_is_used(
-    broken: Callable[..., None],
-    warned: bool,
-    compiler: Compiler,
-    library: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = compiler(f'{OUT}cp {library} "$2"')
-    broken(tmp_path, monkeypatch)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert kernels.kernels() is not None
-    assert [str(one.message).startswith(f"{tmp_path / 'cache' / 'nearfar'} cannot be written (") for one in caught] == [
-        True
-    ] * warned
-    (folder,) = (tmp_path / "tmp").iterdir()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    next_process()
-    built()
-    assert len(calls()) == 1
 
 
 def _link(folder: Path) -> None:

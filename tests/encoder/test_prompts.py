@@ -14,7 +14,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
-from nearfar.encoder.stream import WorkerConfig, encode_blocks, encode_in_processes, tokenize_blocks
+from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 from tests.tiny import save_tiny, sentences
 
 SETTINGS = "config_sentence_transformers.json"
@@ -219,16 +219,3 @@ def test_streams_and_layers_use_the_default_prompt(include: bool, tmp_path: Path
     assert np.abs(layer_embeddings(encoder, texts)[2, "mean"] - expected).max() <= 1e-5
     with torch.no_grad():
         assert np.abs(encoder.embed(texts).numpy() - expected).max() <= 1e-5
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_processes_leave_out_the_prompt(tmp_path: Path) -> None:
-    folder = save(tmp_path / "model", include=False, default_prompt_name="query")
-    encoder = Encoder.from_pretrained(folder)
-    texts = sentences(9, longest=4)
-    work = WorkerConfig(folder, "mean", 9, normalize=False, bf16=False, prompt_length=encoder.prompt_length(QUERY))
-    assert work.prompt_length == 4  # [CLS] who sees the
-    ((block, vectors),) = encode_in_processes(tokenize_blocks(encoder, [(0, texts)]), work, ["cpu"])
-    expected = encoder.encode_query(texts, precision="fp32")
-    assert np.abs(block.expand_distinct(vectors) - expected).max() <= 1e-5

@@ -121,14 +121,3 @@ def test_architectures_with_token_types(architecture: str, tmp_path: Path) -> No
     assert uses_token_types(backbone) == (architecture in ("bert", "electra", "roberta", "xlm-roberta"))
     backbone.config.type_vocab_size = 1  # as in RoBERTa's published weights
     assert not uses_token_types(backbone)
-
-
-def test_attention_dropout_is_active_only_in_training(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path))
-    for module in encoder.backbone.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.5 if "attention" in type(module).__name__.lower() else module.p
-    ids = encoder.tokenize(sentences(5)).ids
-    torch.testing.assert_close(encoder(ids), encoder(ids), atol=0, rtol=0)
-    encoder.train()
-    assert (encoder(ids) - encoder(ids)).abs().max() > 1e-3

@@ -9,7 +9,7 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import cuda_graphs
-from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
+from nearfar.encoder.cuda_graphs import uses_graphs
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
@@ -100,12 +100,6 @@ class TestOnGpu:
             assert_same_gradients(gradients(ours), gradients(plain), 5e-2 if bf16 else 1e-4)
         assert len(ours.graphs.shapes) == 2
 
-    @pytest.mark.parametrize("pooling", ["cls", "max", "first_last"])
-    def test_poolings(self, pooling: str, tmp_path: Path) -> None:
-        ours, plain = (opened(tmp_path, pooling=pooling, graphs=graphs) for graphs in (True, False))
-        torch.testing.assert_close(backward(ours, LONG), backward(plain, LONG), atol=1e-5, rtol=0)
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
-
     def test_later_weights_are_used(self, tmp_path: Path) -> None:
         ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
         for training in (ours, plain):
@@ -183,12 +177,6 @@ class TestOnGpu:
         assert all(parameter.grad is None for parameter in frozen.parameters())
         assert len(gradients(training)) > 10
 
-    def test_a_second_backward_pass_is_refused(self, tmp_path: Path) -> None:
-        output = opened(tmp_path).embed(SHORT).sum()
-        output.backward(retain_graph=True)
-        with pytest.raises(RuntimeError, match="one backward pass"):
-            output.backward()
-
     def test_few_graphs_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
         training, plain = opened(tmp_path), opened(tmp_path, graphs=False)
@@ -216,14 +204,6 @@ class TestOnGpu:
             backward(plain, texts)
         assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
 
-    def test_prompts_that_pooling_leaves_out_are_computed_without_graphs(self, tmp_path: Path) -> None:
-        training = opened(tmp_path)
-        rows = training.ids(SHORT)
-        assert isinstance(training.graphs, GraphedEncoder)
-        assert training.graphs.embed(rows) is not None
-        ones = rows.__class__(rows.flat, rows.starts, rows.lengths, rows.lengths * 0 + 1)
-        assert training.graphs.embed(ones) is None
-
     @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
     @pytest.mark.parametrize("pooling", ["max", "mean"])
     @pytest.mark.parametrize("layers", [None, (0, 0), (1, 1)])
@@ -243,43 +223,3 @@ class TestOnGpu:
         copied = kept.clone()
         first(SHORT[::-1])
         assert torch.equal(kept, copied)
-
-    def test_graphs_of_a_guide(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Batches of one shape share a graph; few graphs are kept, and no large batch has one."""
-        training = opened(tmp_path)
-        graphs = GraphedGuide(Guide(training.encoder.backbone, training.encoder.route), bf16=False)
-        monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
-        for texts in (SHORT, SHORT[::-1], LONG, SHORT[:4]):
-            assert graphs.views(training.ids(texts)) is not None
-        assert len(graphs.shapes) == 2
-        monkeypatch.setattr(cuda_graphs, "MAX_TOKENS", 64)
-        assert graphs.views(training.ids(LONG)) is None
-
-    @pytest.mark.parametrize("settings", [{"dropout": True}, {"keep": True}])
-    def test_guides_without_graphs(self, settings: dict[str, bool], tmp_path: Path) -> None:
-        training = opened(tmp_path)
-        guide = Guide(training.encoder.backbone, training.encoder.route, **settings)  # type: ignore[arg-type]
-        calls = []
-        views = guide.views
-        guide.views = lambda rows: calls.append(len(rows)) or views(rows)  # type: ignore[assignment]
-        assert training.views(guide)(SHORT).shape[0] == len(SHORT)
-        assert calls == [len(SHORT)]
-
-    def test_a_recording_of_views_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        training = opened(tmp_path)
-        guide = Guide(training.encoder.backbone, training.encoder.route)
-        expected = guide.views(training.ids(LONG))
-        batch_views = guide.batch_views
-
-        def waits(batch: Any) -> torch.Tensor:
-            output = batch_views(batch)
-            assert float(output.sum()) != 0
-            return output
-
-        monkeypatch.setattr(guide, "batch_views", waits)
-        views = training.views(guide)
-        with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
-            found = views(LONG)
-        assert_random_numbers_work()
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(views(LONG), expected, atol=1e-5, rtol=0)

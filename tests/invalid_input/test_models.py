@@ -5,7 +5,6 @@ import builtins
 import errno
 import io
 import json
-import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -23,7 +22,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.back_translate.translator import load_translator
 from nearfar.encoder import weights
 from nearfar.encoder.classifier import Classifier
-from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.cli_runner import assert_refused
 from tests.invalid_input.model_folders import REMOVED, edit, save_model_variants
 from tests.invalid_input.tables import paired
 from tests.tiny import save_tiny, sentences
@@ -37,7 +36,7 @@ MODULES, PROMPTS, BERT = "modules.json", "config_sentence_transformers.json", "s
 POOLING, DENSE, NORMALIZE = "1_Pooling/config.json", "2_Dense/config.json", "3_Normalize/config.json"
 LAYERS, WORDS = "1_WeightedLayerPooling/config.json", "1_WordWeights/config.json"
 WEIGHTS, INDEX, SECRET = "model.safetensors", "model.safetensors.index.json", "secret.txt"
-WRONG = ("x", 0, -1, True, 2.5, [1], None)
+WRONG = ("x", 0, True, 2.5, None)
 SIZES = "hidden_size num_hidden_layers num_attention_heads intermediate_size vocab_size max_position_embeddings".split()
 TEXTS = [*sentences(12), "a dog " * 40]
 
@@ -566,12 +565,6 @@ def test_weights_in_several_files_that_are_damaged(models: Path, tmp_path: Path)
     assert f"need {INDEX}" in message
 
 
-def test_a_normalization_that_gives_nan(models: Path, tmp_path: Path) -> None:
-    folder = changed(models, "plain", settings(CONFIG, layer_norm_eps=float("nan")), tmp_path)
-    with pytest.raises(NearfarError, match=r"text 0 \(counted from 0\), 'a dog': the model's output is not finite"):
-        Encoder.from_pretrained(folder).encode(["a dog"])
-
-
 def test_positions_reserved_for_padding_are_not_usable(tmp_path: Path) -> None:
     """RoBERTa reserves its first positions: a text of 65 tokens would exceed the table."""
     folder = save_tiny(tmp_path / "roberta", "roberta")
@@ -600,12 +593,6 @@ def test_headers_of_safetensors(models: Path, tmp_path: Path, monkeypatch: pytes
     assert "truncated or damaged" in refusal("plain", folder)
 
 
-def test_loading_does_not_draw_random_numbers(models: Path) -> None:
-    state = torch.get_rng_state()
-    Encoder.from_pretrained(models / "plain")
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 # --- by command ---
 
 FILES = "--data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output fresh"
@@ -620,14 +607,6 @@ COMMANDS = {
     "back-translate": "back-translate --forward MODEL --backward tiny --input texts.txt --output out.tsv",
 }
 """Verb -> a command that opens a model; all open it by the same function."""
-DAMAGES: tuple[tuple[Damage, str], ...] = (
-    (UNKNOWN_TYPE, f"tiny/config.json: {NEEDS_CODE}"),
-    (settings(CONFIG, hidden_size="x"), "tiny/config.json: hidden_size"),
-    (content(CONFIG, "[]"), "tiny/config.json: must hold"),
-    (lambda folder: (folder / TOKENIZER).unlink(), "tiny: holds no tokenizer"),
-    (lambda folder: (folder / WEIGHTS).unlink(), "tiny: holds no model.safetensors"),
-    (lambda folder: (folder / CONFIG).unlink() or os.mkfifo(folder / CONFIG), "config.json: is not a regular file"),
-)
 PLACES = {
     "": "must not be empty",
     "texts.txt": "texts.txt: is a file, but a model is a folder",
@@ -639,33 +618,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize(
-    ("command", "row"),
-    [
-        *(("encode", 0), ("encode", 1), ("train", 2), ("train", 3), ("finetune", 4), ("predict", 5)),
-        *(("search", 0), ("evaluate", 1), ("evaluate wk", 2), ("back-translate", 5)),
-    ],
-)
-def test_a_damaged_folder_by_command(workspace: Path, command: str, row: int) -> None:
-    damage, mention = DAMAGES[row]
-    if command == "predict":
-        shutil.rmtree(workspace / "tiny")
-        (workspace / "classifier" / "model").rename(workspace / "tiny")
-    if command == "back-translate":
-        shutil.rmtree(workspace / "tiny")
-        save_tiny_seq2seq(workspace / "tiny")
-    damage(workspace / "tiny")
-    assert_refused(COMMANDS[command].replace("MODEL", "tiny").split(), mention)
-    assert not {"out.npy", "out.tsv"} & set(os.listdir())
-
-
-@pytest.mark.parametrize(
     ("command", "place"), paired(["encode", "predict", "search", "evaluate", "train", "back-translate"], PLACES)
 )
 def test_a_path_that_is_no_model_by_command(workspace: Path, command: str, place: str) -> None:
     assert_refused([word.replace("MODEL", place) for word in COMMANDS[command].split()], PLACES[place])
-
-
-@pytest.mark.long
-def test_a_pipe_next_to_the_files_does_not_block(workspace: Path) -> None:
-    os.mkfifo(workspace / "tiny" / "notes.txt")
-    assert run_cli("encode tiny --input texts.txt --output out.npy".split()).status == 0

@@ -1,6 +1,5 @@
 """Outputs: inputs and other files are not overwritten, and paths that cannot be written are errors at once."""
 
-import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import path_errors
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.tables import paired, write_rows
 
@@ -202,10 +200,3 @@ def test_a_run_folder_is_a_model_if_it_is_finished(user_files: Path, row: str) -
     Path("away.json").rename(Path(folder, "run.json"))
     shutil.rmtree(Path(folder, "model"))
     assert_refused(argv, f"{folder}: is a finished run, but its folder model is missing")
-
-
-def test_other_system_errors_are_not_path_errors() -> None:
-    for error in (OSError(errno.EIO, "Input/output error", "x"), OSError("no number"), OSError(errno.EACCES, "no")):
-        with pytest.raises(OSError, match=r".") as caught, path_errors():
-            raise error
-        assert caught.value is error

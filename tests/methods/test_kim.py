@@ -9,8 +9,7 @@ from nearfar.config import METHODS
 from nearfar.methods.kim import VARIANT_NAMES
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
-from tests.methods.table_encoder import assert_same_gradients, built_on, cosine, descend
-from tests.tiny import sentences
+from tests.methods.table_encoder import assert_same_gradients, built_on, cosine
 
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
 PAIRS = [
@@ -154,20 +153,6 @@ def test_the_trained_copy_reads_the_first_text_and_the_frozen_one_the_second(sta
     assert built.method.count_tokens(items[:2]) == built.method.count_tokens([(first, "x") for first, _ in items[:2]])
 
 
-@pytest.mark.long
-def test_training_moves_the_encoder_but_not_its_frozen_copy(start):
-    built = Built(start, "sg-opt", [(text,) for text in dict.fromkeys(sentences(8))], drift_weight=0.1)
-    built.method.head.float()
-    items = built.method.extract_items(built.batch)
-    before, views = built.method.loss(built.batch), built.method.represent(items)[:, 1:]
-    optimizer = torch.optim.AdamW([*built.encoder.parameters(), *built.method.head.parameters()], lr=1e-3)
-    descend(lambda: built.method.loss(built.batch).total, optimizer, steps=3)
-    after = built.method.loss(built.batch)
-    assert after.terms["sg-opt"] < before.terms["sg-opt"]
-    assert before.terms["drift"] == 0 < after.terms["drift"]
-    assert torch.equal(built.method.represent(items)[:, 1:], views)
-
-
 @pytest.mark.parametrize("margin", [0.0, 0.1])
 @pytest.mark.parametrize("name", VARIANT_NAMES.values())
 def test_the_margin_excludes_rows_with_too_similar_views(start, name, margin):
@@ -256,17 +241,3 @@ def test_sg_opt_describes_its_rows(start):
     assert lines[-1] == (
         "at each step, rows that are more similar to the anchor than its positive by over 0.1 are left out"
     )
-
-
-def test_bt_describes_its_pairs(start):
-    lines = described(start, "bt", false_negative_margin=0.0)
-    assert block(lines, "The cat") == [
-        "anchor      The cat is waiting.",
-        "  positive  A cat waits.",
-        "  negative  both texts of 3 other rows",
-        "  left out  1 other row with a text of this one",
-    ]
-    assert lines[-2:] == [
-        "each positive is an anchor too, and its anchor the positive",
-        "at each step, rows that are more similar to the anchor than its positive are left out",
-    ]

@@ -142,9 +142,3 @@ def test_names_and_configs_that_cannot_be_registered(toy: None) -> None:
         with pytest.raises(NearfarError, match="must be a class derived from TrainConfig"):
             register_method("toy2", config=kind, **parts)  # type: ignore[arg-type]
     assert "toy2" not in METHODS
-
-
-def test_without_registration_it_is_unknown() -> None:
-    assert "toy" not in METHODS
-    with pytest.raises(NearfarError, match="no method is called 'toy'"):
-        train("toy", output="x")

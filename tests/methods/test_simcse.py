@@ -204,19 +204,6 @@ def described(name, rows, **settings):
     return lines, batch
 
 
-def test_unsupervised_describes_rows():
-    lines, batch = described("simcse-unsup", SENTENCES)
-    index = 4 * batch.rows.index(1)  # each row has three lines, or four for the two equal rows
-    index -= sum(row in (1, 2, 4) for row in batch.rows[: batch.rows.index(1)])
-    assert lines[index : index + 3] == [
-        "anchor      Two men sing.",
-        "  positive  the same sentence, encoded again with other dropout",
-        "  negative  4 other sentences",
-    ]
-    assert lines.count("  left out  1 sentence of equal text") == 2
-    assert lines.count("  negative  3 other sentences") == 2
-
-
 def test_contrast_describes_rows():
     lines, batch = described("info-nce", TRIPLETS, false_negative_margin=0.1)
     starts = [index for index, line in enumerate(lines) if line.startswith("anchor")]

@@ -194,13 +194,6 @@ def test_lower_precision_is_averaged_in_float32() -> None:
     assert torch.equal(layer.weight, torch.full((1, 3), 2.0, dtype=torch.bfloat16))
 
 
-def test_nothing_to_train_gives_an_empty_average() -> None:
-    average = WeightAverage({"encoder": nn.Linear(2, 2).requires_grad_(False)}, 0.9)
-    average.update(1)
-    with average.applied():
-        assert average.tensors == {}
-
-
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_the_average_with_the_start_weighs_both_by_their_shares(share: float) -> None:
     encoder = network()["encoder"]
