@@ -40,7 +40,7 @@ SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 
 
 SCL_MODULES = (
-    *("config.bounds", "config.values", "config.files", "config.training"),
+    *("config.bounds", "config.values", "config.training"),
     *("methods.base", "methods.describe", "methods.liao", "methods.settings"),
 )
 """Modules of settings and methods that the help of scl loads: no other paper's, and none with torch."""

@@ -6,7 +6,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.config import BackTranslateConfig, build
-from nearfar.config.files import read_toml
+from nearfar.settings import read_toml
 from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses
 
 ROOT = Path(__file__).parents[2]

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
-from nearfar.config.files import read_toml
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
-from nearfar.settings import check_values, load_method, load_toml
+from nearfar.settings import check_values, load_method, load_toml, read_toml
 from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:

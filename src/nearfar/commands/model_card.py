@@ -13,7 +13,6 @@ from typing import Any
 
 from nearfar.commands.soup import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
-from nearfar.config.files import read_toml
 from nearfar.data.named_sets import CATALOG, SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.prompts import describe_widths, read_widths
@@ -23,6 +22,7 @@ from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 from nearfar.runs.held_out import COMPARISON
+from nearfar.settings import read_toml
 
 CARD = "README.md"
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.baselines.named import is_baseline
-from nearfar.config.files import read_toml
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.training import RunConfig, TrainConfig
@@ -16,7 +15,7 @@ from nearfar.data.named_sets import OWN, VOCABULARY, suite_tasks
 from nearfar.data.paths import is_file
 from nearfar.jobs import Job, JobStore
 from nearfar.registry import METHODS, name_of
-from nearfar.settings import load_method
+from nearfar.settings import load_method, read_toml
 from nearfar.studies.cells import Cell, CellStep, check_columns, plan_cells
 from nearfar.studies.sources import (
     HUB,

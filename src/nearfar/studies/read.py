@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, field
 
-from nearfar.config.files import read_toml
+from nearfar.settings import read_toml
 from nearfar.studies.spec import AVERAGE, VERBS, Axis, AxisUse, PaperNumber, Plot, Row, Step, Study
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message

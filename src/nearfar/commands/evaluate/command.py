@@ -93,9 +93,8 @@ def evaluate(
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
-    opened = open_model(
-        model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress, recent=recent
-    )
+    bf16 = resolve(precision, config.device) == "bf16"
+    opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
     result = _score(
@@ -103,13 +102,7 @@ def evaluate(
             model=name,
             config={
                 "tasks": list(dict.fromkeys((*suite, *named))),
-                "pooling": opened.pooling,
-                "transductive": opened.transductive,
-                "max_length": config.max_length,
-                "precision": precision,
-                "resamples": config.resamples,
-                "seed": config.seed,
-                "training_seed": training_seed,
+                **_computed_by(opened, config, precision=precision, training_seed=training_seed),
                 **retrieval_settings,
                 **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
                 **opened.prompts,
@@ -138,6 +131,21 @@ def evaluate(
     if file:
         save_with_tables(result, file)
     return result
+
+
+def _computed_by(
+    opened: OpenedModel, config: EvaluateConfig, *, precision: Precision, training_seed: int | None
+) -> dict[str, Any]:
+    """How vectors and intervals were computed, as a result records it."""
+    return {
+        "pooling": opened.pooling,
+        "transductive": opened.transductive,
+        "max_length": config.max_length,
+        "precision": precision,
+        "resamples": config.resamples,
+        "seed": config.seed,
+        "training_seed": training_seed,
+    }
 
 
 def _score(
