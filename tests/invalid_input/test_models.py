@@ -30,6 +30,7 @@ from tests.tiny_seq2seq import save_tiny_seq2seq
 
 Damage = Callable[[Path], object]
 Row = tuple[str, Damage, tuple[str, ...]]
+AT_NIGHT: list[Row] = []
 HUGE = 10**10
 CONFIG, TOKENIZER, TOKENS = "config.json", "tokenizer.json", "tokenizer_config.json"
 MODULES, PROMPTS, BERT = "modules.json", "config_sentence_transformers.json", "sentence_bert_config.json"
@@ -85,8 +86,10 @@ def settings(file: str, **changes: Any) -> Damage:
 
 
 def each(form: str, file: str, name: str, values: tuple[Any, ...], *mentions: str) -> list[Row]:
-    """A row for each value of a setting."""
-    return [(form, settings(file, **{name: value}), (file.rpartition("/")[2], *mentions)) for value in values]
+    """A row for each value of a setting; all but the first are tested at night."""
+    rows = [(form, settings(file, **{name: value}), (file.rpartition("/")[2], *mentions)) for value in values]
+    AT_NIGHT.extend(rows[1:])
+    return rows
 
 
 def config(form: str = "plain", *mentions: str, **changes: Any) -> Row:
@@ -389,7 +392,9 @@ class EvilModel(BertModel): config_class = EvilConfig
 
 ROWS = [
     pytest.param(
-        *row, id=f"{number} {row[0]} {row[2][0]} {row[2][-1]}"[:80], marks=[pytest.mark.long] * (rows is HOSTILE)
+        *row,
+        id=f"{number} {row[0]} {row[2][0]} {row[2][-1]}"[:80],
+        marks=[pytest.mark.long] * (rows is HOSTILE) + [pytest.mark.nightly] * (row in AT_NIGHT),
     )
     for rows in (INCONSISTENT, HOSTILE, CODE)
     for number, row in enumerate(rows)

@@ -10,7 +10,7 @@ from nearfar import objectives
 from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, by_rows, some_mask, vectors
 
-COUNTS, TEMPERATURES, MASKED = (1, 7), (1.0, 0.1), (False, True)
+COUNTS, TEMPERATURES, MASKED = (1, 5), (1.0, 0.1), (False, True)
 VARIANTS = {
     "sg": references.nt_xent,
     "opt1": references.sg_opt1,
@@ -91,7 +91,7 @@ HARD = {"all": (1, 2), "contradiction": (2,), "none": ()}
 
 
 def of_rankings():
-    for count, temperature, margin, grouped in product(COUNTS, (1.0, 0.05), (0.0, 0.3), (False, True)):
+    for count, temperature, margin, grouped in product((1, 7), (1.0, 0.05), (0.0, 0.3), (False, True)):
         groups = torch.tensor([3, 3, 3, 3, 5, 5, 5][:count]) if grouped else None
         shared = {"temperature": temperature, "margin": margin}
         loops = partial(references.ranknet, y=SCORES[:count], groups=groups, **shared)
