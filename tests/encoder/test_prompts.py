@@ -81,18 +81,6 @@ def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_p
     assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
 
 
-@pytest.mark.long
-def test_first_of_several_prompts_of_documents(folder: Path) -> None:
-    ours, theirs = Encoder.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")
-    for name in ("document", "passage", "corpus"):
-        prompts = {"corpus": "c ", "passage": "p ", "document": "d "}
-        ours.prompts = theirs.prompts = {key: text for key, text in prompts.items() if key >= name or name == "passage"}
-        found, expected = ours.encode_document(["dog"], precision="fp32"), theirs.encode_document(["dog"])
-        assert np.abs(found - expected).max() <= 2e-6
-        found, expected = ours.encode_query(["dog"], precision="fp32"), theirs.encode_query(["dog"])
-        assert np.abs(found - expected).max() <= 2e-6
-
-
 def test_a_prompt_is_a_prefix_of_the_text_before_truncation(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     texts = sentences(5, longest=5)
@@ -172,17 +160,6 @@ def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
     assert encoder.default_prompt_name == "other"
     encoder.set_prompts(default="")
     assert encoder.default_prompt_name is None
-
-
-@pytest.mark.long
-def test_prompts_that_are_set_are_saved(folder: Path, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    encoder.set_prompts(query="one ", document="two ", default="three ")
-    encoder.save_pretrained(tmp_path / "saved")
-    opened = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert opened.prompts == {"query": "one ", "document": "two ", "other": "not ", "default": "three "}
-    assert opened.default_prompt_name == "default"
-    assert_equal_to_sentence_transformers(tmp_path / "saved")
 
 
 @pytest.mark.long

@@ -112,15 +112,6 @@ def test_each_text_is_tokenised_and_counted_once(in_file: bool, monkeypatch: pyt
         store.select(["unread"])
 
 
-def test_no_texts() -> None:
-    store = TokenStore(fail, vocabulary=256, broadcast_from_first=single_process)
-    store.read([])
-    assert (len(store), store.truncated, len(store.flat)) == (0, 0, 0)
-    assert len(store.select([])) == 0
-    batch = RaggedBatch.pack(store.select([]))
-    assert (batch.lengths, batch.ids.tolist(), batch.order.tolist()) == ((), [], [])
-
-
 def test_ids_in_memory_are_moved_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["few", "words"])

@@ -218,7 +218,6 @@ INCONSISTENT: list[Row] = [
     config("plain", "hidden_size 32 is not a multiple of num_attention_heads 3", num_attention_heads=3),
     *each("plain", CONFIG, "quantization_config", ({"load_in_8bit": True}, "x"), "are quantized"),
     *each("plain", CONFIG, "dtype", ("float33", 5, "load", ["float32"]), "dtype is", "float32"),
-    config("plain", "torch_dtype is 'half a float'", torch_dtype="half a float"),
     config("plain", "nonsense", model_type="nonsense"),
     config("plain", MISSHAPEN, model_type="electra"),
     *each("plain", CONFIG, "model_type", (REMOVED, None, 5, ["bert"]), "names no model_type"),
@@ -229,9 +228,6 @@ INCONSISTENT: list[Row] = [
         config("plain", name, **{name: value})
         for name, value in {"hidden_act": 5, "layer_norm_eps": "x", "attention_probs_dropout_prob": "x"}.items()
     ),
-    config("plain", "Padding_idx", pad_token_id=1000),
-    config("plain", "chunk", chunk_size_feed_forward=7),
-    *each("plain", CONFIG, "initializer_range", (True,)),
     *each("plain", BERT, "max_seq_length", (65, 2, -1, "x", True, 5.5, [1]), "max_seq_length is", "from 3 to 64"),
     *each("plain", TOKENS, "model_max_length", (2, "x", True, [1], float("nan")), "model_max_length is"),
     *each("plain", TOKENS, "tokenizer_class", ("BertTokenizer", REMOVED), "selects a", "WordLevel"),
@@ -252,7 +248,6 @@ INCONSISTENT: list[Row] = [
     *each("modules", POOLING, "pooling_mode", (5, "lasttoken", ["cls", "mean"], "\x1b[31m\0x"), "pools by"),
     *each("modules", POOLING, "pooling_mode", (REMOVED, None, []), "names no pooling mode"),
     *each("modules", DENSE, "in_features", (16, HUGE, "x", REMOVED), "in_features"),
-    *each("modules", DENSE, "bias", (False,), "linear.bias"),
     *(
         ("modules", settings(DENSE, activation_function=value), ("cannot be opened",))
         for value in ("torch.nn.Module", "torch.nn.Linear", None)
@@ -273,8 +268,6 @@ INCONSISTENT: list[Row] = [
     config("classifier", "gives two labels the same name", id2label={"0": "a", "1": "b", "2": "b"}),
     config("classifier", f"2 {MISSHAPEN}", "classifier.bias", id2label=REMOVED),
     config("classifier", MISSHAPEN, "[3] in the file, [4]", id2label={str(n): f"l{n}" for n in range(4)}),
-    config("classifier", "num_labels", num_labels=-1),
-    ("classifier", settings(CONFIG, problem_type="regression"), ("holds no classifier",)),
     ("classifier", settings(CONFIG, architectures=["BertModel"]), ("holds no classifier",)),
     *(
         ("plain", vocabulary(change), (mention,))
@@ -297,7 +290,6 @@ INCONSISTENT: list[Row] = [
         ("plain", tensors({"pooler.dense.weight": torch.zeros(32, 32).to(kind)}), (WEIGHTS, "quantized"))
         for kind in (torch.int8, torch.float8_e4m3fn)
     ),
-    ("classifier", tensors({"classifier.weight": torch.full((3, 32), float("nan"))}), ("logits are not finite",)),
     ("modules", lambda folder: (folder / MODULES).unlink(), (f"holds {PROMPTS} but no modules.json",)),
     ("plain", settings(TOKENIZER, post_processor=template([])), ("adds '[X]', which it does not define",)),
     *(("modules", settings(file, note="a\ud800b"), (file, "half a surrogate pair")) for file in (CONFIG, POOLING)),

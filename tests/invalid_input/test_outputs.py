@@ -110,22 +110,6 @@ def test_files_are_replaced_only_with_overwrite(user_files: Path, command: str, 
         assert_refused(argv, f"--output {name}: exists; replace it by --overwrite")
 
 
-@pytest.mark.parametrize(
-    ("row", "content"),
-    [
-        ("evaluate", '{"schema": 1}'),
-        ("evaluate", ""),
-        ("compare", "{}"),
-        ("report", "<!DOCTYPE html><title>nearfar</title>"),
-    ],
-)
-def test_files_similar_to_a_result_are_not_results(user_files: Path, row: str, content: str) -> None:
-    command, name = TO_FILE[row]
-    Path(name).write_text(content, encoding="utf-8")
-    assert_refused([*command.split(), name], f"--output {name}: ", "--overwrite")
-    assert Path(name).read_text(encoding="utf-8") == content
-
-
 @pytest.mark.parametrize("row", RESULTS)
 def test_a_markdown_file_of_another_program_and_missing_folders(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
