@@ -81,6 +81,13 @@ def test_without_the_last_layer_the_output_is_the_layer_before_it(architecture: 
     assert np.abs(encoder.encode(TEXTS) - expected).max() <= 1e-6
 
 
+def test_layers_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
+    """ModernBERT's first layer has no norm before its attention."""
+    save_tiny(tmp_path / "whole", "modernbert")
+    with pytest.raises(NearfarError, match=r"--keep-layers 2,3: the layers of ModernBertModel differ by their place"):
+        Encoder.from_pretrained(tmp_path / "whole", keep_layers="2,3")
+
+
 ABOVE = ("pooler.", "final_norm.")
 """Names of the modules above the layers."""
 
