@@ -15,6 +15,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder import token_batches
 from nearfar.encoder.classifier import Classifier
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
+from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import PADDED, sentences
 
 LABELS = ("no", "maybe", "yes")
@@ -37,24 +38,6 @@ def open_tiny(folder: Path, architecture: str = "bert", **settings) -> Classifie
 @pytest.fixture
 def classifier(tmp_path: Path) -> Classifier:
     return open_tiny(tmp_path / "tiny")
-
-
-def test_layout_of_pairs_in_bert(classifier: Classifier) -> None:
-    tokens = classifier.tokenize([("a dog runs", "the cat"), ("the cat",)])
-    words = {
-        word: classifier.tokenizer.convert_tokens_to_ids(word) for word in "[CLS] [SEP] a dog runs the cat".split()
-    }
-    assert tokens.ids[0] == [words[word] for word in "[CLS] a dog runs [SEP] the cat [SEP]".split()]
-    assert tokens.ids[1] == [words[word] for word in "[CLS] the cat [SEP]".split()]
-    assert tokens.types == [[0, 0, 0, 0, 0, 1, 1, 1], [0, 0, 0, 0]]
-    assert (len(tokens), tokens.truncated) == (2, 0)
-
-
-def test_layout_of_pairs_in_roberta(tmp_path: Path) -> None:
-    classifier = open_tiny(tmp_path, "roberta")
-    tokens = classifier.tokenize([("a dog", "the cat")])
-    assert classifier.tokenizer.convert_ids_to_tokens(tokens.ids[0]) == "<s> a dog </s> </s> the cat </s>".split()
-    assert tokens.types is None
 
 
 def test_the_longer_text_of_a_pair_is_truncated_first(classifier: Classifier) -> None:
@@ -130,17 +113,12 @@ def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_pat
     output = theirs(**batch, output_hidden_states=True)
     backward(output.hidden_states[-1][:, 0], output.logits)
 
-    expected = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    found = {name: p.grad for name, p in ours.model.named_parameters() if p.grad is not None}
-    assert found.keys() == expected.keys() == dict(theirs.named_parameters()).keys()
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    assert largest > 0.1
+    expected = gradients_of(theirs)
+    assert expected.keys() == dict(theirs.named_parameters()).keys()
     if architecture in TYPED:
         kinds = next(gradient for name, gradient in expected.items() if "token_type_embeddings" in name)
         assert kinds[1].abs().max() > 1e-2
-    for name, gradient in expected.items():
-        scale = max(gradient.abs().max(), 1e-3 * largest)  # some gradients, such as a key's bias, are 0 up to rounding
-        assert (found[name] - gradient).abs().max() <= 1e-4 * scale, name
+    assert_same_gradients(gradients_of(ours.model), expected, tolerance=1e-4)
 
 
 @pytest.mark.long

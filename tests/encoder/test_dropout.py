@@ -7,15 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import (
-    Dropout,
-    DropoutMask,
-    Output,
-    add_norm,
-    apply_dropout_mask,
-    drop,
-    set_dropout,
-)
+from nearfar.encoder.dropout import Dropout, DropoutMask, Output, add_norm, apply_dropout_mask, drop, set_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.types import NearfarError
 from tests.encoder.kernel_helpers import implementations, needs_kernels
@@ -225,10 +217,7 @@ def test_in_bfloat16_only_inputs_and_outputs_are_rounded(implementation: str) ->
     "architecture", ["bert", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("roberta", "xlm-roberta"))]
 )
 def test_a_backbone_gives_the_same_hidden_states(
-    implementation: str,
-    architecture: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    implementation: str, architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = save_tiny(tmp_path, architecture)
     encoder = Encoder.from_pretrained(folder)

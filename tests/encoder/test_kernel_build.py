@@ -196,11 +196,7 @@ MAKE_UNTRUSTED: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("kind", [*MAKE_UNTRUSTED, "of another user"])
 def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
-    kind: str,
-    compiler: Compiler,
-    library: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, compiler: Compiler, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user could replace library and record together. A private temporary folder is used instead."""
     calls = compiler(f'{OUT}cp {library} "$2"')

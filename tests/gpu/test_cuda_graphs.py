@@ -15,6 +15,7 @@ from nearfar.encoder.guide import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU
+from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 pytestmark = pytest.mark.long
@@ -50,16 +51,7 @@ def backward(training: TrainingEncoder, texts: Sequence[str], *, seed: int = 0) 
 
 
 def gradients(training: TrainingEncoder) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in training.encoder.named_parameters() if p.grad is not None}
-
-
-def assert_same_gradients(found: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float) -> None:
-    assert found.keys() == right.keys()
-    largest = max(float(gradient.norm()) for gradient in right.values())
-    assert largest > 0.1
-    for name, gradient in right.items():  # the gradient of a key's bias is only rounding
-        error = float((found[name] - gradient).norm())
-        assert error <= tolerance * (float(gradient.norm()) + 0.01 * largest), f"{name}: {error}"
+    return gradients_of(training.encoder)
 
 
 def assert_random_numbers_work() -> None:
@@ -97,7 +89,7 @@ class TestOnGpu:
             for batch in texts:
                 found, expected = backward(ours, batch), backward(plain, batch)
                 torch.testing.assert_close(found, expected, atol=3e-2 if bf16 else 1e-5, rtol=0)
-            assert_same_gradients(gradients(ours), gradients(plain), 5e-2 if bf16 else 1e-4)
+            assert_same_gradients(gradients(ours), gradients(plain), tolerance=5e-2 if bf16 else 1e-4)
         assert len(ours.graphs.shapes) == 2
 
     def test_later_weights_are_used(self, tmp_path: Path) -> None:
@@ -156,7 +148,7 @@ class TestOnGpu:
         ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
         for training in (ours, plain):
             (training.embed(SHORT).square().sum() + training.embed(LONG).square().sum()).backward()
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
         ours.embed(SHORT)  # without a backward pass
         backward(ours, LONG)
         assert len(ours.graphs.shapes) == 2  # the pass above no longer waits
@@ -168,7 +160,7 @@ class TestOnGpu:
             backward(ours, batch)
             backward(plain, batch)
         assert len(ours.graphs.shapes) == 1
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
 
     def test_frozen_weights_get_no_gradient(self, tmp_path: Path) -> None:
         training = opened(tmp_path)
@@ -183,7 +175,7 @@ class TestOnGpu:
         for texts in (SHORT, LONG, SHORT[:4], LONG, SHORT[:4], SHORT):
             torch.testing.assert_close(backward(training, texts), backward(plain, texts), atol=1e-5, rtol=0)
         assert len(training.graphs.shapes) == 2
-        assert_same_gradients(gradients(training), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(training), gradients(plain), tolerance=1e-4)
 
     def test_a_recording_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """An operation that waits for the GPU cannot be recorded; training goes on without graphs."""
@@ -202,7 +194,7 @@ class TestOnGpu:
         backward(ours, SHORT)
         for texts in (LONG, SHORT):
             backward(plain, texts)
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
 
     @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
     @pytest.mark.parametrize("pooling", ["max", "mean"])

@@ -12,6 +12,7 @@ from nearfar.encoder.dropout import Dropout
 from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import on_each_device
+from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 pytestmark = pytest.mark.long
@@ -21,32 +22,26 @@ RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in 
 TEXTS = [*sentences(40, longest=12), *sentences(5, seed=1, longest=40)]
 
 
-def states_and_gradients(encoder: Encoder, route: Route, weights: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+def states_and_gradients(encoder: Encoder, route: Route) -> tuple[Tensor, dict[str, Tensor]]:
     """Last hidden states of all tokens, and the gradient of their weighted sum."""
     encoder.zero_grad()
     batch = RaggedBatch.pack(encoder.tokenize(TEXTS).ids, device=encoder.device)
     (states,) = hidden_states(encoder.backbone, batch, route)
-    if weights is None:
-        weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
+    weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
     (states * weights.to(states.device)).sum().backward()
-    named = encoder.backbone.named_parameters()
-    return states.detach().cpu(), {name: p.grad.cpu().clone() for name, p in named if p.grad is not None}
+    return states.detach().cpu(), gradients_of(encoder.backbone)
 
 
 @on_each_device("architecture", small=(), whole=RAGGED)
 def test_ragged_equals_padded(device: str, architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), device=device)
     assert encoder.route.ragged
-    states, gradients = states_and_gradients(encoder, encoder.route, None)
+    states, gradients = states_and_gradients(encoder, encoder.route)
     encoder.backbone.set_attn_implementation("eager")
-    expected, right = states_and_gradients(encoder, Route(ragged=False), None)
+    expected, right = states_and_gradients(encoder, Route(ragged=False))
     assert expected.abs().max() > 0.1
     torch.testing.assert_close(states, expected, atol=1e-4, rtol=0)
-    assert gradients.keys() == right.keys()
-    largest = max(float(gradient.abs().max()) for gradient in right.values())
-    for name, gradient in right.items():
-        scale = max(float(gradient.abs().max()), 1e-3 * largest)  # the gradient of a key's bias is only rounding
-        assert float((gradients[name] - gradient).abs().max()) <= 1e-3 * scale, name
+    assert_same_gradients(gradients, right, tolerance=1e-3)
 
 
 @on_each_device("architecture", small=SMALL, whole=ARCHITECTURES)

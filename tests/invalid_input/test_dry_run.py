@@ -115,10 +115,7 @@ def dry_run(flags: str) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("method", "rows", "limit"),
-    [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)],
-)
+@pytest.mark.parametrize(("method", "rows", "limit"), [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)])
 def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, limit: int, workspace: Path) -> None:
     shared = f"--model tiny --evaluate-on pairs.tsv --limit {limit} --max-steps 1 --output new --data {rows}"
     argv = ["train", method, *shared.split(), *(["--projection", "8"] if method == "sg-opt" else [])]

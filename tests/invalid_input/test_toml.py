@@ -40,11 +40,7 @@ ROWS: dict[str, tuple[bytes, str]] = {
 TRANSLATE = "back-translate run.toml --input a.txt --output b.tsv"
 COMMANDS = {
     # id: command, content of run.toml, expected message
-    "translation in training": (
-        TRANSLATE,
-        b'method = "bt"',
-        "is a config for training; back-translate",
-    ),
+    "translation in training": (TRANSLATE, b'method = "bt"', "is a config for training; back-translate"),
     "translation, out of bounds": (TRANSLATE, b"beams = 0", "beams = 0: must be at least 1"),
     "translation, unknown key": (TRANSLATE, b"beam = 3", "no key is called 'beam'. Did you mean 'beams'?"),
     "encoder's method": ("finetune run.toml", HEAD, "nearfar train run.toml"),

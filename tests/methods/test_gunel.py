@@ -84,12 +84,6 @@ def test_a_batch_without_a_positive_has_only_cross_entropy(rows):
     torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
 
 
-# --- only cross-entropy, bit for bit ---
-
-
-# --- scores ---
-
-
 def test_scores_are_learned_by_squared_error():
     table, head, method = build(labels=[0.5, 1.0, 2.25, 3.0, 0.0, 5.0, 4.0], outputs=1, label_names=())
     (batch,) = method.batches.epoch(0)

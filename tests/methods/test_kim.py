@@ -106,13 +106,6 @@ def test_the_drift_is_the_squared_distance_of_the_trained_weights(start, freeze)
     assert loss.total == loss.value + loss.penalty
 
 
-@pytest.mark.parametrize("name", ONE_VIEW)
-def test_each_row_draws_its_layer_from_the_global_generator(start, name):
-    built = Built(start, name)
-    assert built.loss(1).value == built.loss(1).value
-    assert len({built.loss(seed).value.item() for seed in range(6)}) > 3
-
-
 def test_sg_opt_draws_no_random_numbers_and_all_layers_are_drawn_equally_often(start):
     built = Built(start, "sg-opt")
     state = torch.get_rng_state()

@@ -262,10 +262,7 @@ def test_a_damaged_average_is_refused(tmp_path: Path) -> None:
     checkpoints.check(best=False, average=True)
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    for act in (
-        lambda: checkpoints.check(best=False, average=True),
-        lambda: checkpoints.load(state),
-    ):
+    for act in (lambda: checkpoints.check(best=False, average=True), lambda: checkpoints.load(state)):
         with pytest.raises(NearfarError, match=r"average\.safetensors: is damaged .*Remove the folder"):
             act()
     file.unlink()

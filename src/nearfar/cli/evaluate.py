@@ -10,14 +10,7 @@ from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.config import (
-        CompareConfig,
-        EvaluateConfig,
-        GeometryConfig,
-        ReportConfig,
-        ReproduceConfig,
-        StudyConfig,
-    )
+    from nearfar.config import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig, ReproduceConfig, StudyConfig
     from nearfar.evaluation.results import StudyTable
 
 DRY_RUN = ExtraOption(

@@ -141,12 +141,7 @@ def _values(flags: "Sequence[str]", name: str) -> list[str]:
 
 
 def _parse_flags(
-    kind: type[TrainConfig],
-    flags: list[str],
-    *,
-    prog: str,
-    values: "Mapping[str, Any]",
-    source: str | None = None,
+    kind: type[TrainConfig], flags: list[str], *, prog: str, values: "Mapping[str, Any]", source: str | None = None
 ) -> _TrainArgs:
     extras = (RESUME, DRY_RUN, VERBOSE)
     config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)

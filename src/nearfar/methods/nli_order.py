@@ -213,10 +213,7 @@ def _contrast(
 
 
 def _order(
-    config: NliOrderConfig,
-    queries: 'Float[Tensor, "texts dim"]',
-    documents: 'Float[Tensor, "texts dim"]',
-    pairs: Pairs,
+    config: NliOrderConfig, queries: 'Float[Tensor, "texts dim"]', documents: 'Float[Tensor, "texts dim"]', pairs: Pairs
 ) -> 'Float[Tensor, ""]':
     """How far the similarities of the pairs are from the order of their labels; 0 if there is nothing to compare."""
     import torch
