@@ -92,5 +92,6 @@ def _first_batch(run: Prepared) -> Any:
     return next(run.mixture.epoch(0))
 
 
-def _modules(run: Prepared) -> torch.nn.ModuleList:
-    return torch.nn.ModuleList([run.encoder, *run.mixture.heads])
+def _modules(run: Prepared) -> torch.nn.ModuleDict:
+    heads = {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
+    return torch.nn.ModuleDict({"encoder": run.encoder, **heads})
