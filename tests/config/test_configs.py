@@ -229,29 +229,6 @@ def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
     assert values(config, "validation_rows", "splits", "task", "keep") == (None, "auto", "sst2", "best")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"scl_weight": 0.0, "dropout": 0.0, "noise_rate": 0.0, "sample_balanced": False, "warmup": 0.0},
-        {"text_columns": ("question", "answer"), "label_column": "kind", "validation": "v.tsv", "test": "t.tsv"},
-        {"sample_size": 20, "sample_seed": 7, "noise": "word-swap", "balanced": True, "keep": "last", "seed": 0},
-        {"max_steps": 3, "patience": 2, "micro_batch": 4, "head_learning_rate": 1e-3, "precision": "bf16"},
-        {"micro_batch_tokens": 4096},
-    ],
-)
-def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object], tmp_path: Path) -> None:
-    config = FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
-    file = tmp_path / "run.toml"
-    file.write_text(dump_toml(config))
-    config_class, read = load_toml(file)
-    assert config_class is FinetuneConfig
-    assert f'method = "{FINETUNE}"' in file.read_text()
-    again = build(config_class, read, source=file)
-    assert again == config
-    assert dump_toml(again) == dump_toml(config)
-
-
 # --- fine-tuning ---
 
 

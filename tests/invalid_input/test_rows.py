@@ -153,9 +153,6 @@ def test_invalid_names_of_data(spec: str, workspace: Path) -> None:
     assert_refused(argv_of("scl", spec), SPECS[spec])
 
 
-# --- scores ---
-
-
 # --- labels ---
 
 
