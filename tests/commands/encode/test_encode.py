@@ -17,7 +17,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import command
+from nearfar.commands.encode import to_file
 from nearfar.commands.encode.command import encode
 from nearfar.disk import folder_lock
 from nearfar.disk.places import LocalFolder
@@ -97,7 +97,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypa
 @pytest.mark.long
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(to_file, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
@@ -333,7 +333,7 @@ def test_a_full_disk_is_reported_before_and_during_the_run(workspace: Path, monk
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 5000, 5000))
-        with pytest.raises(NearfarError, match=r"x\.npy: needs about 5\.9 KB of disk space, and 5\.0 KB are free"):
+        with pytest.raises(NearfarError, match=r"x\.npy: needs about 5\.9 kB of disk space, and 5\.0 kB are free"):
             encoded()  # the parts, and their join
         assert not Path("x.npy").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 6000, 6000))

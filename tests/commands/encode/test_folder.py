@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode import command, parts
+from nearfar.commands.encode import job, to_folder
 from nearfar.commands.encode.command import can_be_continued
 from nearfar.config.encode import EncodeConfig
 from nearfar.disk.places import LocalFolder
@@ -159,7 +159,7 @@ def test_a_worker_opens_its_encoder_once(corpus: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(Encoder, "from_pretrained", lambda *args, **kw: opened.append(1) or original(*args, **kw))
     encoded()
     assert len(opened) == 1  # also for the check of the settings before the first part
-    assert parts.load_encoder.cache_info().currsize == 0  # and it is freed at the end
+    assert job.load_encoder.cache_info().currsize == 0  # and it is freed at the end
 
 
 @pytest.mark.long
@@ -178,7 +178,7 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
     corpus: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoded("expected")
-    original, calls = command.read_plan, []
+    original, calls = to_folder.read_plan, []
 
     def late(place: Any) -> Any:
         calls.append(place.address)
@@ -188,7 +188,7 @@ def test_a_process_that_starts_while_another_makes_the_plan_joins_it(
             return found
         return original(place)
 
-    monkeypatch.setattr(command, "read_plan", late)
+    monkeypatch.setattr(to_folder, "read_plan", late)
     encoded(shard="2/2")
     assert contents() == contents("expected")
 
@@ -250,13 +250,13 @@ RECORD = "out/_nearfar/parts/part-00003.json"
 def count_encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that gets the number of each part that is encoded from now on."""
     done: list[int] = []
-    original = parts._encode_part
+    original = job.encode_part
 
     def counting(plan: Any, part: int, *rest: Any) -> Any:
         done.append(part)
         return original(plan, part, *rest)
 
-    monkeypatch.setattr(parts, "_encode_part", counting)
+    monkeypatch.setattr(job, "encode_part", counting)
     return done
 
 
@@ -516,7 +516,7 @@ def test_a_disk_that_fills_up_fails_a_part_and_keeps_the_others(corpus: Path, mo
 @pytest.mark.long
 def test_too_little_space_is_an_error_before_the_work(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LocalFolder, "free_bytes", lambda _: 200 * 32 * 4 - 1)
-    with pytest.raises(NearfarError, match=r"out: needs about 25\.6 KB of disk space, and 25\.6 KB are free"):
+    with pytest.raises(NearfarError, match=r"out: needs about 25\.6 kB of disk space, and 25\.6 kB are free"):
         encoded()
     assert not part_files()
     encoded(resume=True, shard="1/2")  # a share needs less
@@ -526,7 +526,7 @@ def test_too_little_space_is_an_error_before_the_work(corpus: Path, monkeypatch:
 @pytest.mark.long
 def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoded("expected")
-    original = parts._encode_part
+    original = job.encode_part
 
     def stopping(plan: Any, part: int, *rest: Any) -> Any:
         if part == 3:
@@ -534,7 +534,7 @@ def test_an_interrupted_run_keeps_its_parts(corpus: Path, monkeypatch: pytest.Mo
         return original(plan, part, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(parts, "_encode_part", stopping)
+        patch.setattr(job, "encode_part", stopping)
         with pytest.raises(KeyboardInterrupt):
             encoded()
     assert [file.name for file in part_files()] == [f"part-0000{number}.parquet" for number in range(3)]

@@ -17,7 +17,7 @@ import nearfar
 from nearfar import Encoder, NearfarError, search
 from nearfar.cli import main
 from nearfar.cli import use as verb
-from nearfar.commands.encode import parts
+from nearfar.commands.encode.parts import Parts
 from nearfar.commands.search.hits import Hit, format_hits, output_names, table_header
 from nearfar.neighbours.index import SearchIndex
 from tests.search_helpers import ROWS, write_rows
@@ -330,7 +330,7 @@ def test_ctrl_c_while_texts_are_encoded_says_how_to_continue(
     def stop(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(parts, "store_part", stop)
+    monkeypatch.setattr(Parts, "store", stop)
     assert main([*COMMAND, "a dog"]) == 130
     printed = " ".join(capsys.readouterr().err.split())
     assert "finished blocks are kept. Resume with: nearfar search --model tiny" in printed

@@ -56,11 +56,6 @@ class Corpus(NamedTuple):
     largest_group: int
     """Number of rows of the largest row group."""
 
-    @property
-    def rows(self) -> int:
-        """Number of rows of all files."""
-        return sum(file.rows for file in self.files)
-
 
 class _Footer(NamedTuple):
     file: InputFile
@@ -89,10 +84,9 @@ def read_corpus(source: str, column: str, keep: Sequence[str]) -> Corpus:
                     f"{footer.schema.field(name).type} in {footer.file.address}. Give the column one type."
                 )
     kept = pyarrow.schema([first.schema.field(name).remove_metadata() for name in keep])
-    found = Corpus(tuple(footer.file for footer in footers), kept, max(footer.largest_group for footer in footers))
-    if not found.rows:
+    if not any(footer.file.rows for footer in footers):
         raise NearfarError(f"--input {source}: holds no rows.")
-    return found
+    return Corpus(tuple(footer.file for footer in footers), kept, max(footer.largest_group for footer in footers))
 
 
 def list_files(source: str) -> list[tuple[str, int]]:
@@ -200,7 +194,7 @@ class RowRange:
 
     def __init__(self, files: Sequence[InputFile], start: int, stop: int, column: str, kept: "pyarrow.Schema") -> None:
         self._files, self._start, self._stop = files, start, stop
-        self._column, self._kept = column, kept
+        self._column, self.kept = column, kept
         self._waiting: deque[pyarrow.RecordBatch] = deque()
         self._digest = hashlib.sha256()
 
@@ -225,9 +219,9 @@ class RowRange:
             before = end
 
     def _texts_of(self, file: InputFile, first: int, last: int) -> Iterator[str]:
-        for number, batch in _batches(file, first, last, [self._column, *self._kept.names]):
-            if self._kept.names:
-                self._waiting.append(_select(batch, self._kept))
+        for number, batch in _batches(file, first, last, [self._column, *self.kept.names]):
+            if self.kept.names:
+                self._waiting.append(_select(batch, self.kept))
             for row, value in enumerate(column_values(file.address, batch, self._column, number), number + 1):
                 text = text_field(value, self._column, Location(file.address, row, "row"))
                 self._digest.update(text.encode())
@@ -238,7 +232,7 @@ class RowRange:
         """The kept columns of the next ``count`` rows whose texts were read."""
         import pyarrow
 
-        if not self._kept.names:
+        if not self.kept.names:
             return []
         pieces = []
         while count:
@@ -247,7 +241,7 @@ class RowRange:
             if batch.num_rows > count:
                 self._waiting.appendleft(batch.slice(count))
             count -= pieces[-1].num_rows
-        table = pyarrow.Table.from_batches(pieces, self._kept)
+        table = pyarrow.Table.from_batches(pieces, self.kept)
         return [column.combine_chunks() for column in table.columns]
 
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts, kept_vectors, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, remove_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
 from nearfar.disk import LOCK, forget_folder, new_folder, restore_folder, write_npy
 from nearfar.disk.work import join_changes
@@ -23,9 +23,6 @@ from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import APPROXIMATE, FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, read_manifest
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision, Resolved
-
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
 
 BLOCK = 2**14
 """Number of vectors that are copied at a time."""
@@ -63,10 +60,9 @@ class _Rows(NamedTuple):
 def update_index(
     folder: Path,
     corpus: Corpus,
-    encoder: "Encoder",
+    opened: OpenEncoder,
     settings: dict[str, Any],
     *,
-    bf16: bool = False,
     rebuild: bool = False,
     shared: bool = False,
     progress: bool = False,
@@ -80,9 +76,8 @@ def update_index(
     Args:
         folder: the index.
         corpus: the rows.
-        encoder: encodes the texts.
+        opened: encodes the texts.
         settings: what determines the vectors and columns; an index with other settings is refused.
-        bf16: encode in bfloat16.
         rebuild: use nothing of an existing index.
         shared: whether ``folder`` was named by the user, so that it may be the index of another file.
         progress: show a progress bar.
@@ -113,7 +108,7 @@ def update_index(
         rows = _read_rows(corpus, new / "rows.jsonl")
         if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
             source = {"path": source["path"]}
-        manifest = _write_rows(new, rows, settings, settings.get("dimensions") or encoder.dim, source)
+        manifest = _write_rows(new, rows, settings, settings.get("dimensions") or opened.encoder.dim, source)
         state: Literal["new", "extended", "changed"] = "new"
         if before is not None:
             state = "changed"
@@ -123,7 +118,7 @@ def update_index(
                     with suppress(FileNotFoundError):
                         shutil.copyfile(folder / file, new / file)
         manifest.write(new)
-        encoded = _write_vectors(new, manifest, before, encoder, kept, bf16=bf16, progress=progress)
+        encoded = _write_vectors(new, manifest, before, opened, kept, progress=progress)
         remove_vectors(kept)
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
 
@@ -204,10 +199,9 @@ def _write_vectors(
     folder: Path,
     manifest: Manifest,
     before: SearchIndex | None,
-    encoder: "Encoder",
+    opened: OpenEncoder,
     kept: Path,
     *,
-    bf16: bool,
     progress: bool,
 ) -> int:
     """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
@@ -223,13 +217,10 @@ def _write_vectors(
         missing = _Texts(folder, manifest, rows)
         with progress_bar("encoding", len(rows), shown=progress, stderr=True) as advance:
             try:
-                new = encode_texts(
+                new = opened.encode_texts(
                     kept,
                     missing,
-                    encoder,
-                    model=str(manifest.settings["model"]),
-                    prompt=encoder.document_prompt,
-                    bf16=bf16,
+                    prompt=opened.encoder.document_prompt,
                     normalize=manifest.settings["normalize"],
                     dimensions=manifest.settings.get("dimensions"),
                     on_texts=advance,
