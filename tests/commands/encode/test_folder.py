@@ -372,7 +372,7 @@ CHANGES: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
     "rows": (lambda: None, {"shard_rows": 24}, "--shard-rows was 23, is 24"),
     "normalize": (lambda: None, {"normalize": True}, "--normalize was False, is True"),
     "prompt": (lambda: None, {"prompt": "a "}, "--prompt was not given, is a "),
-    "keep": (lambda: None, {"keep": ("id",)}, "--keep was not given, is id"),
+    "keep": (lambda: None, {"keep": ("id",)}, "--keep was none, is id"),
     "precision": (lambda: None, {"precision": "bf16"}, "--precision was fp32, is bf16"),
     "column": (lambda: None, {"column": "id"}, "--column was text, is id"),
     "codes": (lambda: None, {"quantize": "binary"}, "--quantize was not given, is binary"),

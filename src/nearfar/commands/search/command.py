@@ -121,7 +121,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         "model": opened.model,
         "model_name": config.model,
         "column": corpus.column,
-        "columns": list(corpus.shown),
+        "show": list(corpus.shown),
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
         "document_prompt": encoder.document_prompt,

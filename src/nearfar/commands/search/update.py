@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, remove_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
+from nearfar.data.paths import file_version
 from nearfar.disk import LOCK, forget_folder, new_folder, restore_folder, write_npy
-from nearfar.disk.work import join_changes
+from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import APPROXIMATE, FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, read_manifest
@@ -28,8 +29,6 @@ BLOCK = 2**14
 """Number of vectors that are copied at a time."""
 RECENT = 2 * 10**9
 """A file that was written less than this many nanoseconds ago can change again within the resolution of its time."""
-NOT_COMPARED = ("model_name",)
-"""Settings in the manifest that may differ."""
 
 
 @dataclass(frozen=True)
@@ -270,33 +269,20 @@ def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
     Raises:
         NearfarError: a setting differs; the message names each, and the ways out.
     """
-    before, words = index.manifest.settings, []
-    for key in {**before, **settings}:
-        if key in NOT_COMPARED or before.get(key) == settings.get(key):
-            continue
-        if key == "model":
-            names = before.get("model_name"), settings.get("model_name")
-            words.append(
-                f"it was made with the model {names[0]}, not with {names[1]}"
-                if names[0] != names[1]
-                else f"the model {names[0]} has other weights or settings now"
-            )
-        else:
-            name = {"columns": "the shown columns", "column": "the column of the texts"}.get(key, key.replace("_", " "))
-            words.append(f"{name}: was {_words(key, before.get(key))}, is {_words(key, settings.get(key))}")
-    if words:
-        raise NearfarError(
-            f"{index.folder}: is the index of another model or other settings: {join_changes(words)}. Replace it with "
-            "--rebuild, or keep both: name another folder with --index."
+    before = index.manifest.settings
+    names = before.get("model_name"), settings.get("model_name")
+    changes = []
+    if before.get("model") != settings.get("model"):
+        other_name = f"it was made with the model {names[0]}, not with {names[1]}"
+        changes.append(
+            other_name if names[0] != names[1] else f"the model {names[0]} has other weights or settings now"
         )
-
-
-def _words(key: str, value: Any) -> str:
-    if key == "document_prompt":
-        return repr(value or "")
-    if key == "dimensions":
-        return str(value or "all")
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+    compared = [{name: own[name] for name in own if name not in ("model", "model_name")} for own in (before, settings)]
+    if changes := [*changes, *list_changes(*compared, {})]:
+        raise NearfarError(
+            f"{index.folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it "
+            "with --rebuild, or keep both: name another folder with --index."
+        )
 
 
 def _check_source(index: SearchIndex, corpus: Corpus) -> None:
@@ -311,10 +297,9 @@ def _check_source(index: SearchIndex, corpus: Corpus) -> None:
 
 def describe_source(path: Path) -> dict[str, Any]:
     """The path of a file, and its status if that will show the next change."""
-    found = path.stat()
-    source: dict[str, Any] = {"path": str(path.resolve())}
-    if time.time_ns() - found.st_mtime_ns > RECENT:
-        source |= {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
+    version, source = file_version(path), {"path": str(path.resolve())}
+    if version is not None and time.time_ns() - version[1] > RECENT:
+        return {**source, **dict(zip(("size", "mtime_ns", "inode"), version, strict=True))}
     return source
 
 
