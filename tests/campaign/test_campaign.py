@@ -155,7 +155,7 @@ def test_a_wrong_writer_is_found(writer: str, server: Server, tmp_path: Path, mo
     ],
 )
 def test_how_a_command_that_failed_is_judged(status: int, output: str, problem: str) -> None:
-    found = faults.wrong_message(SCENARIOS["encode npy"], Done(status, output, 0, 0), {"out/x", "out.npy"})
+    found = faults.wrong_message(SCENARIOS["encode npy"], Done(status, output), {"out/x", "out.npy"})
     assert problem in found
     assert bool(found) == bool(problem)
 
@@ -211,7 +211,7 @@ def test_a_reader_that_differs_from_the_plain_one_is_found(reader: Any, plain: A
     ],
 )
 def test_verdicts_of_commands(status: int, output: str, problem: str) -> None:
-    found = verdicts.of_command(Done(status, output, 1, 500), ["a.tsv"])
+    found = verdicts.of_command(Done(status, output), ["a.tsv"])
     assert problem in found
     assert bool(found) == bool(problem)
 

@@ -23,7 +23,7 @@ GROUPS = ("train scl", "encode npy", "encode shards")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(preload=shim.library(), measure=False) as started:
+    with Server(preload=shim.library()) as started:
         yield started
 
 

@@ -5,7 +5,6 @@ Kills of runs in workers of this machine are tested with the jobs (``tests/jobs`
 
 import importlib.util
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -67,11 +66,11 @@ def count_records(output: Path) -> int:
 
 
 def workers_of(pid: int) -> list[int]:
-    """The workers of nearfar among the descendants of a process."""
+    """The descendants of a process in which Ray performs a task of nearfar."""
     found = []
     for child in children(pid):
         with suppress(OSError):
-            if b"_Worker" in Path(f"/proc/{child}/cmdline").read_bytes():
+            if b"perform_remotely" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
         found += workers_of(child)
     return found
@@ -86,8 +85,10 @@ def test_a_run_with_a_killed_process_ends_with_all_rows(
     program = start(corpus, *flags, output=str(output))
     wait_until(lambda: count_records(output) >= 2 or program.poll() is not None)
     if killed == "worker":
-        for worker in random.Random(2).sample(workers_of(pid), k=min(1, len(workers_of(pid)))):
-            os.kill(worker, signal.SIGKILL)
+        running: list[int] = []
+        wait_until(lambda: bool(running.extend(workers_of(pid)) or running) or program.poll() is not None)
+        with suppress(ProcessLookupError):
+            os.kill(running[0], signal.SIGKILL)
         assert program.wait() == 0
     else:
         program.kill()
