@@ -41,11 +41,6 @@ class InputFile:
     footer: str
     """Fingerprint of the footer, which has the place, size and statistics of every column of every row group."""
 
-    @property
-    def name(self) -> str:
-        """The name without its folder."""
-        return self.address.rpartition("/")[2]
-
 
 class Corpus(NamedTuple):
     """The files of ``--input``, and what was found in their footers."""
@@ -90,26 +85,10 @@ def read_corpus(source: str, column: str, keep: Sequence[str]) -> Corpus:
 
 
 def list_files(source: str) -> list[tuple[str, int]]:
-    """The addresses of the files that ``source`` names, sorted, and their sizes in bytes.
+    """The addresses of the files that ``--input`` names, sorted, and their sizes in bytes.
 
     Raises:
-        NearfarError: there are none, or one is not named as Parquet.
-    """
-    listed = expand(source)
-    for address, _ in listed:
-        if not address.lower().endswith(".parquet"):
-            raise NearfarError(
-                f"{address}: shards are read from .parquet files. Convert it, or encode it into one file: leave out "
-                "--shard-rows, and name a single file."
-            )
-    return listed
-
-
-def expand(source: str) -> list[tuple[str, int]]:
-    """The files that ``--input`` names, sorted by name, each with its size in bytes.
-
-    Raises:
-        NearfarError: there are none, or the file system cannot be reached.
+        NearfarError: there are none, one is not named as Parquet, or the file system cannot be reached.
     """
     if is_remote(source):
         system, path = file_system(source, flag="--input")
@@ -129,6 +108,11 @@ def expand(source: str) -> list[tuple[str, int]]:
             raise NearfarError(f"--input {source}: is a folder; name its files, as in --input '{source}/*.parquet'.")
     if not files:
         raise NearfarError(f"--input {source}: no file matches.")
+    if others := [address for address, _ in files if not address.lower().endswith(".parquet")]:
+        raise NearfarError(
+            f"{others[0]}: shards are read from .parquet files. Convert it, or encode it into one file: leave out "
+            "--shard-rows, and name a single file."
+        )
     return files
 
 
@@ -290,9 +274,9 @@ def same_files(files: Sequence[InputFile], listed: Sequence[tuple[str, int]]) ->
     if len(files) != len(listed):
         return f"--input had {len(files):,} files, has {len(listed):,}"
     for file, (address, size) in zip(files, listed, strict=True):
-        name = as_path(address).name
-        if file.name != name:
-            return f"--input had the file {file.name}, has {name} in its place"
+        before, name = (as_path(place).name for place in (file.address, address))
+        if before != name:
+            return f"--input had the file {before}, has {name} in its place"
         if file.size != size:
             return f"{address} had {file.size:,} bytes, has {size:,}"
     return ""

@@ -96,7 +96,12 @@ class OpenEncoder(NamedTuple):
             "precision": "bf16" if self.bf16 else "fp32",
             "normalize": normalize,
         }
-        plan = plan_of_texts(texts, dimensions or encoder.dim, settings)
+        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode())
+        for text in texts:
+            digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
+        stored = {"quantize": None, "dtype": "float32", "shard_rows": PART_TEXTS, "block": PART_TEXTS}
+        source = InputFile("", len(texts), 0, digest.hexdigest())
+        plan = Plan({**settings, **stored}, dimensions or encoder.dim, (source,))
         file = folder / f"{plan.digest}.npy"
         vectors = read_vectors_file(file, (plan.rows, plan.dim))
         if vectors is not None:
@@ -163,16 +168,6 @@ def remove_vectors(folder: Path) -> None:
     """
     for path in [*folder.glob("*.npy"), *(entry for entry in folder.iterdir() if entry.is_dir())]:
         remove(path)
-
-
-def plan_of_texts(texts: Iterable[str], dim: int, settings: Mapping[str, Any]) -> Plan:
-    """The plan of float32 vectors [texts, dim] of distinct texts; ``settings`` are all that determines them."""
-    digest, count = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()), 0
-    for text in texts:
-        digest.update(text.encode("utf-8", "surrogatepass") + b"\n")
-        count += 1
-    stored = {"quantize": None, "dtype": "float32", "shard_rows": PART_TEXTS, "block": PART_TEXTS}
-    return Plan({**settings, **stored}, dim, (InputFile("", count, 0, digest.hexdigest()),))
 
 
 def read_vectors_file(file: Path, shape: tuple[int, int]) -> NDArray[np.float32] | None:
