@@ -21,7 +21,6 @@ from nearfar.commands.encode import job, to_folder
 from nearfar.commands.encode.command import can_be_continued
 from nearfar.config.encode import EncodeConfig
 from nearfar.disk.places import LocalFolder
-from nearfar.quantization import int8_ranges, quantize
 from tests.corpora import (
     ENDS,
     ROWS,
@@ -71,18 +70,6 @@ def test_settings_have_the_effect_that_they_have_in_one_file(corpus: Path, setti
     encoded(**settings)
     assert vectors_of(read_parts()).tobytes() == in_one_file(**settings).tobytes()
     assert vectors_of(read_parts()).tobytes() != in_one_file("plain.npy").tobytes()
-
-
-@pytest.mark.long
-def test_smaller_embeddings(corpus: Path) -> None:
-    plain = in_one_file()
-    encoded("half", dtype="float16")
-    np.testing.assert_array_equal(vectors_of(read_parts("half")), plain.astype(np.float16))
-    encoded("binary", quantize="binary", dimensions=20)
-    np.testing.assert_array_equal(vectors_of(read_parts("binary")), quantize(plain[:, :20], "binary"))
-    encoded("int8", quantize="int8", calibrate="one.npy")
-    np.testing.assert_array_equal(vectors_of(read_parts("int8")), quantize(plain, "int8", int8_ranges([plain])))
-    assert read_parts("int8").schema.field("vector").type == pyarrow.list_(pyarrow.int8(), 32)
 
 
 @pytest.mark.long
@@ -491,26 +478,6 @@ def test_a_damaged_plan_says_what_to_remove(corpus: Path) -> None:
     Path("out/_nearfar/plan.json").write_text('{"kind": "nearfar embeddings in parts", "format": 2}')
     with pytest.raises(NearfarError, match=r"plan\.json: has the format 2; update nearfar"):
         encoded(resume=True)
-
-
-@pytest.mark.long
-def test_a_disk_that_fills_up_fails_a_part_and_keeps_the_others(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    encoded("expected")
-    original = pyarrow.parquet.ParquetWriter.write_table
-
-    def full(self: Any, table: Any) -> None:
-        if 69 in table["row"].to_pylist():
-            raise OSError(errno.ENOSPC, "No space left on device")
-        original(self, table)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pyarrow.parquet.ParquetWriter, "write_table", full)
-        with pytest.raises(NearfarError, match=r"part-00003\.parquet: .*cannot be written \(No space left on device\)"):
-            encoded()
-    assert len(part_files()) == 8
-    assert not list(Path("out/_nearfar/writing").iterdir())
-    encoded(resume=True)
-    assert contents() == contents("expected")
 
 
 @pytest.mark.long

@@ -277,8 +277,8 @@ def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
         changes.append(
             other_name if names[0] != names[1] else f"the model {names[0]} has other weights or settings now"
         )
-    compared = [{name: own[name] for name in own if name not in ("model", "model_name")} for own in (before, settings)]
-    if changes := [*changes, *list_changes(*compared, {})]:
+    was, now = ({name: own[name] for name in own if name not in ("model", "model_name")} for own in (before, settings))
+    if changes := [*changes, *list_changes(was, now, {})]:
         raise NearfarError(
             f"{index.folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it "
             "with --rebuild, or keep both: name another folder with --index."
