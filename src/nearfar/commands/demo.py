@@ -24,7 +24,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.values import flag
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
-from nearfar.disk import path_errors, write_text
+from nearfar.disk import path_errors, write_table, write_text
 from nearfar.evaluation.render import Table, to_markdown, to_rich
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
@@ -101,7 +101,7 @@ class ParaphrasePair(NamedTuple):
 
 def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: "Report") -> None:
     file = folder / "pairs.tsv"
-    _write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
+    write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
     report.step("Pairs")
     report.text(
         f"`{file}` has {len(pairs):,} pairs of generated sentences with the same meaning, and no scores or labels. "
@@ -143,13 +143,13 @@ def _write_test_rows(run: Path, pairs: Sequence[ParaphrasePair], folder: Path) -
     from nearfar.runs.held_out import load_held_out
 
     task = load_held_out(run).retrieval(TEST)
-    _write_table(folder / "queries.tsv", ("query",), [(text,) for text in task.queries])
-    _write_table(folder / "documents.tsv", ("text",), [(text,) for text in task.documents])
+    write_table(folder / "queries.tsv", ("query",), [(text,) for text in task.queries])
+    write_table(folder / "documents.tsv", ("text",), [(text,) for text in task.documents])
     tested = set(task.queries)
     texts = [
         (text, other, pair.topic) for pair in pairs if pair.anchor in tested for text, other in (pair[:2], pair[1::-1])
     ]
-    _write_table(folder / "texts.tsv", ("text", "paraphrase", "topic"), texts)
+    write_table(folder / "texts.tsv", ("text", "paraphrase", "topic"), texts)
     return task
 
 
@@ -266,10 +266,6 @@ def _open_elsewhere(texts: Sequence[str], model: Path, report: "Report") -> None
         f"The embeddings of the {len(texts):,} test queries are those of nearfar: the largest difference of any number "
         f"is {float(np.abs(own - theirs).max()):.1e}."
     )
-
-
-def _write_table(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    write_text(file, "".join("\t".join(row) + "\n" for row in (header, *rows)))
 
 
 def command_line(verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:

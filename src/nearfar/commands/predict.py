@@ -1,8 +1,5 @@
 """``nearfar predict``: a file of texts or text pairs -> a file of labels and probabilities."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +9,9 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
 from nearfar.data.files import MissingColumnError, is_plain_text, read_lines
 from nearfar.data.sources import normalize_whitespace, read_columns, text_field
-from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
 from nearfar.types import NearfarError
-
-SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 
 @accepts_settings(PredictConfig)
@@ -41,13 +36,8 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
             input or cannot be written; the model is not a classifier.
     """
     output = Path(config.output)
-    if output.suffix not in SUFFIXES:
-        raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
+    check_output_file(output, [config.input], overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
-    check_output_path(output)
-    refuse_overwriting_inputs(output, [config.input])
-    refuse_existing([output], overwrite=config.overwrite)
     columns, items = _read(config.input, config.text_columns)
     if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
@@ -58,7 +48,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     outputs = classifier.predict(items, precision=config.precision, progress=progress)
     names, rows = _predicted_columns(classifier.label_names, outputs)
     table = [(*texts, *predicted) for texts, predicted in zip(items, rows, strict=True)]
-    write_text(output, _format_table(output.suffix, (*columns, *names), table))
+    write_table(output, (*columns, *names), table)
     return len(items)
 
 
@@ -104,13 +94,3 @@ def _predicted_columns(
         for best, row in zip(outputs.argmax(axis=1), probabilities, strict=True)
     ]
     return ("label", *(f"p_{name}" for name in label_names)), rows
-
-
-def _format_table(suffix: str, names: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
-    if suffix == ".jsonl":
-        return "".join(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
-    if suffix == ".tsv":  # no quoting: texts contain no tabs or line breaks
-        return "".join("\t".join(map(str, row)) + "\n" for row in (names, *rows))
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows((names, *rows))
-    return stream.getvalue()

@@ -85,6 +85,18 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
+def holds_classifier(folder: Path) -> bool:
+    """Whether a folder holds a sequence classifier of transformers, and no encoder of sentence-transformers.
+
+    Raises:
+        NearfarError: as :func:`read_object`.
+    """
+    if (folder / "modules.json").is_file() or not (folder / "config.json").is_file():
+        return False
+    kinds = read_object(folder / "config.json").get("architectures")
+    return isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
+
+
 def check_links(folder: Path, root: Path) -> None:
     """Refuse links in ``folder`` to files outside the model folder ``root``, which may itself be a link.
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts, read_vectors_file
+from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
 from nearfar.commands.train.inputs import (
     Inputs,
     ObjectiveRows,
@@ -269,17 +269,9 @@ def _compute(teacher: TeacherVectors, folder: Path, processes: Processes, advanc
 
 def _encode(teacher: TeacherVectors, folder: Path, on_texts: Callable[[int], None]) -> NDArray[np.float32]:
     try:
-        return encode_texts(
-            folder,
-            teacher.texts,
-            teacher.encoder,
-            model=fingerprint_model(teacher.name),
-            prompt=teacher.encoder.resolve_prompt(),
-            bf16=teacher.bf16,
-            normalize=False,
-            on_texts=on_texts,
-            what=f"teacher {teacher.name}: ",
-        )
+        opened = OpenEncoder(teacher.encoder, fingerprint_model(teacher.name), teacher.bf16)
+        what = f"teacher {teacher.name}: "
+        return opened.encode_texts(folder, teacher.texts, normalize=False, on_texts=on_texts, what=what)
     except NotFiniteError as error:
         raise NearfarError(f"--teacher {teacher.name}: {error}") from error
 
