@@ -9,9 +9,8 @@ import pytest
 
 import nearfar
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies.cells import plan_cells
+from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.papers import ENCODER, write_inputs
-from nearfar.studies.read import load_study
 from nearfar.studies.run import dry_run
 from tests.scripts import call_here
 
@@ -77,5 +76,5 @@ def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> No
 
 def test_the_fast_settings_can_be_tried_one_by_one() -> None:
     study = load_study(ROOT / "studies" / "tables" / "fast-settings.toml", "each", placeholders={"start": "start"})
-    assert study.axis("settings").labels == ("plain", "premise", "bf16", "fast")
-    assert study.axis("settings").baseline == "plain"
+    (axis,) = (axis for axis in study.axes if axis.name == "settings")
+    assert (axis.labels, axis.baseline) == (("plain", "premise", "bf16", "fast"), "plain")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import nearfar
@@ -140,19 +139,6 @@ def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixtur
     assert main(["study", "--report", "seeds"]) == 0
     assert capsys.readouterr().out in shown
     assert all("tiny" not in line for line in model_lines(Path("seeds")))
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(run_folders()[0])
-    assert main(["evaluate", run, "--held-out", "--resamples", "0"]) == 0
-    assert main(["compare", run, "tiny", "--held-out", "--resamples", "20"]) == 0
-    assert main(["compare", *map(str, run_folders()), "--held-out", "--resamples", "20"]) == 0
-    assert main(["encode", run, "--input", "texts.txt", "--output", "vectors.npy", "--overwrite"]) == 0
-    assert np.load("vectors.npy").shape == (2, 32)
-    assert main(["report", *map(str, run_folders()), "--output", "report.html"]) == 0
-    capsys.readouterr()
 
 
 @pytest.mark.long
