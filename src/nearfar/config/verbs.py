@@ -144,6 +144,9 @@ class CompareConfig(Settings):
     held_out: bool = False
     """Compare on the rows that the first run among the sides held out to test on; the default for runs that have them
     if no tasks are named."""
+    examples: bool = False
+    """Also show held-out queries that two models rank differently, with their hits: five, from the largest loss to the
+    largest gain."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None

@@ -191,6 +191,16 @@ def to_rich(table: Table) -> "RichTable":
     return rich
 
 
+def to_text(table: Table, *, width: int = 120) -> str:
+    """The table in plain letters, as a console of this width shows it, without spaces at the ends of lines."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(to_rich(table))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
 @cache
 def template(package: str, name: str) -> "Template":
     """A jinja2 template beside the modules of a package; all values are escaped, as by :func:`html_text`."""

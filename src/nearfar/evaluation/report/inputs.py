@@ -49,6 +49,10 @@ class TrainingRun(NamedTuple):
     """Evaluations on the dev set, from metrics.jsonl."""
     record: TrainingRecord | None
     """The content of run.json; None where the run is not finished."""
+    tested: ComparisonResult | None = None
+    """The model against the one that training started from, on the test rows that the run held out."""
+    held_out: str | None = None
+    """The digest of all rows that the run holds out."""
 
     @property
     def seed(self) -> Any:
@@ -102,14 +106,16 @@ def combine_runs(runs: Sequence[EvaluationRun], *, default_name: str) -> Evaluat
     return EvaluatedModel(settings.pop() if len(settings) == 1 else default_name, tuple(runs))
 
 
-def group_by_setting(runs: Sequence[EvaluationRun]) -> list[EvaluatedModel]:
+def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str]) -> list[EvaluatedModel]:
     """Sides of evaluations that were named one by one: those of one method with different training seeds are one side.
 
-    They are of one method where they are in one folder and their names differ only in the training seed at the end.
+    They are of one method where they are in one folder and their names differ only in the training seed at the end, or
+    where they are in run folders that differ only in the seed: ``run_groups`` is run folder -> name of the group.
     """
     groups: dict[tuple[str, str], list[EvaluationRun]] = {}
     for run in runs:
-        groups.setdefault((str(PurePath(run.source).parent), name_without_seed(run.result)), []).append(run)
+        folder, name = str(PurePath(run.source).parent), name_without_seed(run.result)
+        groups.setdefault(("", run_groups[folder]) if folder in run_groups else (folder, name), []).append(run)
     sides: dict[str, EvaluatedModel] = {}
     for (_, setting), members in groups.items():
         seeds = [run.result.training_seed for run in members]

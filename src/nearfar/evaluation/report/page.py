@@ -1,6 +1,6 @@
-"""The sections of a report: summary, scores, retrieval, comparisons, transfer tasks, training, geometry, settings."""
+"""The sections of a report: summary, tests of runs, scores, comparisons, training, geometry, settings."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.blocks import Block, BulletList, Details, Page, Section
@@ -15,7 +15,17 @@ from nearfar.evaluation.report.scores import (
     transfer,
     transfer_grids,
 )
-from nearfar.evaluation.report.sections import comparisons, geometry_blocks, outcome, settings, training
+from nearfar.evaluation.report.sections import (
+    comparisons,
+    format_difference,
+    geometry_blocks,
+    held_out_tests,
+    outcome,
+    settings,
+    test_rows,
+    training,
+    verdict_after,
+)
 from nearfar.evaluation.results import GeometryResult
 
 MAX_MISSING_SHOWN = 6
@@ -52,6 +62,7 @@ def compose(
     tuned = {protocol for protocol, _ in transfer_grids(inputs.sides, significance)} == {"finetune"}
     sections = {
         "Summary": top,
+        "Test on held-out rows": held_out_tests(inputs.runs),
         "Similarity": similarity(inputs.sides, significance, aggregate),
         "Retrieval": retrieval(inputs.sides, significance),
         "Comparisons": comparisons(inputs.sides, computed, inputs.comparisons),
@@ -65,8 +76,8 @@ def compose(
 
 
 def summary(inputs: ReportInputs, significance: SignificanceLookup, aggregate: Aggregate) -> list[str]:
-    """Sentences about scores, retrieval, transfer tasks, training runs and geometries."""
-    sides, lines = inputs.sides, []
+    """Sentences, tests first: of training runs, then scores, retrieval, transfer tasks, and training and geometries."""
+    sides, lines = inputs.sides, _tests(inputs.runs, [side.name for side in inputs.sides])
     similar, ranked = similarity_grid(sides, significance, "spearman", aggregate), retrieval_grid(sides, significance)
     if similar.indices:
         lines.append(similar.headline("Similarity", f"Spearman × 100, {aggregate}"))
@@ -77,28 +88,43 @@ def summary(inputs: ReportInputs, significance: SignificanceLookup, aggregate: A
         how = "accuracy × 100" if tuned else f"accuracy × 100, protocol {protocol}"
         lines.append(probed.headline("Fine-tuned" if tuned else "Transfer", how))
     if inputs.runs:
-        lines += _training(inputs.runs)
+        lines.append(_training(inputs.runs))
     for _, result in inputs.geometries:
         lines += _geometry(result)
     return lines
 
 
-def _training(runs: Sequence[TrainingRun]) -> list[str]:
-    finished = [run for run in runs if run.record]
-    number = f"{len(runs)} training runs" if len(runs) > 1 else "1 training run"
-    state = "" if len(finished) == len(runs) else f", {len(finished)} of them finished"
-    known = [(one.best, run, one) for run in runs if (one := outcome(run)).best is not None]
+def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]:
+    """The test results of training runs, those without one, and what the dev scores warn of."""
     lines = []
-    for dev in dict.fromkeys(run.dev for run in runs):
-        here = [entry for entry in known if entry[1].dev == dev]
-        if here:
-            best, run, result = max(here, key=lambda entry: entry[0] or 0.0)
-            before = "" if result.before is None else f", from {result.before:.2f} before training"
-            lines.append(f"The highest score on {dev} is {run.name}'s: {best:.2f} at step {result.best_step}{before}.")
-    worse = [run.name for best, run, one in known if best is not None and one.before is not None and best <= one.before]
-    if worse:
-        lines.append(f"No step scored higher on the dev set than the untrained encoder: {', '.join(worse)}.")
-    return [" ".join([f"{number}{state}.", *lines])]
+    for run in runs:
+        for metric, row in test_rows(run):
+            if row.difference is None:
+                lines.append(f"{run.name}: the test on {row.pairs or 0:,} held-out rows is undefined.")
+                continue
+            lines.append(
+                f"{run.name}, {metric} × 100 on {row.pairs or 0:,} held-out test rows: {row.second:.2f} before "
+                f"training, {row.first:.2f} after, {format_difference(row)}, p {row.p:.4f}: {verdict_after(row)}."
+            )
+    untested = [
+        run.name for run in runs if run.record and not run.tested and not {run.name, run.group_name} & set(evaluated)
+    ]
+    if untested:
+        lines.append(
+            f"No test result: {', '.join(untested)}. Dev scores chose the step and prove nothing; nearfar evaluate RUN "
+            "--output RESULT.json tests a run."
+        )
+    return lines
+
+
+def _training(runs: Sequence[TrainingRun]) -> str:
+    finished = sum(run.record is not None for run in runs)
+    number = f"{len(runs)} training runs" if len(runs) > 1 else "1 training run"
+    state = "" if finished == len(runs) else f", {finished} of them finished"
+    dev = [(run.name, outcome(run)) for run in runs]
+    worse = [name for name, one in dev if one.best is not None and one.before is not None and one.best <= one.before]
+    warning = f" No step scored higher on the dev set than the untrained encoder: {', '.join(worse)}." * bool(worse)
+    return f"{number}{state}.{warning}"
 
 
 def _geometry(result: GeometryResult) -> list[str]:

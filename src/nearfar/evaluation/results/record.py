@@ -39,7 +39,7 @@ class Record:
     """
 
     def __init_subclass__(cls, *, kw_only: bool = True) -> None:
-        dataclass(frozen=True, kw_only=kw_only)(cls)
+        dataclass(frozen=True, kw_only=kw_only, repr=not hasattr(cls, "_repr_html_"))(cls)
 
     @classmethod
     def from_dict(cls, content: object, *, source: object = "the result") -> Self:
@@ -127,6 +127,20 @@ class Result(Record):
             found = f"its kind is {short_repr(content['kind'])}" if "kind" in content else "it has no 'kind'"
             raise NearfarError(f"{source}: is not {cls.WHAT}: {found}; expected {kinds[0]!r}.")
         return super().from_dict(content, source=source)
+
+    def __repr__(self) -> str:
+        """The tables that the command prints."""
+        from nearfar.evaluation.render import to_text
+        from nearfar.evaluation.tables.pages import screen_tables
+
+        return "\n".join(map(to_text, screen_tables(self)))
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        from nearfar.evaluation.render import to_html
+        from nearfar.evaluation.tables.pages import screen_tables
+
+        return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(self))
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:
