@@ -95,7 +95,7 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     for written in (file, file.with_suffix(".md")):
         refuse_overwriting_inputs(written, opened.read)
     found = opened.collect()
-    automatic = 2 <= len(found.sides) <= MAX_COMPARED and not found.comparisons
+    automatic = 2 <= len(found.sides) <= MAX_COMPARED
     computed = None
     if config.compare == "yes" or (config.compare == "auto" and automatic):
         try:

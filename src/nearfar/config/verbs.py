@@ -188,7 +188,7 @@ class ReportConfig(Settings):
     title: str | None = None
     """Title of the report; by default the names of the models in it."""
     compare: Literal["auto", "yes", "no"] = "auto"
-    """Whether to test each pair of evaluated models; auto: if there are 2 to 6 and no comparison file is given."""
+    """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: Resamples = 10_000

@@ -168,12 +168,6 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def to_csv(table: Table) -> str:
-    """Columns and rows for a spreadsheet, without title and notes."""
-    rows = [[f"{cell.text} {cell.detail}".rstrip() for cell in row] for row in table.cells]
-    return csv_lines([table.columns, *rows])
-
-
 def to_rich(table: Table) -> "RichTable":
     """The table for a console of rich."""
     from rich.table import Table as RichTable

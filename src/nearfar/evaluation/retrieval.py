@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nearfar.data.retrieval_task import MEASURES, RetrievalTask
-from nearfar.evaluation.correlation import Floats, check_resampling
+from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
 from nearfar.evaluation.tasks import ROWS_PER_BLOCK, ScoredTasks, TextEmbeddings, embed, embed_tasks
@@ -79,7 +79,6 @@ def evaluate_retrieval(
         NearfarError: no tasks, a task without queries or documents; ``encode_query`` or ``encode_document`` does not
             return one vector per text, or their vectors have different widths.
     """
-    check_resampling(resamples, seed)
     if not tasks:
         raise NearfarError("no retrieval tasks to evaluate on.")
     for name, task in tasks.items():

@@ -53,12 +53,12 @@ def inputs() -> ReportInputs:
 
 @pytest.fixture(scope="module")
 def html(inputs: ReportInputs) -> str:
-    return to_html(compose(inputs, title=UNSAFE))
+    return to_html(compose(inputs, title=UNSAFE, computed=inputs.comparisons[0][1]))
 
 
 @pytest.fixture(scope="module")
 def markdown(inputs: ReportInputs) -> str:
-    return to_markdown(compose(inputs, title=UNSAFE))
+    return to_markdown(compose(inputs, title=UNSAFE, computed=inputs.comparisons[0][1]))
 
 
 def markdown_tables(text: str) -> list[list[list[str]]]:
@@ -181,7 +181,7 @@ def test_sections_and_missing_parts(html: str) -> None:
 
 @pytest.mark.long
 def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
-    lines = ParsedPage(to_html(compose(inputs, title="t"))).text
+    lines = ParsedPage(to_html(compose(inputs, title="t", computed=inputs.comparisons[0][1]))).text
     assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {UNSAFE} with 70.00 [68.8, 72.0]." in lines
     assert "It is significantly better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines

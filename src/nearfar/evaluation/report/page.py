@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.blocks import Block, BulletList, Details, Page, Section
-from nearfar.evaluation.report.columns import AnyComparison, SignificanceLookup
 from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 from nearfar.evaluation.report.scores import (
+    AnyComparison,
     retrieval,
     retrieval_grid,
     seen_in_training,
@@ -17,7 +17,6 @@ from nearfar.evaluation.report.scores import (
 )
 from nearfar.evaluation.report.sections import (
     comparisons,
-    format_difference,
     geometry_blocks,
     held_out_tests,
     outcome,
@@ -27,6 +26,7 @@ from nearfar.evaluation.report.sections import (
     verdict_after,
 )
 from nearfar.evaluation.results import GeometryResult
+from nearfar.evaluation.tables.pages import format_difference
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""
@@ -43,9 +43,6 @@ def compose(
         aggregate: how a similarity task with subsets becomes one number in the main table.
         computed: a comparison of all sides that was computed for this page.
     """
-    significance = SignificanceLookup(
-        inputs.sides, computed=computed, from_files=[result for _, result in inputs.comparisons]
-    )
     missing = [
         *inputs.missing,
         *(
@@ -54,19 +51,19 @@ def compose(
             for task, reason in dict(item for run in side.runs for item in run.result.unavailable.items()).items()
         ),
     ]
-    top: list[Block] = [BulletList(summary(inputs, significance, aggregate))]
+    top: list[Block] = [BulletList(summary(inputs, computed, aggregate))]
     if missing:
         short = len(missing) <= MAX_MISSING_SHOWN
         listed = BulletList(missing) if short else Details(f"All {len(missing)} items", [BulletList(missing)])
         top.append(Section("What is missing", [listed]))
-    tuned = {protocol for protocol, _ in transfer_grids(inputs.sides, significance)} == {"finetune"}
+    tuned = {protocol for protocol, _ in transfer_grids(inputs.sides, computed)} == {"finetune"}
     sections = {
         "Summary": top,
         "Test on held-out rows": held_out_tests(inputs.runs),
-        "Similarity": similarity(inputs.sides, significance, aggregate),
-        "Retrieval": retrieval(inputs.sides, significance),
+        "Similarity": similarity(inputs.sides, computed, aggregate),
+        "Retrieval": retrieval(inputs.sides, computed),
         "Comparisons": comparisons(inputs.sides, computed, inputs.comparisons),
-        "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(inputs.sides, significance),
+        "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(inputs.sides, computed),
         "Seen in training": seen_in_training(inputs.sides),
         "Training": training(inputs.runs) if inputs.runs else [],
         "Geometry": geometry_blocks(inputs.geometries) if inputs.geometries else [],
@@ -75,15 +72,15 @@ def compose(
     return Page(title, [Section(name, blocks) for name, blocks in sections.items() if blocks])
 
 
-def summary(inputs: ReportInputs, significance: SignificanceLookup, aggregate: Aggregate) -> list[str]:
+def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Aggregate) -> list[str]:
     """Sentences, tests first: of training runs, then scores, retrieval, transfer tasks, and training and geometries."""
     sides, lines = inputs.sides, _tests(inputs.runs, [side.name for side in inputs.sides])
-    similar, ranked = similarity_grid(sides, significance, "spearman", aggregate), retrieval_grid(sides, significance)
+    similar, ranked = similarity_grid(sides, computed, "spearman", aggregate), retrieval_grid(sides, computed)
     if similar.indices:
         lines.append(similar.headline("Similarity", f"Spearman × 100, {aggregate}"))
     if ranked.indices:
         lines.append(ranked.headline("Retrieval", "means over queries × 100"))
-    for (protocol, _), probed in transfer_grids(sides, significance).items():
+    for (protocol, _), probed in transfer_grids(sides, computed).items():
         tuned = protocol == "finetune"
         how = "accuracy × 100" if tuned else f"accuracy × 100, protocol {protocol}"
         lines.append(probed.headline("Fine-tuned" if tuned else "Transfer", how))

@@ -8,7 +8,6 @@ from itertools import chain
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from nearfar.evaluation.comparison import AVERAGES
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import (
@@ -25,19 +24,18 @@ from nearfar.evaluation.report.blocks import (
     downsample,
     words_table,
 )
-from nearfar.evaluation.report.columns import AnyComparison
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report.scores import AnyComparison
 from nearfar.evaluation.results import (
     ComparisonResult,
     GeometryResult,
     ModelGeometry,
     PairedTest,
-    PairwiseResult,
     Provenance,
     TaskTest,
 )
 from nearfar.evaluation.tables.evaluation import comparison_notes
-from nearfar.evaluation.tables.pages import comparison_table, geometry_table, pairwise_table, table_of_tests
+from nearfar.evaluation.tables.pages import comparison_table, format_difference, geometry_table, pairwise_table
 from nearfar.types import metric_title
 
 _IGNORED_KEYS = {"output"}
@@ -76,7 +74,7 @@ def _comparison(comparison: AnyComparison) -> list[Block]:
     for tests in comparison.comparisons:
         pair = comparison.between(tests)
         tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
-    return [pairwise_table(comparison), *_resamples_warning(comparison), *_averages(comparison), *tables]
+    return [pairwise_table(comparison), *_resamples_warning(comparison), *tables]
 
 
 def _resamples_warning(comparison: AnyComparison) -> list[Block]:
@@ -94,25 +92,6 @@ def _resamples_warning(comparison: AnyComparison) -> list[Block]:
     ]
 
 
-def _averages(comparison: PairwiseResult) -> list[Block]:
-    """One table per average, a row for each pair of sides."""
-    names = [side.name for side in comparison.sides]
-    tables: list[Block] = []
-    titles = {key: f"the average of {kind} tasks" for key, kind in AVERAGES.items()}
-    titles |= {name: f"the average of {name}" for name in comparison.comparisons[0].named_averages}
-    for key, title in titles.items():
-        found = {
-            f"{names[tests.pair[0]]} against {names[tests.pair[1]]}": average
-            for tests in comparison.comparisons
-            if (average := tests.average(key)) is not None
-        }
-        if found:
-            reasons = dict.fromkeys(average.reason for average in found.values() if average.reason is not None)
-            notes = [f"Undefined: {reason}." for reason in reasons]
-            tables.append(table_of_tests("first against second", found, title=f"Each pair, on {title}", notes=notes))
-    return tables
-
-
 def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     """A row for each run with held-out test rows: its model before and after training."""
     tested = [run for run in runs if run.tested is not None]
@@ -125,9 +104,10 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     for run in tested:
         for metric, row in test_rows(run):
             scores = [DASH if score is None else f"{score:.2f}" for score in (row.second, row.first)]
-            difference = "undefined" if row.difference is None else format_difference(row)
             p = DASH if row.p is None else f"{row.p:.4f}"
-            rows.append([run.name, metric, f"{row.pairs or 0:,}", *scores, difference, p, verdict_after(row)])
+            rows.append(
+                [run.name, metric, f"{row.pairs or 0:,}", *scores, format_difference(row), p, verdict_after(row)]
+            )
             notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
         assert run.tested is not None
         notes += [f"{run.name}: {note}" for note in comparison_notes(["after", "before"], run.tested.sides)]
@@ -147,11 +127,6 @@ def test_rows(run: TrainingRun) -> list[tuple[str, TaskTest]]:
     names = {"classification": "accuracy", "similarity": "spearman", "relatedness": "spearman"}
     tasks = run.tested.tasks.values() if run.tested else ()
     return [(metric_title(row.measure or names[row.kind]), row) for row in tasks]
-
-
-def format_difference(row: PairedTest) -> str:
-    """The difference with its interval."""
-    return f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
 
 
 def verdict_after(row: PairedTest) -> str:

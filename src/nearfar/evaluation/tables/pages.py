@@ -158,6 +158,11 @@ def _verdict(row: PairedTest) -> str:
     return "first better" if row.difference > 0 else "second better"
 
 
+def format_difference(row: PairedTest) -> str:
+    """The difference with its interval."""
+    return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
+
+
 def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     scores = [format_score(row.first), format_score(row.second)]
     if row.difference is None:
@@ -165,7 +170,7 @@ def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     return [
         name,
         *scores,
-        f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]",
+        format_difference(row),
         f"{row.p:.4f}",
         "" if row.p_holm is None else f"{row.p_holm:.4f}",
         *(_over_seeds(row.seeds) if seeds else []),
