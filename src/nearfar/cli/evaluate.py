@@ -71,7 +71,7 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
     from nearfar.evaluation.tables.pages import query_lines, query_notes, screen_tables
 
     result = compare(*sides, config=config)
-    call.show(*screen_tables(result))
+    call.show(screen_tables(result)[0])
     if isinstance(result, ComparisonResult) and result.queries is not None:
         call.say(*query_notes(result), *query_lines(result))
 

@@ -153,12 +153,14 @@ def _take(model: Any, config: EvaluateConfig, *, bf16: bool, progress: bool) -> 
     given |= {key: value for key, value in smaller.items() if value is not None}
     if _is_instance(model, "sentence_transformers", "SentenceTransformer"):
         _refuse_settings(given, "a SentenceTransformer")
-        encodes = model.encode, model.encode_query, model.encode_document
-        functions = [partial(encode, convert_to_numpy=True, show_progress_bar=False) for encode in encodes]
+        encode, encode_query, encode_document = (
+            partial(function, convert_to_numpy=True, show_progress_bar=False)
+            for function in (model.encode, model.encode_query, model.encode_document)
+        )
         if not any(model.prompts.values()) and type(model[0]).__name__ != "Router":
-            functions = functions[:1] * 3  # one function, so that a text in both roles is encoded once
+            encode_query = encode_document = encode  # so that a text in both roles is encoded once
         seen = read_seen(Path(model_name(model)))
-        return OpenedModel(*functions, device=str(model.device), seen=seen)
+        return OpenedModel(encode, encode_query, encode_document, device=str(model.device), seen=seen)
     if not callable(model):
         raise NearfarError(
             f"{type(model).__name__}: is no model; name a folder, or give an Encoder, a SentenceTransformer or a "
@@ -183,9 +185,10 @@ def model_name(model: "Model") -> str:
     """The name of a model in results: as it was given, or the folder or hub name that an object was read from."""
     if isinstance(model, str | Path):
         return str(model)
-    transformer = getattr(model[0], "auto_model", None) if _is_instance(model, "torch.nn", "Sequential") else None
-    read_from = getattr(model, "source", None) or getattr(transformer, "name_or_path", None)
-    return str(read_from or getattr(model, "__qualname__", type(model).__name__))
+    taken: Any = model
+    transformer = getattr(taken[0], "auto_model", None) if _is_instance(taken, "torch.nn", "Sequential") else None
+    read_from = getattr(taken, "source", None) or getattr(transformer, "name_or_path", None)
+    return str(read_from or getattr(taken, "__qualname__", type(taken).__name__))
 
 
 def _open_encoder(
