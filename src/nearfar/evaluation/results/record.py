@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform, get_args
 
@@ -130,17 +131,14 @@ class Result(Record):
 
     def __repr__(self) -> str:
         """The tables that the command prints."""
-        from nearfar.evaluation.render import to_text
-        from nearfar.evaluation.tables.pages import screen_tables
-
-        return "\n".join(map(to_text, screen_tables(self)))
+        # By name, because the modules of tables stand on this one.
+        text: str = import_module("nearfar.evaluation.tables.pages").shown_as_text(self)
+        return text
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
-        from nearfar.evaluation.render import to_html
-        from nearfar.evaluation.tables.pages import screen_tables
-
-        return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(self))
+        html: str = import_module("nearfar.evaluation.tables.pages").shown_as_html(self)
+        return html
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from nearfar.disk import write_text
 from nearfar.evaluation.examples import RULE, describe_changes, describe_examples
-from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, to_markdown
+from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, to_html, to_markdown, to_text
 from nearfar.evaluation.results import (
     AverageTest,
     ComparedSide,
@@ -298,6 +298,16 @@ def screen_tables(result: Result) -> list[Table]:
     facts = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
     rows = [[key, str(value)] for key, value in facts.items() if key not in ("schema", "kind") and value is not None]
     return [Table(columns=["", "value"], rows=rows, title=result.WHAT, left=2)]
+
+
+def shown_as_text(result: Result) -> str:
+    """The tables of :func:`screen_tables` in plain letters."""
+    return "\n".join(map(to_text, screen_tables(result)))
+
+
+def shown_as_html(result: Result) -> str:
+    """The tables of :func:`screen_tables` for a notebook."""
+    return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(result))
 
 
 def result_markdown(result: Tabulated) -> str:
