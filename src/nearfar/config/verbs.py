@@ -144,6 +144,9 @@ class CompareConfig(Settings):
     held_out: bool = False
     """Compare on the rows that the first run among the sides held out to test on; the default for runs that have them
     if no tasks are named."""
+    examples: bool = False
+    """Also show held-out queries that two models rank differently, with their hits: five, from the largest loss to the
+    largest gain."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None
@@ -185,7 +188,7 @@ class ReportConfig(Settings):
     title: str | None = None
     """Title of the report; by default the names of the models in it."""
     compare: Literal["auto", "yes", "no"] = "auto"
-    """Whether to test each pair of evaluated models; auto: if there are 2 to 6 and no comparison file is given."""
+    """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: Resamples = 10_000

@@ -8,7 +8,14 @@ from typing import Any
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
-from nearfar.commands.evaluate.model import OpenedModel, RecentVectors, open_model, with_stored_vectors
+from nearfar.commands.evaluate.model import (
+    Model,
+    OpenedModel,
+    RecentVectors,
+    model_name,
+    open_model,
+    with_stored_vectors,
+)
 from nearfar.commands.evaluate.tasks import (
     LoadedTasks,
     find_held_out,
@@ -42,7 +49,7 @@ MAX_CACHED_TEXTS = 200_000
 @accepts_settings(EvaluateConfig)
 @path_errors()
 def evaluate(
-    model: "str | Path | Encode",
+    model: "Model",
     config: EvaluateConfig,
     *,
     training_seed: int | None = None,
@@ -58,8 +65,8 @@ def evaluate(
     A task of a suite that cannot be loaded is listed in ``unavailable``. Tasks that are named must be available.
 
     Args:
-        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines.named`), or any function
-            from texts to vectors.
+        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines.named`), an
+            :class:`nearfar.Encoder`, a SentenceTransformer, or any function from texts to vectors.
         config: the settings.
         training_seed: seed of the training run that made the model, by which :func:`nearfar.compare` pairs runs; for a
             run folder it is read from the run.
@@ -82,15 +89,15 @@ def evaluate(
     file = None
     if config.output is not None:
         spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
-        inputs = (model, *spec_parts, *named, *([config.corpus] if config.corpus else []))
+        inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
         file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     tasks = load_tasks(suite, config, held_out)
     trained = model
-    name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
-    if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
+    name = config.name or model_name(model)
+    if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
     bf16 = resolve(precision, config.device) == "bf16"
@@ -100,6 +107,7 @@ def evaluate(
     result = _score(
         EvaluationResult(
             model=name,
+            fingerprint=opened.fingerprint,
             config={
                 "tasks": list(dict.fromkeys((*suite, *named))),
                 **_computed_by(opened, config, precision=precision, training_seed=training_seed),

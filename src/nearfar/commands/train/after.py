@@ -42,11 +42,14 @@ def compare_with_start(
         return result
 
     from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.evaluate.tasks import STORED
 
     trained, start = (
         [EvaluationRun(str(one), evaluate(one, held_out_of=str(run), resamples=0, device=device, progress=progress))]
         for one in (run, model)
     )
+    for name, (evaluated,) in zip(STORED, (trained, start), strict=True):
+        evaluated.result.save(run / HELD_OUT / name)  # nearfar compare takes them while rows and models are these
     result = compare_runs(trained, start, tasks=[TASK], resamples=RESAMPLES)
     result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
     save_with_tables(result, file)
