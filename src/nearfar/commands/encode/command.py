@@ -43,6 +43,7 @@ from nearfar.commands.encode.vectors import join_parts, ranges_file
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import DEFAULT_SHARD_ROWS, EncodeConfig
 from nearfar.data.lines import SourceChangedError, read_texts, summarise_source, verify_unchanged
+from nearfar.data.memory import takes_rows
 from nearfar.disk import (
     FolderBusyError,
     check_output_path,
@@ -91,6 +92,7 @@ class _Input(NamedTuple):
     """How to start again, for messages."""
 
 
+@takes_rows
 @accepts_settings(EncodeConfig)
 @path_errors()
 def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progress: bool = True) -> tuple[int, int]:
