@@ -228,6 +228,12 @@ def _find_dialect(path: Path, _version: object) -> Dialect:
     return Dialect(separator, separator != "\t" or _encloses_fields(path))
 
 
+def unusual_separator(path: Path) -> str | None:
+    """What separates the columns of a file in words, if its extension means another format or separator."""
+    usual = _DELIMITED.get(extension(path).removesuffix(".gz"))
+    return SEPARATORS[separator] if usual and (separator := find_dialect(path).separator) != usual else None
+
+
 def _fit(sample: Sequence[str], separator: str) -> int:
     """0 if a separator does not split the header, 2 if it splits all records into as many fields, else 1."""
     csv.field_size_limit(MAX_LINE_BYTES)
@@ -283,29 +289,21 @@ def csv_records(path: Path | str, lines: Lines, separator: str = ",") -> Records
     """Yield the first line number and the fields of each record of the ``lines`` of a CSV file, its header first."""
     # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
     csv.field_size_limit(MAX_LINE_BYTES)
-    read = 0
-
-    def texts() -> Iterator[str]:
-        nonlocal read
-        for number, line in lines:
-            read = number
-            yield line
-
     # strict: an unclosed quote would otherwise silently swallow the rest of the file.
-    reader = csv.reader(texts(), delimiter=separator, strict=True)
+    reader = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
     start = 1
     try:
         for fields in reader:
             if fields:
                 yield start, fields
-            start = read + 1
+            start = reader.line_num + 1
     except csv.Error as error:
         why = "it has a carriage return without a line feed" if "new-line character" in str(error) else str(error)
         raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
 
 
-def open_delimited(path: Path, *, plain: bool = False) -> tuple[Dialect, int, list[str], Records]:
-    """How a TSV or CSV file is written, the line of its header, the names of its columns, and its records.
+def open_delimited(path: Path, *, plain: bool = False) -> tuple[int, list[str], Records]:
+    """The line of the header of a TSV or CSV file, the names of its columns, and its records.
 
     Raises:
         NearfarError: the file is empty or not text.
@@ -317,7 +315,7 @@ def open_delimited(path: Path, *, plain: bool = False) -> tuple[Dialect, int, li
         raise NearfarError(f"{path} is empty; its first line should name the columns.")
     if any("\0" in name for name in header):
         raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
-    return dialect, number, [name.strip() for name in header], records
+    return number, [name.strip() for name in header], records
 
 
 def _plain_records(path: Path) -> Records:
@@ -327,17 +325,13 @@ def _plain_records(path: Path) -> Records:
 
 
 def _read_delimited(path: Path, columns: Sequence[str], *, plain: bool) -> Rows:
-    dialect, number, names, records = open_delimited(path, plain=plain)
+    number, names, records = open_delimited(path, plain=plain)
     indices = column_indices(names, columns, Location(str(path), number))
     for number, fields in records:
         where = Location(str(path), number)
         if len(fields) != len(names):
-            header = f"the header has {len(names)} columns"
-            if dialect.separator != _DELIMITED[extension(path).removesuffix(".gz")]:
-                header += (
-                    f", separated by {SEPARATORS[dialect.separator]}: {printable_name(dialect.separator.join(names))}"
-                )
-            raise NearfarError(f"{where}: {len(fields)} fields, but {header}.")
+            other = f", separated by {unusual_separator(path)}: {', '.join(names)}" if unusual_separator(path) else ""
+            raise NearfarError(f"{where}: {len(fields)} fields, but the header has {len(names)} columns{other}.")
         yield where, tuple(fields[index] for index in indices)
 
 

@@ -31,7 +31,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import Location, find_columns, printable_name
+from nearfar.data.files import Location, MissingColumnError, column_indices, find_columns
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import nearest, shown
 from nearfar.data.sources import (
@@ -164,15 +164,16 @@ def default_columns(found: NamedTable, label_column: str = "label") -> tuple[str
         NearfarError: neither they nor the label are there.
     """
     names = column_names(found.table)
-    choices: tuple[tuple[str, ...], ...] = (("text", label_column), (*PAIR, label_column))
-    available = next((columns for columns in choices if find_columns(names, columns)), None)
-    if available is None:
-        listed = ", ".join(map(printable_name, names[:20]))
+    if find_columns(names, ("text", label_column)) is None and find_columns(names, (*PAIR, label_column)):
+        return PAIR
+    try:
+        column_indices(names, ("text", label_column), found.table.title)
+    except MissingColumnError as error:
         raise NearfarError(
-            f"{found.table.title}: labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
-            f"{label_column}. Its columns: {listed}."
-        )
-    return available[:-1]
+            f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
+            f"{label_column}."
+        ) from None
+    return ("text",)
 
 
 _MAX_LABELS = 20

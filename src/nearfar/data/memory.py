@@ -45,12 +45,8 @@ def _file_of(value: Any, name: str) -> Any:
 
 def _library(value: Any) -> str:
     """The library of a table, whose class is called DataFrame or Dataset; empty for other values."""
-    library = type(value).__module__.partition(".")[0]
-    known = library in ("pandas", "polars", "datasets") and type(value).__name__ in (
-        "DataFrame",
-        "Dataset",
-        "DatasetDict",
-    )
+    library, name = type(value).__module__.partition(".")[0], type(value).__name__
+    known = library in ("pandas", "polars", "datasets") and name in ("DataFrame", "Dataset", "DatasetDict")
     return library if known else ""
 
 

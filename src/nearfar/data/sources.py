@@ -252,15 +252,11 @@ class Table:
 
 def _with_negatives(entry: Entry, names: Sequence[str], cells: Sequence[object], where: Location) -> list[Entry]:
     """A copy of ``entry`` for each text in ``cells``, which hold a text, a list of texts or nothing."""
-    values = [(name, one) for name, cell in zip(names, cells, strict=True) for one in _items(cell) if not is_blank(one)]
-    if not values:
+    listed = [(name, cell if isinstance(cell, list) else [cell]) for name, cell in zip(names, cells, strict=True)]
+    texts = [(text_field(one, name, where), one) for name, cell in listed for one in cell if not is_blank(one)]
+    if not texts:
         raise EmptyCellError(f"{where}: column {names[0]!r} is empty.")
-    texts = [(text_field(value, name, where), value) for name, value in values]
-    return [Entry((*entry.texts, text), entry.target, entry.repaired + (text != value)) for text, value in texts]
-
-
-def _items(cell: object) -> Sequence[object]:
-    return cell if isinstance(cell, list) else [cell]
+    return [Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)) for text, raw in texts]
 
 
 def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]") -> None:
@@ -439,7 +435,7 @@ def _all_names(table: Table) -> list[str]:
         return list(dict.fromkeys(name for _, record in islice(json_records(path), _KEYS_FROM) for name in record))
     if kind not in (".tsv", ".csv"):
         raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
-    return open_delimited(path, plain=table.plain)[2]
+    return open_delimited(path, plain=table.plain)[1]
 
 
 def _parquet_names(path: Path) -> list[str]:

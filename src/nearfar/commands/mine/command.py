@@ -221,7 +221,7 @@ def check_table_suffix(file: Path, flag: str) -> None:
 def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | float | int | bool]]) -> None:
     """Write rows in the format of the file's suffix, one at a time; the file appears when it is complete.
 
-    TSV has no quoting, so texts must contain no tabs or line breaks.
+    In TSV too, fields with quotation marks are enclosed, as pandas does it, so that they are read back as they are.
 
     Raises:
         NearfarError: the file cannot be written.
@@ -231,10 +231,7 @@ def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str 
             stream.writelines(
                 json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
             )
-        elif file.suffix == ".tsv":
-            stream.write("\t".join(columns) + "\n")
-            stream.writelines("\t".join(map(str, row)) + "\n" for row in rows)
         else:
-            writer = csv.writer(stream, lineterminator="\n")
+            writer = csv.writer(stream, delimiter="\t" if file.suffix == ".tsv" else ",", lineterminator="\n")
             writer.writerow(columns)
             writer.writerows(rows)
