@@ -246,7 +246,7 @@ def _fit(sample: Sequence[str], separator: str) -> int:
     return best
 
 
-_FIELD = r'(?:[^"\t\r\n]*+|"(?:[^"]|"")*+")'
+_FIELD = r'(?:"(?:[^"]|"")*+"|[^"\t\r\n]*+)'
 _RECORD = re.compile(rf"{_FIELD}(?:\t{_FIELD})*+\r?\n?")
 _OPEN_RECORD = re.compile(rf'(?:{_FIELD}\t)*+"(?:[^"]|"")*+')
 """A record whose last field is enclosed and goes on in the next line."""

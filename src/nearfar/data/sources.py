@@ -261,16 +261,17 @@ def _with_negatives(entry: Entry, names: Sequence[str], cells: Sequence[object],
 
 def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]") -> None:
     """Warn of the rows with an empty cell if they are left out, else raise the error of all of them."""
-    rows = "1 row" if len(empty) == 1 else f"{len(empty):,} rows"
+    ways = "Fill it in, remove the row, or leave it out by --skip-empty."
+    if len(empty) > 1:
+        ways = "Fill them in, remove the rows, or leave them out by --skip-empty."
     listed = ", ".join(str(where.number) for where, _ in empty[:_SHOWN_ROWS]) + ", ..." * (len(empty) > _SHOWN_ROWS)
-    counted = f"{rows} with empty cells ({empty[0][0].unit} {listed})"
+    counted = f"{len(empty):,} rows with empty cells ({empty[0][0].unit}s {listed})"
     if skips_empty():
-        warnings.warn(f"{title}: without {counted}.", stacklevel=3)
+        rows = f"1 row with an empty cell ({empty[0][0].unit} {listed})" if len(empty) == 1 else counted
+        warnings.warn(f"{title}: without {rows}.", stacklevel=3)
         return
-    first = str(empty[0][1]).partition(" is empty")[0]
-    raise EmptyCellError(
-        f"{first} is empty; {counted}: fill them in, remove the rows, or leave them out by --skip-empty."
-    )
+    first = str(empty[0][1]).partition(" is empty")[0] + " is empty"
+    raise EmptyCellError(f"{first}, and so are others: {counted}. {ways}" if len(empty) > 1 else f"{first}. {ways}")
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:

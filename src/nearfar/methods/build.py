@@ -42,8 +42,9 @@ def _column_flags(config: TrainConfig, names: Sequence[str]) -> str:
     """The flags of columns that a file with the columns ``names`` lacks, each with one that it has."""
     columns = {field.name: getattr(config, field.name) for field in fields(config) if field.name.endswith("_column")}
     known = set(map(fold_name, names))
-    missing = [name for name, column in columns.items() if column is not None and fold_name(column) not in known]
-    taken = {fold_name(column) for column in columns.values() if column is not None}
+    given = {name: column for name, column in columns.items() if column not in (None, "auto")}
+    missing = [name for name, column in given.items() if fold_name(column) not in known]
+    taken = set(map(fold_name, given.values()))
     free = [name for name in names if fold_name(name) not in taken]
     return " ".join(f"{flag(name)} {shlex.quote(column)}" for name, column in zip(missing, free, strict=False))
 

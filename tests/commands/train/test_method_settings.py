@@ -69,7 +69,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "similarity": "dot",
         "hard_negative_weight": 1.0,
         "false_negative_margin": 0.0,
-        "negative_column": "",
+        "negative_column": None,
     },
 }
 """Values of settings that change the loss, where :func:`another_value` would not do. By method."""
