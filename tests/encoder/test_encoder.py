@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -183,6 +184,13 @@ def test_invalid_texts_are_named(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="text 1 is NoneType"):
         encoder.encode(["a dog", None])  # type: ignore[list-item]
+    with pytest.raises(NearfarError, match="text 1 holds half a surrogate pair"):
+        encoder.encode(["fine", "half \ud83d"])
+    for texts in ({"a": "b"}, {"a", "b"}, (text for text in "ab"), pd.DataFrame({"a": ["b"]})):
+        with pytest.raises(
+            NearfarError, match=r"a list of texts, not a (dict|set|generator|DataFrame): give its texts"
+        ):
+            encoder.encode(texts)  # type: ignore[arg-type]
     with pytest.raises(NearfarError, match="a list of texts"):
         encoder.encode("a dog")
 

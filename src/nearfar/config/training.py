@@ -44,6 +44,8 @@ class RunConfig(Settings):
     """Probability of dropout in training; by default the model's own, 0.1 in BERT and RoBERTa."""
     limit: RowCount | None = None
     """Use only the first LIMIT rows of the data."""
+    skip_empty: bool = False
+    """Leave out rows with an empty cell, and say how many; by default they are an error."""
     batch_size: Count = 64
     """Batch size per process; the default shrinks to the number of rows."""
     micro_batch: Count | None = None

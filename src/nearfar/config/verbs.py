@@ -64,6 +64,8 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     """Column of the queries in the pairs of --retrieval."""
     positive_column: str = "positive"
     """Column of their relevant documents in the pairs of --retrieval."""
+    skip_empty: bool = False
+    """Leave out rows of your own files with an empty cell, and say how many; by default they are an error."""
     exclude_same_id: bool = False
     """Do not rank the document that has the id of the query, as BEIR does for ArguAna and Quora."""
     held_out: bool = False

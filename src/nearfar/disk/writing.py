@@ -88,9 +88,9 @@ class _Line:
 
 
 def table_lines(kind: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    r"""The lines of a table: ``.jsonl``, or with a header ``.csv`` or ``.tsv``, which has no quoting.
+    r"""The lines of a table: ``.jsonl``, or with a header ``.csv`` or ``.tsv``.
 
-    Texts in a TSV file must contain no tabs or line breaks.
+    In TSV too, fields with quotation marks are enclosed, as pandas does it, so that they are read back as they are.
 
     >>> list(table_lines(".csv", ["text", "score"], [("a, b", 0.5)]))
     ['text,score\n', '"a, b",0.5\n']
@@ -98,9 +98,8 @@ def table_lines(kind: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     if kind == ".jsonl":
         return (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
     every = chain([columns], rows)
-    if kind == ".tsv":
-        return ("\t".join(map(str, row)) + "\n" for row in every)
-    return map(csv.writer(_Line, lineterminator="\n").writerow, every)
+    writer = csv.writer(_Line, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
+    return map(writer.writerow, every)
 
 
 def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -224,7 +224,7 @@ def test_an_error_of_a_text_names_its_row_in_its_file_and_its_part(corpus: Path)
         encoded(input="x.parquet")
     assert str(error.value).splitlines()[0] == "1 of 9 parts failed:"
     assert "part-00002.parquet: " in str(error.value)
-    assert "x.parquet, row 51: column 'text' holds None (NoneType), not text." in str(error.value)
+    assert "x.parquet, row 51: column 'text' is empty." in str(error.value)
     assert "The other parts are kept; continue with --resume." in str(error.value)
     assert len(part_files()) == 8
     assert not Path("out/_manifest.json").exists()

@@ -88,7 +88,7 @@ def test_parts_need_a_column(corpus: Path) -> None:
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        (["a dog", None], "x.parquet, row 2: column 'text' holds None (NoneType), not text."),
+        (["a dog", None], "x.parquet, row 2: column 'text' is empty."),
         (["a dog", " "], "x.parquet, row 2: column 'text' is empty."),
     ],
 )

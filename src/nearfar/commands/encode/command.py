@@ -10,6 +10,7 @@ from nearfar.commands.encode.to_file import FileRun
 from nearfar.commands.encode.to_folder import FolderRun
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import EncodeConfig
+from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.types import NearfarError
 
@@ -17,6 +18,7 @@ BLOCK = 2**14
 """Number of texts in a block. A block is sorted by length and deduplicated as a whole. Of one file, it is a part."""
 
 
+@takes_rows
 @accepts_settings(EncodeConfig)
 @path_errors()
 def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progress: bool = True) -> tuple[int, int]:

@@ -132,7 +132,9 @@ def _read_footer(address: str, size: int, column: str, keep: Sequence[str]) -> _
             schema = metadata.schema.to_arrow_schema()
         except (pyarrow.ArrowException, OSError, ValueError) as error:
             raise parquet_error(address, error) from None
-    column_indices(schema.names, [column, *keep], address)
+    for name, index in zip([column, *keep], column_indices(schema.names, [column, *keep], address), strict=True):
+        if schema.names[index] != name:
+            raise NearfarError(f"{address}: no column {name!r}. Did you mean {schema.names[index]!r}?")
     if not _is_text(schema.field(column).type):
         raise NearfarError(f"{address}: column {column!r} holds {schema.field(column).type}, not text.")
     groups = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]

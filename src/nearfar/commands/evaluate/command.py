@@ -26,7 +26,9 @@ from nearfar.commands.evaluate.tasks import (
 )
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import suite_tasks
+from nearfar.data.sources import skipping_empty
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
@@ -46,6 +48,7 @@ MAX_CACHED_TEXTS = 200_000
 """Maximum number of queries and documents of all retrieval tasks whose vectors are cached."""
 
 
+@takes_rows
 @accepts_settings(EvaluateConfig)
 @path_errors()
 def evaluate(
@@ -94,7 +97,8 @@ def evaluate(
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
-    tasks = load_tasks(suite, config, held_out)
+    with skipping_empty(config.skip_empty):
+        tasks = load_tasks(suite, config, held_out)
     trained = model
     name = config.name or model_name(model)
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):

@@ -13,6 +13,7 @@ from nearfar.data.finetuning_splits import default_splits, draw
 from nearfar.data.labelled import Split
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
+from nearfar.data.sources import skipping_empty
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier
@@ -43,16 +44,17 @@ def load_task(config: FinetuneConfig) -> ClassificationTask:
     Raises:
         NearfarError: rows that cannot be read, sampled or trained on; a metric that the task does not have.
     """
-    task = load_classification(
-        config.task,
-        validation=config.validation,
-        test=config.test,
-        splits=resolve_splits(config),
-        validation_rows=config.validation_rows,
-        text_columns=config.text_columns or None,
-        label_column=config.label_column,
-        limit=config.limit,
-    )
+    with skipping_empty(config.skip_empty):
+        task = load_classification(
+            config.task,
+            validation=config.validation,
+            test=config.test,
+            splits=resolve_splits(config),
+            validation_rows=config.validation_rows,
+            text_columns=config.text_columns or None,
+            label_column=config.label_column,
+            limit=config.limit,
+        )
     main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
     return apply_noise(config, draw_sample(config, task))
 

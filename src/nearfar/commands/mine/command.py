@@ -13,7 +13,9 @@ from nearfar.commands.mine.search import Candidates, Mined, gather, search
 from nearfar.config import flag
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
+from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents
+from nearfar.data.sources import skipping_empty
 from nearfar.data.triplets import load_tuples
 from nearfar.disk import TABLES, check_output_file, path_errors, refuse_existing, write_table, write_text
 from nearfar.encoder.precision import check_computing
@@ -83,6 +85,7 @@ class MiningResult:
         }
 
 
+@takes_rows
 @accepts_settings(MineConfig)
 @path_errors()
 def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
@@ -113,8 +116,9 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     check_computing(config.device, config.precision)
     refuse_existing([summary], overwrite=config.overwrite, flag="--output (its summary)")
     columns = (config.anchor_column, config.positive_column)
-    pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
-    candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
+    with skipping_empty(config.skip_empty):
+        pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
+        candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
     opened = open_encoder(config.model, config.opening, config.precision)
     with vectors_folder(output) as vectors:
         mined = search(vectors, opened, candidates, config, progress=progress)

@@ -14,6 +14,7 @@ from nearfar.commands.search.hits import Hit, Searcher, format_hits, table_heade
 from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
 from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
+from nearfar.data.memory import takes_rows
 from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
@@ -37,6 +38,7 @@ class OpenedSearch(NamedTuple):
     """Whether codes are searched."""
 
 
+@takes_rows
 @accepts_settings(SearchConfig)
 @path_errors()
 def search(
@@ -109,7 +111,7 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
         from nearfar.neighbours.approximate import check_installed
 
         check_installed()
-    corpus = Corpus(config.input, config.column, config.show)
+    corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
 
     from nearfar.encoder.prompts import choose_width
