@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from nearfar.types import ARRAY_ERRORS, NearfarError
 
 Quantization: TypeAlias = Literal["float16", "int8", "binary"]
+FEW_VECTORS = 20
+"""Ranges of fewer vectors are too narrow for others."""
 ROWS = 2**16
 """Number of vectors that are read at a time."""
 
@@ -110,11 +112,25 @@ def dequantize(
     return (low + (codes.astype(np.float32) + 128) * step).astype(np.float32)
 
 
+def check_width(ranges: NDArray[np.float32]) -> None:
+    """Check that int8 codes of these ranges can differ.
+
+    Raises:
+        NearfarError: no dimension has a range, as those of a single vector.
+    """
+    if (ranges[0] == ranges[1]).all():
+        raise NearfarError(
+            "all vectors are equal, so that their ranges have no width and all int8 codes would be the same; take the "
+            "ranges from vectors of many typical texts (--calibrate)."
+        )
+
+
 def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
     """The ranges [2, dim] of the vectors in a ``.npy`` file; the file may hold ranges themselves, which give the same.
 
     Raises:
-        NearfarError: the file is missing or is no array of finite floating point vectors; the message names ``flag``.
+        NearfarError: the file is missing or is no array of finite floating point vectors, or all are equal; the message
+            names ``flag``.
     """
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
@@ -127,9 +143,11 @@ def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise NearfarError(f"{flag} {file}: must hold vectors of floating point numbers, [vectors, dimensions].")
     try:
-        return int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
+        ranges = int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
+        check_width(ranges)
     except NearfarError as error:
         raise NearfarError(f"{flag} {file}: {error}") from error
+    return ranges
 
 
 def _steps(ranges: NDArray[Any] | None, dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -85,6 +85,18 @@ def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
 
 
+def test_ranges_of_few_texts(workspace: Path) -> None:
+    for count in (1, 5):
+        Path(f"{count}.txt").write_text("\n".join(TEXTS[:count]) + "\n")
+    with pytest.raises(NearfarError, match=r"ranges have no width.* from vectors of many typical texts"):
+        encoded("x.npy", source="1.txt", quantize="int8")
+    with pytest.warns(UserWarning, match="the ranges are those of 5 texts, too few for other texts"):
+        encoded("x.npy", source="5.txt", quantize="int8")
+    np.save("equal.npy", np.ones((9, 32), np.float32))
+    with pytest.raises(NearfarError, match=r"--calibrate equal.npy: all vectors are equal"):
+        encoded("y.npy", quantize="int8", calibrate="equal.npy")
+
+
 def test_int8_codes_are_within_half_a_step(workspace: Path) -> None:
     draw = np.random.default_rng(0)
     rows = draw.normal(size=(1000, 7)).astype(np.float32)
