@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from nearfar.encoder.pretrained import PreTrainedModel
+from nearfar.encoder.pretrained import PreTrainedModel, reason
 from nearfar.encoder.ragged import ALONE, hidden_states, synthetic_batch, transformer_layers
 from nearfar.encoder.token_batches import evaluating
 from nearfar.types import NearfarError
@@ -138,7 +138,7 @@ def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: flo
 
     Raises:
         NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
-            already, or no linear layers.
+            already, or no linear layers, or peft does not support its architecture.
     """
     if rank < 1:
         raise NearfarError(f"--lora-rank {rank}: must be 1 or more.")
@@ -168,7 +168,11 @@ def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: flo
         fan_in_fan_out=Conv1D in linear.values(),  # the linear layers of GPT-2 have transposed weights
         bias="none",
     )
-    adapted = LoraModel(backbone, config, "default")
+    try:
+        adapted = LoraModel(backbone, config, "default")
+    except ValueError as error:
+        name = type(backbone).__name__
+        raise NearfarError(f"--lora-rank: peft cannot adapt {name} ({reason(error)}).") from error
     backbone.train(backbone.training)  # new adapters are in training mode
 
     def merge() -> None:

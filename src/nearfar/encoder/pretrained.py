@@ -58,11 +58,12 @@ LONGEST_REASON = 300
 MAX_GROWTH, FREE_ELEMENTS = 4, 2**24
 """A model may have this many times the numbers in its file, and so many more: tied weights are stored once."""
 TOKENIZER_PACKAGES = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
-NO_VECTORS = {
+REFUSED_TYPES = {
+    "markuplm": "MarkupLM reads web pages through a processor, which sentence-transformers cannot save with the model",
     "mra": "the attention of MRA needs a kernel for CUDA, without which transformers computes zeros",
     "reformer": "the attention of Reformer hashes by random numbers, so that a text has no vector of its own",
 }
-"""Model types that transformers opens, but whose hidden states are of no use here, and why."""
+"""Model types that transformers opens, but that are of no use here, and why."""
 MODELS: dict[str, tuple[Any, str]] = {
     "encoder": (AutoModel, "MODEL_MAPPING_NAMES"),
     "sequence classifier": (AutoModelForSequenceClassification, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
@@ -92,8 +93,8 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
             f"{folder / 'config.json'}: {quoted(settings['model_type'])} is an encoder with a decoder, and nearfar "
             "trains encoders alone (of T5, MT5 and UMT5 it takes the encoder); choose another model."
         )
-    if settings["model_type"] in NO_VECTORS:
-        raise NearfarError(f"{folder / 'config.json'}: {NO_VECTORS[settings['model_type']]}; choose another model.")
+    if settings["model_type"] in REFUSED_TYPES:
+        raise NearfarError(f"{folder / 'config.json'}: {REFUSED_TYPES[settings['model_type']]}; choose another model.")
     config.return_dict = True  # changes only the type of the output, no vector
     if hasattr(config, "auto_map"):  # otherwise it would be saved again
         del config.auto_map
