@@ -112,17 +112,9 @@ def dequantize(
     return (low + (codes.astype(np.float32) + 128) * step).astype(np.float32)
 
 
-def check_width(ranges: NDArray[np.float32]) -> None:
-    """Check that int8 codes of these ranges can differ.
-
-    Raises:
-        NearfarError: no dimension has a range, as those of a single vector.
-    """
-    if (ranges[0] == ranges[1]).all():
-        raise NearfarError(
-            "all vectors are equal, so that their ranges have no width and all int8 codes would be the same; take the "
-            "ranges from vectors of many typical texts (--calibrate)."
-        )
+def have_no_width(ranges: NDArray[np.float32]) -> bool:
+    """Whether all int8 codes of these ranges are the same, as those of a single vector."""
+    return bool((ranges[0] == ranges[1]).all())
 
 
 def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
@@ -144,9 +136,10 @@ def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
         raise NearfarError(f"{flag} {file}: must hold vectors of floating point numbers, [vectors, dimensions].")
     try:
         ranges = int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
-        check_width(ranges)
     except NearfarError as error:
         raise NearfarError(f"{flag} {file}: {error}") from error
+    if have_no_width(ranges):
+        raise NearfarError(f"{flag} {file}: all its vectors are equal; name vectors of many typical texts.")
     return ranges
 
 

@@ -102,8 +102,8 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
         monkeypatch.setattr(loader_class, name, classmethod(loaded))
 
-    for auto in ("AutoConfig", "AutoTokenizer", "AutoModel", "AutoModelForSequenceClassification"):
-        watch(getattr(transformers, auto), "from_pretrained")
+    for auto in ("Config", "Tokenizer", "Model", "ModelForSequenceClassification", "ModelForTextEncoding"):
+        watch(getattr(transformers, f"Auto{auto}"), "from_pretrained")
     watch(transformers.AutoModelForSeq2SeqLM, "from_pretrained")
     watch(st.Dense, "load")
     return seen

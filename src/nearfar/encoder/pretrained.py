@@ -122,8 +122,10 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
 
 def _auto_class(config: PretrainedConfig, kind: str) -> Any:
     """The class that loads a model: of the kind in :data:`MODELS`, or for T5 and its like that of the encoder alone."""
-    encodes = kind == "encoder" and type(config) in AutoModelForTextEncoding._model_mapping
-    return AutoModelForTextEncoding if encodes else MODELS[kind][0]
+    auto, own = MODELS[kind][0], AutoModelForTextEncoding._model_mapping.get(type(config), None)
+    return (
+        AutoModelForTextEncoding if auto is AutoModel and own not in (None, auto._model_mapping[type(config)]) else auto
+    )
 
 
 def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBase:

@@ -33,7 +33,7 @@ from nearfar.commands.encode.parts import (
 from nearfar.commands.encode.plan import Plan, finished_parts, part_name, read_records
 from nearfar.disk import check_regular, folder_lock, new_file, remove, write_bytes, write_npy
 from nearfar.disk.places import LocalFolder, Place
-from nearfar.quantization import FEW_VECTORS, check_width, int8_ranges, quantize
+from nearfar.quantization import FEW_VECTORS, have_no_width, int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS
 
 if TYPE_CHECKING:
@@ -187,11 +187,10 @@ def join_parts(place: Place, plan: Plan, output: Path, texts: Iterator[str] | No
     if plan.settings["quantize"] == "int8":
         own = plan.settings["calibrate"] is None
         ranges = int8_ranges(read_vectors(place, plan)) if own else read_plan_ranges(place)
-        check_width(ranges)
-        if own and plan.rows < FEW_VECTORS:
+        if own and (plan.rows < FEW_VECTORS or have_no_width(ranges)):
             warnings.warn(
-                f"--quantize int8: the ranges are those of {plan.rows} texts, too few for other texts; give vectors of "
-                "many typical texts with --calibrate.",
+                f"--quantize int8: the ranges are those of {plan.rows} texts, too few or too similar for other texts; "
+                "give vectors of many typical texts with --calibrate.",
                 stacklevel=2,
             )
         stream = BytesIO()
