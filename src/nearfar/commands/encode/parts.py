@@ -4,6 +4,7 @@ A part has its name when it is complete, and then gets its record. The parts of 
 """
 
 import json
+import warnings
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -23,7 +24,7 @@ from nearfar.commands.encode.plan import FORMAT, KIND, MANIFEST, RANGES, PartRec
 from nearfar.data.lines import Block, blocks
 from nearfar.disk import disk_errors, new_file, sha256_of, write_bytes, write_npy
 from nearfar.disk.places import LocalFolder, Place
-from nearfar.quantization import int8_ranges, quantize
+from nearfar.quantization import FEW_VECTORS, have_no_width, int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS, NearfarError
 from nearfar.validation import InvalidValueError, convert
 
@@ -228,7 +229,14 @@ class Parts:
         """
         dtype, width, vectors = np.dtype(self.stored.dtype), self.stored.width, self._vectors()
         if self.plan.settings["quantize"] == "int8":
-            ranges = int8_ranges(self._vectors()) if self.plan.settings["calibrate"] is None else self.ranges
+            own = self.plan.settings["calibrate"] is None
+            ranges = int8_ranges(self._vectors()) if own else self.ranges
+            if own and (self.plan.rows < FEW_VECTORS or have_no_width(ranges)):
+                warnings.warn(
+                    f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for other "
+                    "texts; give vectors of many typical texts with --calibrate.",
+                    stacklevel=2,
+                )
             write_bytes(ranges_file(output), npy_bytes(ranges))
             if dtype == np.dtype("float32"):
                 dtype, vectors = np.dtype("int8"), (quantize(block, "int8", ranges) for block in self._vectors())
@@ -241,8 +249,8 @@ class Parts:
             start, before = 0, pyarrow.schema([] if texts is None else [("text", pyarrow.string())])
             with vector_writer(file, dtype, width, name="embedding", before=before) as write:
                 for block in vectors:
-                    own = [] if texts is None else [pyarrow.array(list(islice(texts, len(block))), pyarrow.string())]
-                    write(start, block, own)
+                    kept = [] if texts is None else [pyarrow.array(list(islice(texts, len(block))), pyarrow.string())]
+                    write(start, block, kept)
                     start += len(block)
                 next(texts or iter(()), None)  # after the last text, raises if they changed since they were encoded
 

@@ -17,6 +17,7 @@ from nearfar.data.sources import skipping_empty
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
@@ -219,6 +220,7 @@ class ClassifierRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the classifier, with the hashes of the texts that it has seen."""
         self.classifier.save_pretrained(folder)
+        read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
 
     def conclude(self) -> dict[str, Any]:
         """Test the kept weights; write the result and the hashes into the run folder."""

@@ -26,6 +26,7 @@ from nearfar.commands.train.inputs import (
 )
 from nearfar.config import RunConfig, TrainConfig
 from nearfar.disk import write_seen
+from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
@@ -217,6 +218,7 @@ class EncoderRun(Run):
         self.prepared.merge()
         self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
+        encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
 
     def conclude(self) -> dict[str, Any]:
         """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
