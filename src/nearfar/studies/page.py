@@ -69,6 +69,7 @@ def study_frame(table: StudyTable) -> "DataFrame":
 def scores_table(layout: Layout) -> Table:
     """The table of a study, the paper's numbers after a slash."""
     table, best = layout.table, layout.best()
+    caption = table.caption or table.title
     marks: dict[str, str] = {}
     rows: list[list[Cell | str]] = []
     for place, line in enumerate(layout.lines):
@@ -96,7 +97,7 @@ def scores_table(layout: Layout) -> Table:
     return Table(
         columns=["", *layout.axes, "runs", *headings],
         rows=rows,
-        title=table.caption or table.title,
+        title=f"{caption.rstrip('.')}, at the scale {table.scale}." if table.scale else caption,
         notes=[*(f"{mark} {note}" for note, mark in marks.items()), *_legend(layout, bold=bool(best))],
         left=1 + len(layout.axes),
     )
