@@ -96,6 +96,21 @@ def test_it_evaluates_before_training_every_few_steps_and_at_the_end() -> None:
     assert (progress.start_score, progress.best_score, progress.best_step) == (0.1, 0.4, 9)
 
 
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"),
+    [
+        (41, None, [5, 10, 15, 20, 25, 30, 35, 40, 41]),
+        (4, None, [1, 2, 3, 4]),
+        (100_000, None, [10_000 * n for n in range(1, 11)]),
+        (41, 100, [41]),
+        (41, 20, [20, 40, 41]),
+    ],
+)
+def test_a_run_of_any_length_is_evaluated_about_ten_times(steps: int, every: int | None, expected: list[int]) -> None:
+    loop = LoopSettings(epochs=1, total_steps=steps, evaluate_every=every, checkpoint_every=1)
+    assert [step for step in range(1, steps + 1) if loop.evaluates(step)] == expected
+
+
 @pytest.mark.parametrize(("candidate", "best", "kept"), [(True, (0.9, 0), 0), (False, (0.3, 3), 1)])
 def test_the_weights_before_training_are_kept_if_no_step_is_better(
     candidate: bool, best: tuple[float, int], kept: int, tmp_path: Path

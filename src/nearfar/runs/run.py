@@ -42,8 +42,6 @@ from nearfar.types import NearfarError
 
 TIMEOUT = timedelta(minutes=30)
 """How long a process waits for the others: the first one alone evaluates and writes files."""
-EVALUATIONS = 10
-"""The default number of evaluations of a run after a step."""
 SAME_VERSIONS = ("nearfar", "torch", "transformers", "tokenizers")
 Config = TypeVar("Config", bound=RunConfig)
 Group = TypeVar("Group", LoopSettings, OptimiserSettings, Gradients)
@@ -122,8 +120,8 @@ def count_steps(config: RunConfig, mixture: Mixture) -> int:
 
 def group_of(kind: type[Group], config: RunConfig, **others: Any) -> Group:
     """A group of settings: those that ``config`` has under the same names, and ``others``."""
-    named = {setting.name: getattr(config, setting.name) for setting in fields(kind) if hasattr(config, setting.name)}
-    return kind(**{**named, **others})
+    names = [setting.name for setting in fields(kind) if hasattr(config, setting.name)]
+    return kind(**{name: getattr(config, name) for name in names}, **others)
 
 
 class Run(Trainer):
@@ -155,12 +153,7 @@ class Run(Trainer):
         super().__init__(
             prepared.mixture,
             prepared.encoder,
-            loop=group_of(
-                LoopSettings,
-                config,
-                total_steps=prepared.total_steps,
-                evaluate_every=config.evaluate_every or -(-prepared.total_steps // EVALUATIONS),
-            ),
+            loop=group_of(LoopSettings, config, total_steps=prepared.total_steps),
             optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
             gradients=group_of(Gradients, config, processes=context.processes, bf16=config.precision == "bf16"),
             checkpoints=self.saved,

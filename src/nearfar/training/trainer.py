@@ -32,6 +32,9 @@ from nearfar.training.optimiser import (
 )
 from nearfar.types import NearfarError
 
+EVALUATIONS = 10
+"""The default number of evaluations after a step."""
+
 
 class Stream(Protocol):
     """Deterministic source of batches, each of which has one or more loss parts."""
@@ -87,8 +90,9 @@ class LoopSettings:
     total_steps: int
     accumulate: int = 1
     """Batches whose gradients are averaged into one step."""
-    evaluate_every: int
-    """Steps between evaluations; the weights before the first step and after the last one are always evaluated."""
+    evaluate_every: int | None = None
+    """Steps between evaluations; None for a tenth of the run. The weights before the first step and after the last one
+    are always evaluated."""
     patience: int | None = None
     """Evaluations in a row without a new best score after which training stops."""
     checkpoint_every: int
@@ -97,6 +101,10 @@ class LoopSettings:
     """Decay of the average over the steps that evaluations and the best weights are of; None for no average."""
     start_weight: float = 0.0
     """Share of the encoder's weights before training in those that evaluations and the best weights are of."""
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the weights after this step are evaluated."""
+        return step == self.total_steps or step % (self.evaluate_every or -(-self.total_steps // EVALUATIONS)) == 0
 
 
 class Trainer(ABC):
@@ -197,10 +205,10 @@ class Trainer(ABC):
                 for callback in self.callbacks:
                     callback.on_step(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
 
-                last = progress.step == loop.total_steps
-                if progress.step % loop.evaluate_every == 0 or last:
+                if loop.evaluates(progress.step):
                     self._evaluate_step()
-                progress.finished = last or (loop.patience is not None and progress.without_best >= loop.patience)
+                out_of_patience = loop.patience is not None and progress.without_best >= loop.patience
+                progress.finished = progress.step == loop.total_steps or out_of_patience
                 stop = self.processes.any_process(interrupted())
                 if progress.step % loop.checkpoint_every == 0 or progress.finished or stop:
                     self._save()
