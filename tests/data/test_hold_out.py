@@ -125,6 +125,17 @@ def test_training_rows_whose_negative_is_held_out_are_left_out() -> None:
     assert any("left out" in fact for fact in split.facts)
 
 
+def test_a_tested_text_is_no_hard_negative_of_the_dev_part() -> None:
+    rows = [(f"q{n}", f"a{n}", f"a{(n + 1) % 100}") for n in range(100)]
+    held_out = hold_out(text_data(rows), 50).held_out
+    tested = texts_of(held_out.text_rows(TEST))
+    dev = held_out.text_rows(DEV)
+    assert {len(row) for row in dev} == {2, 3}
+    assert not tested & texts_of(dev, 3)
+    assert not tested & {normalize_for_hash(text) for text in held_out.retrieval(DEV, documents=1).documents}
+    assert len(held_out.rows) == 50
+
+
 def test_one_group_that_is_too_large_is_named() -> None:
     rows = [(f"q{n}", "the same answer") for n in range(200)] + [(f"p{n}", f"b{n}") for n in range(5)]
     with pytest.raises(NearfarError, match="the largest group of connected rows has 200 of 205 anchors"):

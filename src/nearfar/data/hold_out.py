@@ -134,7 +134,12 @@ class HeldOut:
         return [row[:width] for row in self._rows(part)]
 
     def _rows(self, part: Part) -> list[tuple[str, ...]]:
-        return [row for row, own in zip(self.rows, self.parts, strict=True) if own == part]
+        """The rows of a part; in the dev part without hard negatives that are anchors or positives of the test part."""
+        rows = [row for row, own in zip(self.rows, self.parts, strict=True) if own == part]
+        if part == TEST or self.kind != "pairs" or len(self.columns) < 3:
+            return rows
+        tested = {normalize_for_hash(text) for row in self._rows(TEST) for text in row[:2]}
+        return [row[:2] if normalize_for_hash(row[2]) in tested else row for row in rows]
 
     def _is_positive(self, row: Sequence[str]) -> bool:
         return self.kind != "nli" or row[2] == LABEL_NAMES[ENTAILMENT]
