@@ -76,8 +76,7 @@ class HeldOut:
     @property
     def texts(self) -> list[str]:
         """All texts of the held-out rows, without hard negatives."""
-        width = 1 if self.kind == "labelled" else 2
-        return [text for row in self.rows for text in row[:width]]
+        return [text for row in self.rows for text in row[: 1 if self.kind == "labelled" else 2]]
 
     @cached_property
     def digest(self) -> str:
@@ -237,17 +236,16 @@ def hold_out(
 
 def _seen_facts(parts: Sequence[Part | None], groups: _Groups, anchors: NDArray[np.int64]) -> list[str]:
     """What the start has seen of the anchors, and of those that test the result."""
-    levels = groups.seen[groups.of_rows]
-    known, tested = len(np.unique(anchors[(levels > 0) & (anchors >= 0)])), np.array([part == TEST for part in parts])
-    if not known:
-        return []
-    share = float(np.mean(levels[tested] > 0)) if tested.any() else 0.0
-    if share:
+    known = groups.seen[groups.of_rows] > 0
+    tested = np.array([part == TEST for part in parts])
+    if (known & tested).any():
         return [
-            f"warning: the model to start from has seen {share:.0%} of the test rows in its own training, so they test "
-            "little; add rows that are new to it, or start from the model that it was trained from"
+            f"warning: the model to start from has seen {known[tested].mean():.0%} of the test rows in its training, so "
+            "they test little; add rows that are new to it, or start from the model that it was trained from"
         ]
-    return [f"{known:,} anchors have texts that the model to start from has seen in its training; none of them tests"]
+    count = len(np.unique(anchors[known & (anchors >= 0)]))
+    said = f"{count:,} anchors have texts that the model to start from has seen in its training; none of them tests"
+    return [said] if count else []
 
 
 def without_texts(rows: TrainingRows, held_out: Sequence[str]) -> TrainingRows:
