@@ -240,8 +240,8 @@ def _seen_facts(parts: Sequence[Part | None], groups: _Groups, anchors: NDArray[
     tested = np.array([part == TEST for part in parts])
     if (known & tested).any():
         return [
-            f"warning: the model to start from has seen {known[tested].mean():.0%} of the test rows in its training, so "
-            "they test little; add rows that are new to it, or start from the model that it was trained from"
+            f"warning: the model to start from has seen {known[tested].mean():.0%} of the test rows in its training, "
+            "so they test little; add rows that are new to it, or start from the model that it was trained from"
         ]
     count = len(np.unique(anchors[known & (anchors >= 0)]))
     said = f"{count:,} anchors have texts that the model to start from has seen in its training; none of them tests"
