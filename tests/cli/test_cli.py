@@ -4,6 +4,7 @@ import io
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ import pytest
 from rich.console import Console
 
 import nearfar
-from nearfar import Encoder
+from nearfar import Encoder, config
 from nearfar.cli import VERBS, main
+from nearfar.cli.parsing import _field_help
 from nearfar.commands.finetune import command as finetune_module
 from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
@@ -105,10 +107,19 @@ def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.C
         "--output STR Run folder to create",
         "and the trained model in OUTPUT/model. (required)",
         "--learning-rate FLOAT Peak learning rate. (default: 2e-05)",
-        "--no-sample-balanced Sample the same number of rows for each label",
+        "--no-sample-balanced Sample in the labels' proportions.",
+        "--no-fingerprints Save none, if the texts are confidential;",
         "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
     ):
         assert expected in shown, expected
+
+
+def test_a_flag_that_turns_an_option_off_says_what_it_does() -> None:
+    kinds = {getattr(config, name) for name in config.__all__ if name.endswith("Config")} | set(METHODS.values())
+    found = {(kind, field.name) for kind in kinds for field in fields(kind) if field.default is True}
+    assert len(found) > 20
+    for kind, name in found:
+        assert f"--no-{name.replace('_', '-')}: " in _field_help(kind)[name], (kind, name)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,7 @@ from nearfar.data.rows import TextData, load_sentences
 from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.base import text_facts
 from nearfar.registry import register_method, unregister_method
+from nearfar.studies.run import study
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 
@@ -70,6 +71,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_pairs(Path("dev.tsv"))
     write_nli(Path("nli.tsv"))
     return tmp_path
+
+
+STUDY = """
+title = "Toy"
+columns = ["dev.tsv"]
+train = { method = "toy", data = ["texts.txt"], evaluate_on = "dev.tsv", batch_size = 8, max_steps = 1 }
+evaluate = { pairs = ["dev.tsv"], resamples = 0 }
+
+[[rows]]
+id = "toy"
+model = "{start}"
+"""
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.long
+def test_a_study_of_it_runs_in_this_process_alone(folder: Path) -> None:
+    (folder / "study.toml").write_text(STUDY)
+    settings: dict[str, Any] = {"output": "out", "start": "tiny", "resamples": 10}
+    with pytest.raises(NearfarError, match=r"the method 'toy' is registered in this process.*engine=\"inline\""):
+        study("study.toml", **settings)
+    assert not Path("out").exists()
+    command = study("study.toml", engine="inline", **settings).command
+    assert command is not None
+    assert command.splitlines()[1] == "nearfar.study('study.toml', output='out', engine='inline', start='tiny')"
 
 
 FLAGS = "--model tiny --data texts.txt --evaluate-on dev.tsv --batch-size 8 --learning-rate 1e-3".split()

@@ -41,7 +41,7 @@ def test_about_twenty_lines_without_a_terminal(total: int, lines: int) -> None:
     steps = [line for line in shown(total).splitlines() if "items/s" in line]
     assert len(steps) == lines
     every = max(1, total // 20)
-    assert steps[0] == f"step {every}: loss 1.235  mlm.loss 3.000  lr 5.0e-04  123 items/s"
+    assert steps[0] == f"step {every} of {total}: loss 1.235  mlm.loss 3.000  lr 5.0e-04  123 items/s"
 
 
 def test_printed_evaluations() -> None:
@@ -58,7 +58,7 @@ def test_a_terminal_gets_a_bar() -> None:
     text = shown(40, terminal=True)
     assert "40/40" in text
     assert "loss 1.235" in text
-    assert "step 40: loss" not in text  # no lines beside the bar
+    assert "step 40 of 40" not in text  # no lines beside the bar
     assert "step 40: Spearman 51.23" in text
 
 

@@ -67,6 +67,11 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     call = Call("train", argv, make_console)
     if choice is not None:
         call.say(choice.explain())
+    elif argv[0] in METHODS:
+        call.say(
+            f"{argv[0]} with its own defaults. nearfar train --data, without a method, takes the settings that were "
+            "measured for the rows and the start."
+        )
 
     if args.dry_run:
         from nearfar.commands.train.run import plan
@@ -171,11 +176,12 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
     if trained.metric is None or trained.start_score is None or trained.best_score is None:
         call.say(f"The weights of the last step are in {trained.model}")
     else:
-        call.say(
-            f"{metric_title(trained.metric)} on {trained.dev}: {100 * trained.start_score:.2f} before training, "
-            f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
-            f"{trained.model}"
-        )
+        best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
+        kept = f"The {config.keep} weights"
+        if trained.best_step == 0:
+            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
+        start = f"{100 * trained.start_score:.2f} before training"
+        call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     if trained.comparison is not None:
         call.show(before_after(trained.comparison, trained.metric or ""))
     call.say("Next:", *_next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None))
@@ -256,7 +262,9 @@ def mine(call: Call, config: "MineConfig") -> int | None:
         result = mine(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
-    train = f"nearfar train info-nce --data {config.output} --negative-column negative --output RUN"
+    train = shlex.join(
+        ["nearfar", "train", "--model", str(config.model), "--data", str(config.output), "--output", "RUN"]
+    )
     call.say(
         *_counts(result, config),
         "",

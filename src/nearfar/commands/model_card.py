@@ -224,7 +224,8 @@ def _training(run: RunRecords) -> dict[str, Any]:
     names = (spec.partition(":")[0] for key in ("data", "sentences", "task") for spec in _texts(config.get(key)))
     hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
     machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
-    kept = f"step {info['best_step']}" if config.get("keep") == "best" and info.get("best_step") else "the last"
+    best = info.get("best_step") if config.get("keep") == "best" else None
+    kept = "the last" if best is None else f"step {best}" if best else "those before training, as no step was better"
     facts = [
         f"Steps: {info.get('step')}; kept weights: {kept}; training took {_duration(info.get('seconds'))}, without "
         "evaluation.",

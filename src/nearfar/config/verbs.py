@@ -331,7 +331,8 @@ class SoupConfig(ComputeOptions):
     evaluate_on: File | None = None
     """Dev set of GREEDY, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
     fingerprints: bool = True
-    """Save the hashes of the texts that the models were trained on, and of the dev set, with the average."""
+    """Save the hashes of the texts that the models were trained on, and of the dev set, with the average.
+    --no-fingerprints: save none; then evaluations cannot tell what the average has seen."""
     precision: Precision = "auto"
     """Precision of the embeddings of the dev set: auto, fp32 or bf16. Weights are averaged in float64."""
 

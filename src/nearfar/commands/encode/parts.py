@@ -233,8 +233,8 @@ class Parts:
             ranges = int8_ranges(self._vectors()) if own else self.ranges
             if own and (self.plan.rows < FEW_VECTORS or have_no_width(ranges)):
                 warnings.warn(
-                    f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for other "
-                    "texts; give vectors of many typical texts with --calibrate.",
+                    f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
+                    "other texts; give vectors of many typical texts with --calibrate.",
                     stacklevel=2,
                 )
             write_bytes(ranges_file(output), npy_bytes(ranges))

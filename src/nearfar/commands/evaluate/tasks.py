@@ -14,7 +14,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
-from nearfar.disk import model_of_run
+from nearfar.disk import model_of_run, read_seen
 from nearfar.evaluation.results import EvaluationResult, fingerprint
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
@@ -155,9 +155,11 @@ def run_of(model: "Model") -> Path | None:
 def find_held_out(model: "Model", config: EvaluateConfig) -> HeldOut | None:
     """The held-out rows to evaluate a model on, or None if they are not asked for.
 
+    Warns if the model is of another run that kept no hashes of its training texts, so that it may have been trained on
+    these rows; otherwise the result says which share it has seen.
+
     Raises:
-        NearfarError: there are none; the model is of a run that holds out other rows, and so may have been trained on
-            these.
+        NearfarError: there are none.
     """
     own = run_of(model)
     if config.held_out_of is not None:
@@ -176,16 +178,14 @@ def find_held_out(model: "Model", config: EvaluateConfig) -> HeldOut | None:
     else:
         return None
     held_out = load_held_out(source)
-    if own is None or own.resolve() == source.resolve():
+    if own is None or own.resolve() == source.resolve() or read_seen(model_of_run(own)) is not None:
         return held_out
-    if not has_held_out(own):
+    if not has_held_out(own) or load_held_out(own).digest != held_out.digest:
         warnings.warn(
-            f"{own}: holds out no rows, so it may have been trained on the rows that {source} holds out.", stacklevel=2
-        )
-    elif load_held_out(own).digest != held_out.digest:
-        raise NearfarError(
-            f"{own} and {source} hold out different rows, so {own} may have been trained on the rows that {source} "
-            "holds out. Train both with the same --data and --hold-out, or compare them on other tasks."
+            f"{own} does not hold out the rows that {source} holds out, and has no record of its training "
+            "(--no-fingerprints), so it may have been trained on them. Train both with the same --data and --hold-out, "
+            "or compare them on other tasks.",
+            stacklevel=2,
         )
     return held_out
 

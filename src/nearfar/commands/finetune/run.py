@@ -192,6 +192,7 @@ class ClassifierRun(Run):
     """Trains a classifier on the training rows of a task, and tests it with the kept weights."""
 
     config: FinetuneConfig
+    start_is_candidate = False
 
     def __init__(
         self,

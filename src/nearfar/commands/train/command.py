@@ -37,9 +37,9 @@ class TrainResult:
     start_score: float | None
     """Score on the dev set before training, in [-1, 1]; None without a dev set."""
     best_score: float | None
-    """The best score on the dev set after a step, in [-1, 1]; None without a dev set."""
+    """The best score on the dev set, in [-1, 1]; None without a dev set."""
     best_step: int | None
-    """The step with the best score."""
+    """The step with the best score; 0 if nothing was better than before training."""
     metric: str | None = None
     """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
     dev: str | None = None

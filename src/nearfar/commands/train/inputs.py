@@ -163,6 +163,8 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
 
     from nearfar.data.hold_out import hold_out, kind_of
     from nearfar.data.rows import TextData
+    from nearfar.disk import read_seen
+    from nearfar.encoder.weights import locate
 
     rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
     teacher = getattr(config, "teacher", None)
@@ -179,7 +181,7 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         dev = agreement_dev(sentences, teacher)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
         return Inputs(data, dev)
-    split = hold_out(rows, config.hold_out, source=source)
+    split = hold_out(rows, config.hold_out, source=source, seen=read_seen(locate(config.model)))
     held_out = split.held_out
     data = _without_held_out(data, split.rows, held_out.texts)
     verify("held-out rows", lambda: held_out.digest)

@@ -223,11 +223,12 @@ class EncoderRun(Run):
     def conclude(self) -> dict[str, Any]:
         """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
         write_seen(self.folder.path, self.encoder.seen)
-        start, best = self.progress.start_score, self.progress.best_score
-        if start is not None and best is not None and best <= start:
-            advice = "Try a lower --learning-rate."
+        if self.progress.best_step == 0:
+            kept = "its weights are kept" if self.config.keep == "best" else "--keep last keeps those of the last step"
             self.console.print(
-                f"No step scored higher on {self.dev.name} than the untrained encoder. {advice}", markup=False
+                f"No step scored higher on {self.dev.name} than the model before training: {kept}. Try a lower "
+                "--learning-rate.",
+                markup=False,
             )
         return {"dev": self.dev.name, "metric": self.dev.metric}
 
