@@ -32,7 +32,7 @@ Without a method, the columns of FILE choose it:
   anchor, positive             pairs             info-nce
   anchor, positive, negative   triplets          info-nce
   premise, hypothesis, label   NLI rows          scl; nli-order if --model is a plain transformers model
-  text, label                  labelled texts    supcon-text
+  text, label                  labelled texts    supcon-text, and a classifier for nearfar predict
   sentence1, sentence2, score  scored pairs      regression
   lines of text, one column    sentences         sg-opt1
 
@@ -42,6 +42,34 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 --dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.
 
 Methods:
+"""
+FINETUNE_USAGE = """usage: nearfar finetune FILE|TASK --output RUN [flags]
+       nearfar finetune FILE.toml --output RUN [flags]
+
+Fine-tunes a classifier on the rows of FILE by cross-entropy and supervised contrastive learning (Gunel et al. 2021),
+and tests it on rows that it was not trained on. The columns are
+
+  text, label                  texts with a label
+  sentence1, sentence2, label  pairs with a label, which the encoder reads together
+  the same, labels like 3.5    scores, for a regression
+
+For single texts, and above all for few, nearfar train --data FILE is better and keeps a sentence encoder. TASK is sst2,
+cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb, amazon2 or yelp2. FILE.toml has all settings: configs/gunel-*.toml are
+the paper's, for RoBERTa-large.
+
+Rows:
+  --text-columns, --label-column     other columns
+  --validation, --test FILE          rows that choose the step, rows to test on; by default rows of FILE
+  --sample-size N, --limit N         train on a random sample of the rows, on the first ones
+  --noise                            noise in the training texts
+Training; epochs, learning rate and lambda fit the number of rows and the encoder:
+  --model                            the encoder to start from, by default all-MiniLM-L6-v2
+  --epochs, --learning-rate, --batch-size, --seed
+  --scl-weight, --temperature        lambda in (1 - lambda) cross-entropy + lambda SCL, and SCL's temperature
+  --metric, --evaluate-every, --keep what chooses the step, how often, and whether the best or the last weights stay
+  --resume                           continue a run that was stopped
+
+All flags: nearfar finetune FILE --help
 """
 RESUME = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
 DRY_RUN = ExtraOption(
@@ -87,10 +115,11 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     return 0
 
 
-def _next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:
+def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> list[str]:
     """Commands to go on with after training, one for each line."""
     trained = run / "model"
     lines = [
+        *([["nearfar", "predict", str(run), "--input", "FILE", "--output", "labels.csv"]] if labels else []),
         ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
         ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
         ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
@@ -173,6 +202,7 @@ def _say_plan(call: Call, plan: "Plan") -> None:
 
 def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
     from nearfar.commands.train.after import before_after
+    from nearfar.runs.held_out import has_held_out
 
     if trained.metric is None or trained.start_score is None or trained.best_score is None:
         call.say(f"The weights of the last step are in {trained.model}")
@@ -184,11 +214,23 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         )
     if trained.comparison is not None:
         call.show(before_after(trained.comparison, trained.metric or ""))
-    call.say("Next:", *_next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None))
+    run = trained.model.parent
+    if trained.labels is not None:
+        from nearfar.commands.train.labels import label_tables
+        from nearfar.evaluation.finetuned import PICTURE
+
+        for table in label_tables(trained.labels):
+            call.show(table)
+        call.say(f"Which labels are mistaken for which: {run / PICTURE}")
+    labels = trained.labels is not None
+    call.say("Next:", *_next_commands(run, config.model, held_out=has_held_out(run), labels=labels))
 
 
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
     """Fine-tune a classifier; returns the exit status."""
+    if argv[:1] in (["-h"], ["--help"]):
+        sys.stdout.write(FINETUNE_USAGE)
+        return 0
     config, resume = _parse_finetune(*_file_and_flags(argv))
     call = Call("finetune", argv, make_console)
 
@@ -228,6 +270,11 @@ def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[Finetu
             raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
     prog = "nearfar finetune [TASK|FILE|FILE.toml]"
     config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values, source=source)
+    if source is None:
+        from nearfar.commands.finetune.command import recommended_settings
+
+        values |= recommended_settings(config)
+        config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values)
     return config, extra_values["resume"]
 
 

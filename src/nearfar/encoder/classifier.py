@@ -17,8 +17,16 @@ from torch import Tensor, nn
 
 from nearfar.disk import SeenHashes, apply_umask, read_seen, write_seen
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier
+from nearfar.encoder.classifier_folder import (
+    HEAD_FILE,
+    ClassifierComponents,
+    LabelHead,
+    backbone_of,
+    read_classifier,
+    read_label_head,
+)
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
+from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import (
@@ -244,6 +252,53 @@ class Classifier(nn.Module):
         for file in Path(folder).glob("model*.safetensors"):
             apply_umask(file)  # safetensors writes files that only the owner can read
         write_seen(Path(folder), self.seen)
+
+
+@dataclass(frozen=True)
+class EmbeddingClassifier:
+    """A sentence encoder and a linear head on its embeddings, as ``nearfar train`` makes them of labelled texts."""
+
+    encoder: Encoder
+    head: LabelHead
+
+    @property
+    def label_names(self) -> tuple[str, ...]:
+        """The labels in the order of the logits."""
+        return self.head.label_names
+
+    @property
+    def seen(self) -> SeenHashes | None:
+        """Hashes of the texts that made the encoder; None where they are not known."""
+        return self.encoder.seen
+
+    def predict(
+        self, items: Sequence[Item], *, precision: Precision = "auto", progress: bool = False
+    ) -> Float[np.ndarray, "items classes"]:
+        """Logits, as :meth:`Classifier.predict`; items are single texts.
+
+        Raises:
+            NearfarError: an item has two texts or is no tuple of strings; an embedding is not finite.
+        """
+        _check_items(items)
+        if any(len(item) == 2 for item in items):
+            raise NearfarError("this classifier labels single texts, not pairs; nearfar finetune trains one for pairs.")
+        texts = [item[0] for item in items]
+        return self.head.logits(self.encoder.encode(texts, precision=precision, progress=progress))
+
+
+def open_classifier(
+    model: str | Path, *, max_length: int | None = None, device: str | None = None
+) -> Classifier | EmbeddingClassifier:
+    """Open what ``nearfar finetune`` or ``nearfar train`` made of labelled rows, or any sequence classifier.
+
+    Raises:
+        NearfarError: as :meth:`Classifier.from_pretrained` and :meth:`nearfar.Encoder.from_pretrained`.
+    """
+    folder = locate(model)
+    if not (folder / HEAD_FILE).exists():
+        return Classifier.from_pretrained(model, max_length=max_length, device=device)
+    encoder = Encoder.from_pretrained(model, max_length=max_length, device=device)
+    return EmbeddingClassifier(encoder, read_label_head(folder, encoder.dim))
 
 
 def _check_items(items: Sequence[Item]) -> None:

@@ -24,6 +24,7 @@ from nearfar.commands.train.inputs import (
     resolve_objectives,
     second_toml,
 )
+from nearfar.commands.train.labels import head_of
 from nearfar.config import RunConfig, TrainConfig
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
@@ -180,7 +181,7 @@ class EncoderRun(Run):
         )
         self.facts = [*prepared.facts, *inputs.dev.facts]
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._trained = [part.texts for part in inputs.data]
+        self._inputs, self._trained = inputs.data, [part.texts for part in inputs.data]
         self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
@@ -213,10 +214,16 @@ class EncoderRun(Run):
             raise Interrupted from None
 
     def save_model(self, folder: Path) -> None:
-        """Write the encoder, without adapters and heads, and with the hashes of the texts that it has seen."""
+        """Write the encoder, without adapters and the methods' heads, and with the hashes of the texts it has seen.
+
+        If it was trained on labelled texts, a classifier of its embeddings is written too.
+        """
         self.prepared.merge()
         self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
+        head = head_of(self.encoder, self._inputs[0], self.config.precision)
+        if head is not None:
+            head.save(folder)
 
     def conclude(self) -> dict[str, Any]:
         """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
