@@ -216,10 +216,10 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         call.show(before_after(trained.comparison, trained.metric or ""))
     run = trained.model.parent
     if trained.labels is not None:
-        from nearfar.commands.train.labels import label_tables
         from nearfar.evaluation.finetuned import PICTURE
+        from nearfar.evaluation.tables.evaluation import evaluation_tables
 
-        for table in label_tables(trained.labels):
+        for table in evaluation_tables(trained.labels, screen=True):
             call.show(table)
         call.say(f"Which labels are mistaken for which: {run / PICTURE}")
     labels = trained.labels is not None

@@ -1,21 +1,13 @@
-"""The folder of a classifier: its model, its labels, and the function that gives the logits of [CLS].
+"""The folder of a classifier: its model, its labels, and the function that gives the logits of [CLS]."""
 
-A sentence-transformers folder with a :class:`LabelHead` (``nearfar_head.safetensors``) is a classifier too.
-"""
-
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 from torch import Tensor
 
-from nearfar.disk import write_bytes
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.folder_checks import quoted, read_object
 from nearfar.encoder.pretrained import (
@@ -34,54 +26,6 @@ from nearfar.types import NearfarError
 
 FAMILIES = ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "MPNet", "ELECTRA", "DistilBERT", "DeBERTa", "ModernBERT")
 ClsHead: TypeAlias = Callable[[Any, Tensor], Tensor]
-
-
-HEAD_FILE = "nearfar_head.safetensors"
-
-
-class LabelHead(NamedTuple):
-    """Linear classifier on embeddings of length 1: logits [texts, classes] = W x + b."""
-
-    label_names: tuple[str, ...]
-    weight: Float[np.ndarray, "classes dim"]
-    bias: Float[np.ndarray, " classes"]
-
-    def logits(self, vectors: Float[np.ndarray, "texts dim"]) -> Float[np.ndarray, "texts classes"]:
-        """The logits of embeddings of any length, as float32."""
-        return (unit_length(vectors) @ self.weight.T + self.bias).astype(np.float32)
-
-    def save(self, folder: Path) -> None:
-        """Write the file into a model folder."""
-        tensors = {"weight": self.weight.astype(np.float32), "bias": self.bias.astype(np.float32)}
-        write_bytes(folder / HEAD_FILE, save(tensors, {"labels": json.dumps(self.label_names)}))
-
-
-def unit_length(vectors: Float[np.ndarray, "texts dim"]) -> Float[np.ndarray, "texts dim"]:
-    """The vectors scaled to length 1; a vector of zeros stays."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-
-
-def read_label_head(folder: Path, dim: int) -> LabelHead:
-    """The head in a model folder whose embeddings have ``dim`` numbers.
-
-    Raises:
-        NearfarError: the file is damaged, or made for another encoder.
-    """
-    file = folder / HEAD_FILE
-    try:
-        with safe_open(file, framework="numpy") as tensors:
-            labels = json.loads((tensors.metadata() or {}).get("labels", "null"))
-            weight, bias = tensors.get_tensor("weight"), tensors.get_tensor("bias")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise NearfarError(f"{file}: is damaged: {error}. Copy the model again.") from None
-    names = tuple(labels) if isinstance(labels, list) and all(isinstance(name, str) for name in labels) else ()
-    if len(names) < 2 or weight.shape != (len(names), dim) or bias.shape != (len(names),):
-        raise NearfarError(
-            f"{file}: has weights of shape {weight.shape} for {len(names)} labels, but the embeddings have {dim} "
-            "numbers. Copy the model again."
-        )
-    return LabelHead(names, weight, bias)
 
 
 class ClassifierComponents(NamedTuple):

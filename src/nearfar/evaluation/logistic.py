@@ -23,9 +23,6 @@ from torch import Tensor
 
 TOLERANCE = 1e-6
 """Tolerance of the gradient's norm, which bounds the error of W because the penalty has curvature 1."""
-GRID = tuple(2.0**power for power in range(-2, 9, 2))
-"""The values of C from which cross-validation chooses."""
-FOLDS = 5
 _MEMORY = 8  # pairs of steps and changes of gradient that L-BFGS remembers
 _MAX_EVALUATIONS = 1000
 _BLOCK = 2**20  # numbers in a block of logits
@@ -63,41 +60,6 @@ def fit(features: NDArray[np.floating], labels: NDArray[np.intp], jobs: Sequence
         whole = torch.cat([weights, solved[..., -1:] - (weights @ centre)[..., None]], dim=2)
         fitted += whole.split([len(job.inverse_penalties) for job in some])
     return fitted
-
-
-def fit_by_folds(
-    features: NDArray[np.floating], labels: NDArray[np.intp], *, classes: int
-) -> tuple[NDArray[np.float64], float]:
-    """The weights [classes, dim + 1] of one fit on all rows, the bias last, and its C, chosen by cross-validation.
-
-    Of :data:`GRID`, it is the C with the lowest mean of -log p(y | x) over the checked rows of :data:`FOLDS` folds that
-    are stratified by label; of fewer folds where a label has fewer rows, and 1 where a label has a single row.
-    """
-    from sklearn.model_selection import StratifiedKFold  # imported here: only needed for cross-validation
-
-    folds = min(FOLDS, int(np.bincount(labels, minlength=classes).min()))
-    everything, chosen = np.arange(len(labels)), 1.0
-    if folds > 1:
-        parts = list(StratifiedKFold(folds, shuffle=True, random_state=0).split(everything, labels))
-        losses = np.zeros(len(GRID))
-        for fits, (_, check) in zip(
-            fit(features, labels, [Job(rows, GRID) for rows, _ in parts], classes=classes), parts, strict=True
-        ):
-            matrix, gold = (
-                torch.as_tensor(np.asarray(features[check], dtype=np.float64)),
-                torch.as_tensor(labels[check]),
-            )
-            for place, weights in enumerate(map(_of_all_classes, fits)):
-                logits = matrix @ weights[:, :-1].T + weights[:, -1]
-                losses[place] += torch.nn.functional.cross_entropy(logits, gold, reduction="sum").item()
-        chosen = GRID[int(losses.argmin())]
-    weights = fit(features, labels, [Job(everything, (chosen,))], classes=classes)[0][0]
-    return _of_all_classes(weights).numpy(), chosen
-
-
-def _of_all_classes(weights: Tensor) -> Tensor:
-    """The weights of each class [classes, dim + 1]; two classes, which have one unit z, get the logits -z/2 and z/2."""
-    return torch.cat([-weights / 2, weights / 2]) if len(weights) == 1 else weights
 
 
 def predict(weights: Tensor, features: NDArray[np.floating]) -> NDArray[np.intp]:

@@ -24,7 +24,7 @@ from nearfar.commands.train.inputs import (
     resolve_objectives,
     second_toml,
 )
-from nearfar.commands.train.labels import head_of
+from nearfar.commands.train.labels import classifier_of
 from nearfar.config import RunConfig, TrainConfig
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
@@ -221,9 +221,9 @@ class EncoderRun(Run):
         self.prepared.merge()
         self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
-        head = head_of(self.encoder, self._inputs[0], self.config.precision)
-        if head is not None:
-            head.save(folder)
+        classifier = classifier_of(self.encoder, self._inputs[0], self.config.precision)
+        if classifier is not None:
+            classifier.save_head(folder)
 
     def conclude(self) -> dict[str, Any]:
         """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
