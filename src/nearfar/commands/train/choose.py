@@ -104,8 +104,10 @@ COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.se
 FEW_LABELLED_TEXTS = "few labelled texts"
 FEW_LABELLED = 1000
 """Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/labels.py``)."""
-LABELLED_TEXTS = 8000
-"""Number of labelled texts to train on, each as often as it takes: in 3 to 20 epochs."""
+FEWEST_ROWS = 4
+"""Two texts of two labels, the fewest rows that can be contrasted."""
+LABELLED_TEXTS, FEWEST_EPOCHS, MOST_EPOCHS = 8000, 3, 20
+"""Number of labelled texts to train on, in more epochs than a recipe has if they are few, but at most 20."""
 
 
 class Recipe(NamedTuple):
@@ -288,15 +290,15 @@ def choose_method(
             )
     changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
     own_rate = bool(changes & {"learning_rate", "lora_rank"})
-    choice, epochs = choices[0], None
+    choice, epochs = choices[0], 0
     if choice.rows == LABELLED.name:
         limit = str((settings or {}).get("limit"))
         at_most = min(LABELLED_TEXTS, int(limit)) if limit.isdecimal() else LABELLED_TEXTS
         count = count_rows(specs, given.get("label_column", "label"), at_most)
         choice = replace(choice, rows=FEW_LABELLED_TEXTS) if count < FEW_LABELLED else choice
-        epochs = max(3, min(20, LABELLED_TEXTS // count))
+        epochs = min(MOST_EPOCHS, LABELLED_TEXTS // count)
     chosen = _choose_by_start(choice, model, own_rate=own_rate)
-    if epochs is not None:
+    if epochs > FEWEST_EPOCHS:
         chosen = replace(chosen, values={**chosen.values, "epochs": epochs})
     if "sentences" in changes:
         chosen = replace(chosen, values={**chosen.with_sentences, **chosen.values})
@@ -306,12 +308,13 @@ def choose_method(
 
 
 def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
-    """The number of rows of data with a ``column``; ``at_most`` if there are more, or if they cannot be read."""
+    """The number of rows of data with a ``column``; ``at_most`` if there are more, too few to train on, or no rows."""
     try:
         rows = (row for spec in specs for found in find(spec, "labelled") for row in found.table.rows((column,)))
-        return sum(1 for _ in islice(rows, at_most)) or at_most
+        count = sum(1 for _ in islice(rows, at_most))
     except NearfarError:  # training reads them again, and says what is wrong
         return at_most
+    return count if count >= FEWEST_ROWS else at_most
 
 
 def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
