@@ -123,9 +123,11 @@ def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path
     assert [row["more"] for row in found] == [1.5 if place == 3 else None for place in range(len(rows))]
     assert [row["predicted_label"] for row in found] == best
     entry = result.scores.transfer.tasks["in.jsonl"]
-    assert entry.classes == [*LABELS, "maybe not"]
+    assert entry.classes == [*LABELS, "(another label)"]
     assert (entry.rows, entry.accuracy.score) == (len(rows) - 1, round(100 * (len(rows) - 2) / (len(rows) - 1), 4))
-    assert result.scores.config["data"] == ["1 rows have no label and are left out"]
+    assert result.scores.config["data"] == ["1 rows have a label that the classifier does not have"]
+    (tmp_path / "other.csv").write_text("text,label\na dog,nan\na cat,7\n")
+    assert predict(model, input=tmp_path / "other.csv", output=tmp_path / "o.csv", progress=False).scores is None
 
     (tmp_path / "stars.csv").write_text("text,stars\n" + "".join(f'"{n}\ta dog",{n}.5\n' for n in range(1, 5)))
     scores = save(tmp_path / "scores", regression=True)

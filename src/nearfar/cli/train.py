@@ -43,33 +43,19 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 
 Methods:
 """
-FINETUNE_USAGE = """usage: nearfar finetune FILE|TASK --output RUN [flags]
-       nearfar finetune FILE.toml --output RUN [flags]
+FINETUNE_USAGE = """usage: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]
 
-Fine-tunes a classifier on the rows of FILE by cross-entropy and supervised contrastive learning (Gunel et al. 2021),
-and tests it on rows that it was not trained on. The columns are
+Fine-tunes a classifier by cross-entropy and supervised contrastive learning, and tests it on rows that it was not
+trained on. Columns of FILE: text, label; or sentence1, sentence2, label, for pairs that are read together. Labels with
+a fraction, such as 3.5, are scores. For single texts nearfar train --data FILE is better, above all for few.
 
-  text, label                  texts with a label
-  sentence1, sentence2, label  pairs with a label, which the encoder reads together
-  the same, labels like 3.5    scores, for a regression
+Rows:      --text-columns --label-column --validation FILE --test FILE --splits --limit --sample-size --noise
+Training:  --model --epochs --learning-rate --batch-size --scl-weight (lambda) --temperature --seed --resume
+Selection: --metric --evaluate-every --patience --keep
+Epochs, learning rate and lambda fit the number of rows and the encoder. FILE.toml has all settings; those of the paper
+are in configs/gunel-*.toml. TASK: sst2, cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb, amazon2, yelp2.
 
-For single texts, and above all for few, nearfar train --data FILE is better and keeps a sentence encoder. TASK is sst2,
-cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb, amazon2 or yelp2. FILE.toml has all settings: configs/gunel-*.toml are
-the paper's, for RoBERTa-large.
-
-Rows:
-  --text-columns, --label-column     other columns
-  --validation, --test FILE          rows that choose the step, rows to test on; by default rows of FILE
-  --sample-size N, --limit N         train on a random sample of the rows, on the first ones
-  --noise                            noise in the training texts
-Training; epochs, learning rate and lambda fit the number of rows and the encoder:
-  --model                            the encoder to start from, by default all-MiniLM-L6-v2
-  --epochs, --learning-rate, --batch-size, --seed
-  --scl-weight, --temperature        lambda in (1 - lambda) cross-entropy + lambda SCL, and SCL's temperature
-  --metric, --evaluate-every, --keep what chooses the step, how often, and whether the best or the last weights stay
-  --resume                           continue a run that was stopped
-
-All flags: nearfar finetune FILE --help
+All flags, with their defaults: nearfar finetune FILE --help
 """
 RESUME = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
 DRY_RUN = ExtraOption(

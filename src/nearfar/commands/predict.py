@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nearfar.evaluation.results import EvaluationResult
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
+OTHER = "(another label)"
 
 
 @dataclass(frozen=True)
@@ -41,16 +42,6 @@ class PredictResult:
     """Number of rows."""
     scores: "EvaluationResult | None"
     """How well the predictions agree with the labels of the input; None if it has none."""
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """The rows of the input: all columns, the texts with normalised white space, and the labels."""
-
-    columns: dict[str, list[Any]]
-    items: list[tuple[str, ...]]
-    labels: list[str | float | None] | None = None
-    """None where the input has no column of labels; a row may have none too."""
 
 
 @accepts_settings(PredictConfig)
@@ -66,7 +57,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     has such a column, its name begins with ``predicted_``. It is written completely or not at all.
 
     If the input has labels (``label_column``, by default ``label``), the predictions are scored. A label that the
-    classifier does not have counts as an error, and rows without a label are left out.
+    classifier does not have counts as an error unless all are such; rows without a label are left out.
 
     Args:
         model: the run folder of ``nearfar finetune``, or of ``nearfar train`` on labelled texts; a model folder, or
@@ -86,34 +77,42 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     check_output_path(output)
     refuse_overwriting_inputs(output, [config.input])
     refuse_existing([output], overwrite=config.overwrite)
-    rows = _read(config.input, config.text_columns, config.label_column)
-    if not any(text for row in rows.items for text in row):
+    columns, items, labels = _read(config.input, config.text_columns, config.label_column)
+    if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
 
     from nearfar.encoder.classifier import open_classifier
 
     classifier = open_classifier(str(model), max_length=config.max_length, device=config.device)
-    outputs = classifier.predict(rows.items, precision=config.precision, progress=progress)
-    columns = dict(rows.columns)
+    outputs = classifier.predict(items, precision=config.precision, progress=progress)
     for name, values in _predicted_columns(classifier.label_names, outputs).items():
         free = name
         while free in columns:
             free = f"predicted_{free}"
         columns[free] = values
     write_text(output, _format_table(output.suffix, list(columns), list(zip(*columns.values(), strict=True))))
-    return PredictResult(len(rows.items), _score(classifier, config, rows, outputs, model=str(model)))
+    labelled = [row for row, label in enumerate(labels) if label is not None]
+    scores = None
+    if labelled:
+        given = [str(labels[row]) for row in labelled]
+        scores = _score(
+            classifier, config, [items[row] for row in labelled], given, outputs[labelled], model=str(model)
+        )
+    return PredictResult(len(items), scores)
 
 
-def _read(source: str | Path, texts: tuple[str, ...], label: str | None) -> _Rows:
-    """All columns of a table, but for those whose name comes twice; of a text file its lines, as ``text``."""
+def _read(
+    source: str | Path, texts: tuple[str, ...], label: str | None
+) -> tuple[dict[str, list[Any]], list[tuple[str, ...]], list[str | float | None]]:
+    """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``."""
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
-        for flag, names in (("--text-columns", texts), ("--label-column", (label,) if label else ())):
-            if names:
-                raise NearfarError(f"{flag} {' '.join(names)}: {source} has one text per line, and no columns.")
+        if names := texts or (label,) * (label is not None):
+            flag = "--text-columns" if texts else "--label-column"
+            raise NearfarError(f"{flag} {' '.join(names)}: {source} has one text per line, and no columns.")
         lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
-        return _Rows({"text": lines}, [(line,) for line in lines])
+        return {"text": lines}, [(line,) for line in lines], []
     names = texts or _default_columns(source)
     places, items = [], []
     for where, values in read_columns(source, names):
@@ -121,13 +120,10 @@ def _read(source: str | Path, texts: tuple[str, ...], label: str | None) -> _Row
         items.append(tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True)))
     columns = _all_columns(source)
     columns |= {name: [item[place] for item in items] for place, name in enumerate(names)}
-    if label is None and "label" not in columns:
-        return _Rows(columns, items)
-    name = label or "label"
-    if name not in columns:
-        next(read_columns(source, (name,)), None)  # says which columns there are
-    labels = [_label(value, name, where) for where, value in zip(places, columns[name], strict=True)]
-    return _Rows(columns, items, labels)
+    if label is not None and label not in columns:
+        next(read_columns(source, (label,)), None)  # says which columns there are
+    given = columns.get(label or "label", [])
+    return columns, items, [_label(value, label, where) for where, value in zip(places, given, strict=False)]
 
 
 def _all_columns(source: str | Path) -> dict[str, list[Any]]:
@@ -141,49 +137,47 @@ def _all_columns(source: str | Path) -> dict[str, list[Any]]:
     return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
 
-def _label(value: object, name: str, where: Location) -> str | float | None:
-    """A label, or a number with a fraction; None for an empty field."""
-    number = parse_number(value)
-    if value is None or value != value or not str(value).strip():  # noqa: PLR0124  (NaN)
+def _label(value: object, column: str | None, where: Location) -> str | float | None:
+    """A label, or a score with a fraction; None for an empty field, and for one that is none if nobody named it."""
+    if value is None or not str(value).strip():
         return None
-    return label_field(value, name, where) if np.isnan(number) or number.is_integer() else number
+    number = parse_number(value)
+    try:
+        return label_field(value, column or "label", where) if np.isnan(number) or number.is_integer() else number
+    except NearfarError:
+        if column is not None:
+            raise
+        return None
 
 
 def _score(
     classifier: "Classifier | EmbeddingClassifier",
     config: PredictConfig,
-    rows: _Rows,
+    texts: Sequence[tuple[str, ...]],
+    labels: Sequence[str],
     outputs: "np.ndarray",
     *,
     model: str,
 ) -> "EvaluationResult | None":
-    """The scores of the rows that have a label."""
-    labelled = [row for row, label in enumerate(rows.labels or []) if label is not None]
-    if rows.labels is None or not labelled:
-        return None
+    """The scores of rows with labels; None if the classifier has none of these labels, or predicts scores."""
     from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
 
-    names, given = list(classifier.label_names), [rows.labels[row] for row in labelled]
-    gold = [parse_number(label) for label in given]
-    if names:
-        names += sorted({str(label) for label in given} - set(names))
-        gold = [names.index(str(label)) for label in given]
-    elif np.isnan(gold).any():
-        raise NearfarError(f"{config.input}: the model predicts scores, but a label is no number; see --label-column.")
-    never = np.full((len(labelled), len(names) - len(classifier.label_names)), outputs.min() - 1, dtype=np.float32)
-    texts = [rows.items[row] for row in labelled]
-    task = Path(config.input).name
-    entry = finetuned_entry(
-        texts, gold, np.hstack([outputs[labelled], never]), label_names=names, seed=[0, *task.encode()]
-    )
-    unlabelled = len(rows.items) - len(labelled)
+    names, task = classifier.label_names, Path(config.input).name
+    gold = [names.index(one) if one in names else len(names) for one in labels] if names else map(parse_number, labels)
+    gold = np.array(list(gold))
+    unknown = int((gold == len(names)).sum()) if names else int(np.isnan(gold).sum())
+    if unknown == len(gold) or (unknown and not names):
+        return None
+    if unknown:
+        names = (*names, OTHER)
+        outputs = np.column_stack([outputs, np.full(len(outputs), outputs.min() - 1)])  # is never predicted
     return finetuned_result(
-        entry,
+        finetuned_entry(texts, gold.tolist(), outputs, label_names=names, seed=list(task.encode())),
         texts,
         model=model,
         task=task,
-        settings=asdict(config) | {"seed": None},
-        facts=[f"{unlabelled:,} rows have no label and are left out"] * bool(unlabelled),
+        settings=asdict(config),
+        facts=[f"{unknown:,} rows have a label that the classifier does not have"] * bool(unknown),
         dim=outputs.shape[1],
         seen=classifier.seen,
     )

@@ -180,14 +180,14 @@ def finetuned_result(
         texts: one or two texts per tested row.
         model: name of the model or its run folder.
         task: name of the task.
-        settings: the settings of the run, with its ``seed``.
+        settings: the settings of the run.
         facts: sentences on the rows.
         dim: width of the encoder.
         seen: hashes of what the tested model has seen; None where they are not known.
         training: steps and scores on validation rows.
     """
     plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
-    own = {"training_seed": settings["seed"], "tasks": [task], "data": list(facts), "resamples": RESAMPLES}
+    own = {"training_seed": settings.get("seed"), "tasks": [task], "data": list(facts), "resamples": RESAMPLES}
     result = EvaluationResult(
         model=model,
         config=plain | own,

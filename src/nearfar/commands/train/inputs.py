@@ -176,7 +176,7 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         assert isinstance(rows, TextData)
         assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
-        data = without_held_out(data, kept, sentences)
+        data = _without_held_out(data, kept, sentences)
         dev = agreement_dev(sentences, teacher)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
         return Inputs(data, dev)
@@ -184,13 +184,13 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         return Inputs(data, no_dev(_texts(rows.rows), why="all rows are trained on, and folds of them test the result"))
     split = hold_out(rows, config.hold_out, source=source)
     held_out = split.held_out
-    data = without_held_out(data, split.rows, held_out.texts)
+    data = _without_held_out(data, split.rows, held_out.texts)
     verify("held-out rows", lambda: held_out.digest)
     dev = replace(held_out_dev(held_out), rows=held_out.text_rows(DEV), facts=split.facts)
     return Inputs(data, dev, held_out)
 
 
-def without_held_out(data: Sequence[ObjectiveRows], kept: "Rows", held_out: Sequence[str]) -> list[ObjectiveRows]:
+def _without_held_out(data: Sequence[ObjectiveRows], kept: "Rows", held_out: Sequence[str]) -> list[ObjectiveRows]:
     """The first objective with the rows ``kept``, a second one with those of its rows that have no held-out text."""
     from nearfar.data.hold_out import without_texts
 

@@ -6,34 +6,36 @@ proof trains again without each of :data:`FOLDS` folds, whose texts it then labe
 the proof. Beside it stands logistic regression on the encoder that training starts from, fitted to the same rows.
 """
 
+import json
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.train.inputs import ObjectiveRows, read_training_data, resolve_objectives, without_held_out
-from nearfar.config import TrainConfig
 from nearfar.data.fingerprints import combine_hashes, text_hashes
-from nearfar.data.hold_out import SEED, TEST, kind_of, take_rows
-from nearfar.data.rows import TextData
-from nearfar.encoder.classifier import HEAD_FILE, EmbeddingClassifier
+from nearfar.data.hold_out import SEED, TEST
+from nearfar.disk import write_text
+from nearfar.encoder.classifier import HEAD_FILE, open_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.finetuned import draw_confusion, finetuned_entry, finetuned_result
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.runs.folder import HELD_OUT, read_run_info
+from nearfar.methods.build import read_rows
+from nearfar.methods.gunel import SupconTextConfig
+from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out, load_held_out
-from nearfar.runs.run import ProcessContext, group_of
-from nearfar.training.gradients import Gradients
-from nearfar.training.optimiser import OptimiserSettings
-from nearfar.training.trainer import Evaluation, LoopSettings, Trainer
-from nearfar.types import NearfarError, Precision
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.config import TrainConfig
+    from nearfar.runs.run import ProcessContext
 
 RESULT = "result.json"
 FOLDS = 5
@@ -42,7 +44,6 @@ GRID = tuple(2.0**power for power in range(-2, 9, 2))
 MOST_ROWS = 20_000
 """Number of rows that the classifier is fitted to, about; of more, every n-th and the first of each label."""
 RESAMPLES = 10_000
-Indices: TypeAlias = NDArray[np.intp]
 
 
 class LabelProof(NamedTuple):
@@ -54,17 +55,17 @@ class LabelProof(NamedTuple):
     """Beside logistic regression on the start."""
 
 
-class _Rows(NamedTuple):
-    """Labelled texts, and parts of them: the rows to fit to, the rows to test, and the encoder for both."""
+class _Part(NamedTuple):
+    """A run that is trained, the labelled texts that it was trained on, and those that it is tested on."""
 
-    texts: list[str]
-    labels: Indices
-    label_names: tuple[str, ...]
-    parts: Iterator[tuple[Indices, Indices, Encoder]]
-    facts: list[str]
+    run: Path
+    texts: Sequence[str]
+    labels: Sequence[str]
+    tested: Sequence[str]
+    gold: Sequence[str]
 
 
-def fit_weights(vectors: NDArray[np.float32], labels: Indices) -> NDArray[np.float32]:
+def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArray[np.float32]:
     """The weights [classes, dim + 1] of logistic regression, the bias last. Labels are 0 to classes - 1.
 
     C has the lowest -log p(label | text) by cross-validation over up to five folds that are stratified by label; it is
@@ -76,29 +77,18 @@ def fit_weights(vectors: NDArray[np.float32], labels: Indices) -> NDArray[np.flo
     every = -(-len(labels) // MOST_ROWS)
     rows = np.union1d(np.arange(0, len(labels), every), np.unique(labels, return_index=True)[1])
     vectors, labels = vectors[rows].astype(np.float64), labels[rows]
+    folds, grid = min(FOLDS, int(np.bincount(labels).min())), GRID
     model = LogisticRegression(max_iter=1000)
-    folds = min(FOLDS, int(np.bincount(labels).min()))
     if folds > 1:
         parts = StratifiedKFold(folds, shuffle=True, random_state=0)
-        model = GridSearchCV(model, {"C": GRID}, scoring="neg_log_loss", cv=parts)
+        search = GridSearchCV(model, {"C": grid}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
+        model.set_params(**search.best_params_)
     model.fit(vectors, labels)
-    best = getattr(model, "best_estimator_", model)
-    weights = np.column_stack([best.coef_, best.intercept_]).astype(np.float32)
+    weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
     return np.concatenate([-weights / 2, weights / 2]) if len(weights) == 1 else weights
 
 
-def classifier_of(encoder: Encoder, part: ObjectiveRows, precision: Precision) -> EmbeddingClassifier | None:
-    """The classifier for an encoder that was trained on the rows of ``part``; None if these are not labelled texts."""
-    rows = part.rows
-    if kind_of(rows) != "labelled" or not isinstance(rows, TextData):
-        return None
-    texts = [text for (text,) in rows.rows[: part.objective.config.limit]]
-    labels = np.array(rows.targets, dtype=np.intp)[: len(texts)]
-    weights = fit_weights(encoder.encode(texts, normalize=True, precision=precision), labels)
-    return EmbeddingClassifier(encoder, rows.label_names, weights)
-
-
-def prove_labels(config: TrainConfig, context: ProcessContext) -> LabelProof | None:
+def prove_labels(config: "TrainConfig", context: "ProcessContext") -> LabelProof | None:
     """Test the finished run of ``config``, and write ``result.json``, a picture and the comparison into its folder.
 
     The files are read where they exist. None if the run has no classifier, or tests nothing (``--hold-out 0``).
@@ -109,58 +99,50 @@ def prove_labels(config: TrainConfig, context: ProcessContext) -> LabelProof | N
     """
     folder, first = Path(config.output), context.processes.broadcast_from_first
     comparison = folder / HELD_OUT / COMPARISON
-    if not first((folder / "model" / HEAD_FILE).exists):
+    has_head, held_out, done = first(
+        lambda: ((folder / "model" / HEAD_FILE).exists(), has_held_out(folder), (folder / RESULT).is_file())
+    )
+    if not has_head or not isinstance(config, SupconTextConfig):
         return None
-    if first(lambda: comparison.is_file() and (folder / RESULT).is_file()):
+    if done:
         return first(lambda: LabelProof(EvaluationResult.load(folder / RESULT), ComparisonResult.load(comparison)))
-    config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
-    if first(lambda: has_held_out(folder)):
-        return first(lambda: _prove(config, _held_out_rows(config, context), context))
-    if config.hold_out is not None or config.evaluate_on is not None:
+    if held_out:
+        task = first(lambda: load_held_out(folder).vote(TEST))
+        parts = iter([_Part(folder, task.training_texts, task.training_labels, task.texts, task.labels)])
+        return _prove(config, parts, context, "rows that were held out")
+    if config.hold_out is not None or config.evaluate_on is not None or config.second is not None:
         return None
-    return _prove(config, _rows_in_folds(config, context), context)
+    folds = f"rows in {FOLDS} folds, each by a model that was trained on the other folds"
+    return _prove(config, _train_folds(config, context), context, folds)
 
 
-def _held_out_rows(config: TrainConfig, context: ProcessContext) -> _Rows:
-    """The training rows, as far as the run folder has them, and the test part of the held-out rows."""
-    held_out = load_held_out(config.output)
-    task = held_out.vote(TEST)
-    names = tuple(sorted(set(task.training_labels)))
-    tested = [row for row in zip(task.texts, task.labels, strict=True) if row[1] in names]
-    texts = [*task.training_texts, *(text for text, _ in tested)]
-    labels = np.array([names.index(one) for one in (*task.training_labels, *(label for _, label in tested))])
-    trained, rows = len(task.training_texts), np.arange(len(labels))
-    encoder = Encoder.from_pretrained(config.output, device=context.device)
-    facts = [f"{len(tested):,} held-out rows, by a model that was trained on {held_out.training_rows:,} others"]
-    parts = iter([(rows[:trained], rows[trained:], encoder)])
-    return _Rows(texts, labels, names, parts, facts)
+def _train_folds(config: SupconTextConfig, context: "ProcessContext") -> Iterator[_Part]:
+    """Train without each fold, in a run folder that is removed afterwards. All processes train together."""
+    from nearfar.commands.train.command import train_run
+
+    data = read_rows(config)
+    texts, labels = np.array([text for (text,) in data.rows], dtype=object), np.array(data.targets, dtype=np.intp)
+    named, folds = np.array(data.label_names, dtype=object)[labels], assign_folds(texts.tolist(), labels)
+    scratch = Path(config.output) / "fold"
+    own = {"data": (str(scratch / "rows.jsonl"),), "text_column": "text", "label_column": "label", "limit": None}
+    for fold in range(FOLDS):
+        inside, outside = folds == fold, folds != fold
+        if not inside.any():
+            continue
+        context.console.print(f"fold {fold + 1} of {FOLDS}", highlight=False)
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        rows = zip(texts[outside], named[outside], strict=True)
+        lines = (json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
+        write_text(scratch / "rows.jsonl", "".join(lines))
+        size = min(config.batch_size, len(set(texts[outside])) // context.processes.size)
+        run = replace(config, **own, output=str(scratch / "run"), hold_out=0, batch_size=size)
+        train_run(run, resume=False, console=None)
+        yield _Part(scratch / "run", texts[outside], named[outside], texts[inside], named[inside])
+    shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _rows_in_folds(config: TrainConfig, context: ProcessContext) -> _Rows:
-    """All rows in folds; for each one the rows outside and inside, and an encoder that is trained on those outside."""
-    data = read_training_data(resolve_objectives(config))
-    rows = data[0].rows
-    assert isinstance(rows, TextData)
-    texts, labels = [text for (text,) in rows.rows], np.array(rows.targets, dtype=np.intp)
-    folds = assign_folds(texts, labels)
-    untested = int((folds < 0).sum())
-    if untested == len(texts):
-        raise NearfarError(f"{' '.join(config.data)}: no label has 3 texts, so none can be tested. See --hold-out 0.")
-    facts = [f"{len(texts) - untested:,} rows in {FOLDS} folds, each by a model that was trained on the other folds"]
-    if untested:
-        facts.append(f"{untested:,} rows of labels with 2 texts are trained on and not tested")
-
-    def parts() -> Iterator[tuple[Indices, Indices, Encoder]]:
-        for fold in sorted(set(folds.tolist()) - {-1}):
-            inside, outside = np.flatnonzero(folds == fold), np.flatnonzero(folds != fold)
-            context.console.print(f"testing fold {fold + 1} of {FOLDS}", highlight=False)
-            kept = without_held_out(data, take_rows(rows, outside.tolist()), [texts[row] for row in inside])
-            yield outside, inside, _train(config, kept, context)
-
-    return _Rows(texts, labels, rows.label_names, parts(), facts)
-
-
-def assign_folds(texts: Sequence[str], labels: Indices) -> Indices:
+def assign_folds(texts: Sequence[str], labels: NDArray[np.intp]) -> NDArray[np.intp]:
     """The fold of each row, from 0 on; -1 for rows that are always trained on. It depends on texts and labels alone.
 
     Folds have equally many texts of each label, up to one. Equal texts (:mod:`nearfar.data.fingerprints`) are in one
@@ -179,73 +161,49 @@ def assign_folds(texts: Sequence[str], labels: Indices) -> Indices:
     return folds[group]
 
 
-class _FoldTrainer(Trainer):
-    """Trains to the last step, without evaluations and files."""
-
-    def evaluate(self) -> Evaluation:
-        """Nothing chooses a step."""
-        return Evaluation(None, {})
-
-
-def _train(config: TrainConfig, data: Sequence[ObjectiveRows], context: ProcessContext) -> Encoder:
-    """An encoder that is trained on ``data`` as the run was on all rows, by all processes; it is in memory only."""
-    from nearfar.commands.train.run import attach_teacher_vectors, prepare
-
-    processes, smaller = context.processes, []
-    for objective, rows in data:
-        size = min(objective.config.batch_size, len(rows.rows) // processes.size)
-        own = replace(objective, config=replace(objective.config, batch_size=size))
-        smaller.append(ObjectiveRows(own, rows))
-    prepared = prepare(config, smaller, processes=processes.size, device=context.device)
-    trainer = _FoldTrainer(
-        prepared.mixture,
-        prepared.encoder,
-        loop=group_of(LoopSettings, config, total_steps=prepared.total_steps),
-        optimiser=group_of(OptimiserSettings, config, epsilon=config.adam_epsilon),
-        gradients=group_of(Gradients, config, processes=processes, bf16=config.precision == "bf16"),
-        rate_factors=prepared.rate_factors,
-    )
-    with TemporaryDirectory() as folder:
-        attach_teacher_vectors(prepared.teachers, Path(folder), processes, progress=False)
-        trainer.train()
-    trainer.use_averages()
-    prepared.merge()
-    return prepared.encoder
+def _label(part: _Part, config: "TrainConfig", start: Encoder) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+    """The label names; the logits of the tested texts by the classifier and by one on the start [2, texts, names]."""
+    classifier = open_classifier(part.run, device=str(start.device))
+    names = classifier.label_names
+    vectors = start.encode([*part.texts, *part.tested], normalize=True, precision=config.precision)
+    weights = fit_weights(vectors[: len(part.texts)], np.array([names.index(label) for label in part.labels]))
+    before = vectors[len(part.texts) :] @ weights[:, :-1].T + weights[:, -1]
+    after = classifier.predict([(text,) for text in part.tested], precision=config.precision)
+    return names, np.stack([after, before])
 
 
-def _prove(config: TrainConfig, rows: _Rows, context: ProcessContext) -> LabelProof:
-    """Label the tested rows by both encoders, score the labels, and write the files, the comparison last."""
+def _prove(config: "TrainConfig", parts: Iterator[_Part], context: "ProcessContext", how: str) -> LabelProof:
+    """Label the tested texts by each run and by its start, score both, and write the files."""
     start = Encoder.from_pretrained(config.model, max_length=config.max_length, device=context.device)
-    before = start.encode(rows.texts, normalize=True, precision=config.precision)
-    logits = np.full((2, len(rows.texts), len(rows.label_names)), np.nan, dtype=np.float32)
-    for fitted, inside, encoder in rows.parts:
-        after = encoder.encode(rows.texts, normalize=True, precision=config.precision)
-        for side, vectors in enumerate((after, before)):
-            weights = fit_weights(vectors[fitted], rows.labels[fitted])
-            logits[side, inside] = vectors[inside] @ weights[:, :-1].T + weights[:, -1]
-    tested = np.flatnonzero(np.isfinite(logits).all(axis=(0, 2)))
-    texts, gold = [(rows.texts[row],) for row in tested], rows.labels[tested].tolist()
+    texts, gold, logits = [], [], []
+    names: tuple[str, ...] = ()
+    for part in parts:
+        names, of_part = context.processes.broadcast_from_first(partial(_label, part, config, start))
+        logits.append(of_part)
+        texts += [(text,) for text in part.tested]
+        gold += [names.index(label) for label in part.gold]
+    if not texts:
+        raise NearfarError("--data: no label has 3 texts, so none can be tested. --hold-out 0 leaves the test out.")
     runs = []
-    for model, outputs in zip((config.output, config.model), logits[:, tested], strict=True):
-        seed = [config.seed, *TASK.encode()]
+    for model, outputs in zip((config.output, config.model), np.concatenate(logits, axis=1), strict=True):
+        entry = finetuned_entry(texts, gold, outputs, label_names=names, seed=[config.seed, *TASK.encode()])
         result = finetuned_result(
-            finetuned_entry(texts, gold, outputs, label_names=rows.label_names, seed=seed),
+            entry,
             texts,
             model=model,
             task=TASK,
             settings=asdict(config),
-            facts=rows.facts,
+            facts=[f"{len(texts):,} {how}"],
             dim=start.dim,
             seen=start.seen,
         )
         runs.append(EvaluationRun(model, result))
     comparison = compare_runs(runs[:1], runs[1:], tasks=[TASK], resamples=RESAMPLES)
     comparison = replace(comparison, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
-    proof = LabelProof(runs[0].result, comparison)
+    proof, folder = LabelProof(runs[0].result, comparison), Path(config.output)
     if context.processes.is_main:
-        folder = Path(config.output)
         (folder / HELD_OUT).mkdir(exist_ok=True)
+        save_with_tables(comparison, folder / HELD_OUT / COMPARISON)
         draw_confusion(proof.result, folder)
         save_with_tables(proof.result, folder / RESULT)
-        save_with_tables(comparison, folder / HELD_OUT / COMPARISON)
     return proof

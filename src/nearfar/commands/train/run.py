@@ -24,10 +24,12 @@ from nearfar.commands.train.inputs import (
     resolve_objectives,
     second_toml,
 )
-from nearfar.commands.train.labels import classifier_of
+from nearfar.commands.train.labels import fit_weights
 from nearfar.config import RunConfig, TrainConfig
+from nearfar.data.rows import TextData
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
+from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.precision import resolve
@@ -38,6 +40,7 @@ from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
 from nearfar.methods.base import BuildContext, Method
 from nearfar.methods.build import build_method, has_default_batch_size
+from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
@@ -221,9 +224,12 @@ class EncoderRun(Run):
         self.prepared.merge()
         self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
-        classifier = classifier_of(self.encoder, self._inputs[0], self.config.precision)
-        if classifier is not None:
-            classifier.save_head(folder)
+        objective, rows = self._inputs[0]
+        if isinstance(objective.config, SupconTextConfig) and isinstance(rows, TextData):
+            texts = [text for (text,) in rows.rows]
+            vectors = self.encoder.encode(texts, normalize=True, precision=self.config.precision)
+            weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))
+            EmbeddingClassifier(self.encoder, rows.label_names, weights).save_head(folder)
 
     def conclude(self) -> dict[str, Any]:
         """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
