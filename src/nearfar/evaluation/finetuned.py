@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.named_sets import Metric
 from nearfar.disk import SeenHashes
+from nearfar.evaluation import plots
 from nearfar.evaluation.correlation import spearman
-from nearfar.evaluation.plots import confusion_matrix
 from nearfar.evaluation.results import (
     ClassificationScores,
     Estimate,
@@ -28,7 +28,6 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.statistics import estimate
-from nearfar.evaluation.tables.evaluation import confusion
 from nearfar.evaluation.transfer import classification, confusions, f1_score, relatedness
 from nearfar.types import NearfarError
 
@@ -205,7 +204,7 @@ def draw_confusion(result: EvaluationResult, folder: Path) -> None:
     """Draw which labels are mistaken for which, into :data:`PICTURE` in ``folder``; nothing for a task with scores."""
     for entry in (result.transfer.tasks if result.transfer else {}).values():
         if isinstance(entry, ClassificationScores):
-            confusion_matrix(confusion(entry), entry.classes, folder / PICTURE)
+            plots.confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
 
 
 def _matthews_estimate(

@@ -67,19 +67,17 @@ def layer_heat_map(
     save(figure, file)
 
 
-def confusion_matrix(counts: Sequence[Sequence[int]], labels: Sequence[str], file: Path) -> None:
-    """Number of rows by label (rows) and predicted label (columns); colours are shares of each row."""
-    grid = np.array(counts)
-    shares = grid / np.maximum(grid.sum(axis=1, keepdims=True), 1)
-    size = 2.5 + 0.6 * len(labels)
-    figure = _figure(size, size)
+def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], file: Path) -> None:
+    """Number of rows by label (rows) and predicted label (columns); the arguments are numbers of ``classes``."""
+    from sklearn.metrics import confusion_matrix
+
+    counts = confusion_matrix(gold, predicted, labels=range(len(classes)))
+    figure = _figure(2.5 + 0.6 * len(classes), 2.5 + 0.6 * len(classes))
     axes = figure.subplots()
-    axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
-    if len(labels) <= 40:
-        for (row, column), count in np.ndenumerate(grid):
-            colour = "white" if shares[row, column] > 0.6 else "black"
-            axes.text(column, row, f"{count:,}", ha="center", va="center", color=colour)
-    names = [_wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30) for name in labels]
+    axes.imshow(counts, cmap="Blues")
+    for (row, column), count in np.ndenumerate(counts):
+        axes.text(column, row, f"{count:,}", ha="center", color="white" if 2 * count > counts.max() else "black")
+    names = [_wrapped(name[:30], 30) for name in classes]
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="predicted label", ylabel="label")

@@ -133,36 +133,27 @@ def _transfer(result: EvaluationResult, transfer: TransferResults) -> Table:
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes)
 
 
-def confusion(entry: ClassificationScores) -> list[list[int]]:
-    """The number of tested rows by label (rows) and predicted label (columns)."""
-    counts = Counter(zip(entry.gold, entry.predicted, strict=True))
-    labels = range(len(entry.classes))
-    return [[counts[label, predicted] for predicted in labels] for label in labels]
-
-
 def class_table(entry: ClassificationScores) -> Table:
     """Rows, precision, recall and F1 of each label; the notes have macro F1 and the share of the most frequent label.
 
-    F1 is 2 tp / (2 tp + fp + fn). Macro F1 is its mean over the labels that a tested row has or is predicted to have.
-    A share of no rows counts as 0.
+    Macro F1 is the mean of F1 over the labels that a tested row has or is predicted to have. What is undefined is 0.
     """
-    counts = confusion(entry)
-    rows, f1 = [], []
+    from sklearn.metrics import classification_report  # imported here: only needed for classifiers
+
+    report = classification_report(entry.gold, entry.predicted, output_dict=True, zero_division=0.0)
+    macro, rows = report["macro avg"]["f1-score"], []
     for label, name in enumerate(entry.classes):
-        hits, given, predicted = counts[label][label], sum(counts[label]), sum(row[label] for row in counts)
-        if given or predicted:
-            f1.append(200 * hits / (given + predicted))
-        scores = (100 * hits / max(predicted, 1), 100 * hits / max(given, 1), 200 * hits / max(given + predicted, 1))
-        rows.append([name, f"{given:,}", *(f"{score:.1f}" for score in scores)])
-    sizes = [sum(row) for row in counts]
-    accuracy = 100 * sum(counts[label][label] for label in range(len(counts))) / sum(sizes)
-    most = 100 * max(sizes) / sum(sizes)
-    frequent = entry.classes[sizes.index(max(sizes))]
-    notes = [f"Accuracy {accuracy:.2f}, macro F1 {mean(f1):.2f}; always {frequent}: accuracy {most:.2f}."]
+        scores = report.get(str(label), {"support": 0.0, "precision": 0.0, "recall": 0.0, "f1-score": 0.0})
+        shares = [f"{100 * scores[measure]:.1f}" for measure in ("precision", "recall", "f1-score")]
+        rows.append([name, f"{scores['support']:,.0f}", *shares])
+    ((frequent, most),) = Counter(entry.gold).most_common(1)
+    accuracy, most = 100 * report["accuracy"], 100 * most / len(entry.gold)
+    name = entry.classes[int(frequent)]
+    notes = [f"Accuracy {accuracy:.2f}, macro F1 {100 * macro:.2f}; always {name}: accuracy {most:.2f}."]
     if accuracy <= most:
         notes.append(
-            f"WARNING: no better than giving every row the label {frequent}. The classifier learned nothing that "
-            "helps: look for wrong labels, add rows, or train for more --epochs or with a higher --learning-rate."
+            f"WARNING: no better than giving every row the label {name}. The classifier learned nothing that helps: "
+            "look for wrong labels, add rows, or train for more --epochs or with a higher --learning-rate."
         )
     return Table(
         title="By label, x 100", columns=["label", "rows", "precision", "recall", "F1"], rows=rows, notes=notes
