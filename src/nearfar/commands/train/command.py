@@ -94,15 +94,14 @@ def train(
     context = join_processes(config, console)
     processes, device, console = context
     folder = Path(config.output)
-    if (proof := prove_labels(config, context)) is not None:
-        trained = replace(trained, comparison=proof.comparison, labels=proof.result)
-    else:
+    proof = prove_labels(config, context)
+    comparison = proof and proof.comparison
+    if comparison is None:
         comparison = processes.broadcast_from_first(
             lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
         )
-        trained = replace(trained, comparison=comparison)
     processes.broadcast_from_first(lambda: write_card(folder))
-    return trained
+    return replace(trained, comparison=comparison, labels=proof and proof.result)
 
 
 def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:

@@ -2,8 +2,8 @@
 
 The classifier is logistic regression on embeddings of length 1, fitted to the training rows and saved with the encoder;
 ``nearfar predict`` opens it. Few rows (:data:`nearfar.commands.train.choose.FEW_LABELLED`) are all trained on, and the
-proof trains again without each of :data:`FOLDS` folds, whose texts it then labels. Of more rows the held-out ones are
-the proof. Beside it stands logistic regression on the encoder that training starts from, fitted to the same rows.
+proof trains again without each of :data:`FOLDS` folds, whose texts it then labels; beside it stands logistic regression
+on the encoder that training starts from, fitted to the same rows. Of more rows the held-out ones are the proof.
 """
 
 import json
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from nearfar.data.fingerprints import combine_hashes, text_hashes
 from nearfar.data.hold_out import SEED, TEST
 from nearfar.disk import write_text
-from nearfar.encoder.classifier import HEAD_FILE, open_classifier
+from nearfar.encoder.classifier import HEAD_FILE, EmbeddingClassifier, open_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.finetuned import draw_confusion, finetuned_entry, finetuned_result
@@ -29,7 +29,7 @@ from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.methods.build import read_rows
 from nearfar.methods.gunel import SupconTextConfig
-from nearfar.runs.folder import HELD_OUT
+from nearfar.runs.folder import HELD_OUT, read_run_info
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError
 
@@ -51,8 +51,8 @@ class LabelProof(NamedTuple):
 
     result: EvaluationResult
     """The classifier on the tested texts; each prediction is by a model that was not trained on the text."""
-    comparison: ComparisonResult
-    """Beside logistic regression on the start."""
+    comparison: ComparisonResult | None
+    """Beside logistic regression on the start; None where rows are held out."""
 
 
 class _Part(NamedTuple):
@@ -105,15 +105,30 @@ def prove_labels(config: "TrainConfig", context: "ProcessContext") -> LabelProof
     if not has_head or not isinstance(config, SupconTextConfig):
         return None
     if done:
-        return first(lambda: LabelProof(EvaluationResult.load(folder / RESULT), ComparisonResult.load(comparison)))
+        stored = None if held_out else first(lambda: ComparisonResult.load(comparison))
+        return LabelProof(first(lambda: EvaluationResult.load(folder / RESULT)), stored)
+    config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
     if held_out:
-        task = first(lambda: load_held_out(folder).vote(TEST))
-        parts = iter([_Part(folder, task.training_texts, task.training_labels, task.texts, task.labels)])
-        return _prove(config, parts, context, "rows that were held out")
+        return first(lambda: _test_held_out(config, context))
     if config.hold_out is not None or config.evaluate_on is not None or config.second is not None:
         return None
-    folds = f"rows in {FOLDS} folds, each by a model that was trained on the other folds"
-    return _prove(config, _train_folds(config, context), context, folds)
+    return _test_folds(config, context)
+
+
+def _test_held_out(config: SupconTextConfig, context: "ProcessContext") -> LabelProof:
+    """Label the test part of the held-out rows."""
+    held_out = load_held_out(config.output)
+    task, classifier = held_out.vote(TEST), open_classifier(config.output, device=context.device)
+    assert isinstance(classifier, EmbeddingClassifier)
+    names, texts = classifier.label_names, [(text,) for text in task.texts]
+    logits = classifier.predict(texts, precision=config.precision)
+    how = f"held-out test rows, by a model that was trained on {held_out.training_rows:,} others"
+    gold = [names.index(label) for label in task.labels]
+    encoder = classifier.encoder
+    result = _score(config, texts, gold, logits, model=config.output, names=names, how=how, encoder=encoder)
+    draw_confusion(result, Path(config.output))
+    save_with_tables(result, Path(config.output) / RESULT)
+    return LabelProof(result, None)
 
 
 def _train_folds(config: SupconTextConfig, context: "ProcessContext") -> Iterator[_Part]:
@@ -172,32 +187,23 @@ def _label(part: _Part, config: "TrainConfig", start: Encoder) -> tuple[tuple[st
     return names, np.stack([after, before])
 
 
-def _prove(config: "TrainConfig", parts: Iterator[_Part], context: "ProcessContext", how: str) -> LabelProof:
-    """Label the tested texts by each run and by its start, score both, and write the files."""
+def _test_folds(config: SupconTextConfig, context: "ProcessContext") -> LabelProof:
+    """Label the texts of each fold by the run without it and by its start, score both, and write the files."""
     start = Encoder.from_pretrained(config.model, max_length=config.max_length, device=context.device)
     texts, gold, logits = [], [], []
     names: tuple[str, ...] = ()
-    for part in parts:
+    for part in _train_folds(config, context):
         names, of_part = context.processes.broadcast_from_first(partial(_label, part, config, start))
         logits.append(of_part)
         texts += [(text,) for text in part.tested]
         gold += [names.index(label) for label in part.gold]
     if not texts:
         raise NearfarError("--data: no label has 3 texts, so none can be tested. --hold-out 0 leaves the test out.")
-    runs = []
-    for model, outputs in zip((config.output, config.model), np.concatenate(logits, axis=1), strict=True):
-        entry = finetuned_entry(texts, gold, outputs, label_names=names, seed=[config.seed, *TASK.encode()])
-        result = finetuned_result(
-            entry,
-            texts,
-            model=model,
-            task=TASK,
-            settings=asdict(config),
-            facts=[f"{len(texts):,} {how}"],
-            dim=start.dim,
-            seen=start.seen,
-        )
-        runs.append(EvaluationRun(model, result))
+    how = f"rows in {FOLDS} folds, each by a model that was trained on the other folds"
+    runs = [
+        EvaluationRun(model, _score(config, texts, gold, outputs, model=model, names=names, how=how, encoder=start))
+        for model, outputs in zip((config.output, config.model), np.concatenate(logits, axis=1), strict=True)
+    ]
     comparison = compare_runs(runs[:1], runs[1:], tasks=[TASK], resamples=RESAMPLES)
     comparison = replace(comparison, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
     proof, folder = LabelProof(runs[0].result, comparison), Path(config.output)
@@ -207,3 +213,22 @@ def _prove(config: "TrainConfig", parts: Iterator[_Part], context: "ProcessConte
         draw_confusion(proof.result, folder)
         save_with_tables(proof.result, folder / RESULT)
     return proof
+
+
+def _score(
+    config: SupconTextConfig,
+    texts: Sequence[tuple[str, ...]],
+    gold: Sequence[int],
+    logits: NDArray[np.float32],
+    *,
+    model: str,
+    names: tuple[str, ...],
+    how: str,
+    encoder: Encoder,
+) -> EvaluationResult:
+    """The result of ``model``; the texts that ``encoder`` has seen before are counted."""
+    entry = finetuned_entry(texts, gold, logits, label_names=names, seed=[config.seed, *TASK.encode()])
+    facts, settings = [f"{len(texts):,} {how}"], asdict(config)
+    return finetuned_result(
+        entry, texts, model=model, task=TASK, settings=settings, facts=facts, dim=encoder.dim, seen=encoder.seen
+    )
