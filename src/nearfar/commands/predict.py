@@ -13,6 +13,7 @@ import numpy as np
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
 from nearfar.data.files import Location, MissingColumnError, extension, is_plain_text, json_records, read_lines
+from nearfar.data.labelled import PAIR
 from nearfar.data.sources import (
     column_names,
     label_field,
@@ -113,7 +114,10 @@ def _read(
             raise NearfarError(f"{flag} {' '.join(names)}: {source} has one text per line, and no columns.")
         lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
         return {"text": lines}, [(line,) for line in lines], []
-    names = texts or _default_columns(source)
+    try:
+        names = texts or open_table(source).first_columns([("text",), PAIR])
+    except MissingColumnError as error:
+        raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
     places, items = [], []
     for where, values in read_columns(source, names):
         places.append(where)
@@ -181,19 +185,6 @@ def _score(
         dim=outputs.shape[1],
         seen=classifier.seen,
     )
-
-
-def _default_columns(source: str | Path) -> tuple[str, ...]:
-    """``text``, or ``sentence1`` and ``sentence2`` if the table has no column ``text``."""
-    try:
-        next(read_columns(source, ("text",)), None)
-    except MissingColumnError as error:
-        try:
-            next(read_columns(source, ("sentence1", "sentence2")), None)
-        except MissingColumnError:
-            raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
-        return ("sentence1", "sentence2")
-    return ("text",)
 
 
 def _predicted_columns(label_names: Sequence[str], outputs: "np.ndarray") -> dict[str, list[str] | list[float]]:

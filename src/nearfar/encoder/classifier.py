@@ -284,7 +284,7 @@ class EmbeddingClassifier:
 
     def save_head(self, folder: Path) -> None:
         """Write the labels and the weights into the folder of the encoder."""
-        tensors = {"weight": self.weight.astype(np.float32)}
+        tensors = {"weight": np.ascontiguousarray(self.weight, dtype=np.float32)}  # others are saved in wrong order
         write_bytes(folder / HEAD_FILE, save(tensors, {"labels": json.dumps(self.label_names)}))
 
 

@@ -12,7 +12,6 @@ from nearfar.cli import main
 from nearfar.commands.train.labels import FOLDS, GRID, assign_folds, fit_weights
 from nearfar.encoder.classifier import open_classifier
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
-from nearfar.types import NearfarError
 from tests.tiny import WORDS, save_tiny
 
 WORDS_OF = {"fruit": ("apple", "ball"), "pet": ("dog", "cat")}
@@ -99,15 +98,9 @@ def test_few_labelled_texts_are_proved_by_folds(tmp_path: Path, capsys: pytest.C
     output = tmp_path / "labels.tsv"
     scores = nearfar.predict(str(run), input=str(tmp_path / "more.tsv"), output=str(output), progress=False).scores
     assert scores.transfer.tasks["more.tsv"].accuracy.score > 80
-    with pytest.raises(NearfarError, match="labels single texts, not pairs"):
-        classifier.predict([("a", "b")])
 
     assert main([*flags, "--learning-rate", "3e-3", "--resume"]) == 0
     assert "testing fold" not in capsys.readouterr().out
-    weights = run / "model" / "nearfar_head.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-8])
-    with pytest.raises(NearfarError, match=r"nearfar_head\.safetensors: is damaged"):
-        open_classifier(run)
 
 
 @pytest.mark.long
