@@ -6,7 +6,6 @@ over seeds (:mod:`nearfar.evaluation.comparison`). Tasks with two labels also ge
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.named_sets import Metric
 from nearfar.disk import SeenHashes
-from nearfar.evaluation import plots
 from nearfar.evaluation.correlation import spearman
 from nearfar.evaluation.results import (
     ClassificationScores,
@@ -33,7 +31,6 @@ from nearfar.types import NearfarError
 
 RESAMPLES = 1000
 """Bootstrap resamples of the confidence intervals."""
-PICTURE = "confusion.png"
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
 """Metric of a task -> its main metric, by which steps and settings are chosen if no other is given."""
 
@@ -198,13 +195,6 @@ def finetuned_result(
         training=training,
     )
     return result if seen is None else add_seen(result, seen, tested={task: texts})
-
-
-def draw_confusion(result: EvaluationResult, folder: Path) -> None:
-    """Draw which labels are mistaken for which, into :data:`PICTURE` in ``folder``; nothing for a task with scores."""
-    for entry in (result.transfer.tasks if result.transfer else {}).values():
-        if isinstance(entry, ClassificationScores):
-            plots.confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
 
 
 def _matthews_estimate(

@@ -101,7 +101,7 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
 ) -> None:
     config, finished = finished_run
     run = Path(config.output)
-    expected_files = ["config.toml", "confusion.png", "metrics.jsonl", "model", "nearfar_seen.safetensors"]
+    expected_files = ["config.toml", "metrics.jsonl", "model", "nearfar_seen.safetensors"]
     expected_files += ["result.json", "result.md", "run.json"]
     assert sorted(path.name for path in run.iterdir()) == expected_files
     assert (run / "config.toml").read_text() == dump_toml(config)

@@ -19,7 +19,6 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import (
-    draw_confusion,
     finetuned_entry,
     finetuned_result,
     main_metric,
@@ -222,10 +221,8 @@ class ClassifierRun(Run):
         self.classifier.save_pretrained(folder)
 
     def conclude(self) -> dict[str, Any]:
-        """Test the kept weights; write the result, a picture and the hashes into the run folder."""
-        result = self._test()
-        save_with_tables(result, self.folder.path / "result.json")
-        draw_confusion(result, self.folder.path)
+        """Test the kept weights; write the result and the hashes into the run folder."""
+        save_with_tables(self._test(), self.folder.path / "result.json")
         write_seen(self.folder.path, self.classifier.seen)
         return {"dev": f"{self.task.name}, validation", "metric": self.metric}
 

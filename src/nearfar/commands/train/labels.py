@@ -23,9 +23,10 @@ from nearfar.disk import write_text
 from nearfar.encoder.classifier import HEAD_FILE, EmbeddingClassifier, open_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.comparison import compare_runs
-from nearfar.evaluation.finetuned import draw_confusion, finetuned_entry, finetuned_result
+from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.evaluation.plots import confusions
+from nearfar.evaluation.results import ClassificationScores, ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.methods.build import read_rows
 from nearfar.methods.gunel import SupconTextConfig
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from nearfar.config import TrainConfig
     from nearfar.runs.run import ProcessContext
 
-RESULT = "result.json"
+RESULT, PICTURE = "result.json", "confusion.png"
 FOLDS = 5
 GRID = tuple(2.0**power for power in range(-2, 9, 2))
 """The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
@@ -126,8 +127,7 @@ def _test_held_out(config: SupconTextConfig, context: "ProcessContext") -> Label
     gold = [names.index(label) for label in task.labels]
     encoder = classifier.encoder
     result = _score(config, texts, gold, logits, model=config.output, names=names, how=how, encoder=encoder)
-    draw_confusion(result, Path(config.output))
-    save_with_tables(result, Path(config.output) / RESULT)
+    _save(result, Path(config.output))
     return LabelProof(result, None)
 
 
@@ -210,8 +210,7 @@ def _test_folds(config: SupconTextConfig, context: "ProcessContext") -> LabelPro
     if context.processes.is_main:
         (folder / HELD_OUT).mkdir(exist_ok=True)
         save_with_tables(comparison, folder / HELD_OUT / COMPARISON)
-        draw_confusion(proof.result, folder)
-        save_with_tables(proof.result, folder / RESULT)
+        _save(proof.result, folder)
     return proof
 
 
@@ -232,3 +231,12 @@ def _score(
     return finetuned_result(
         entry, texts, model=model, task=TASK, settings=settings, facts=facts, dim=encoder.dim, seen=encoder.seen
     )
+
+
+def _save(result: EvaluationResult, folder: Path) -> None:
+    """Write the picture of which labels are mistaken for which, and the result, into a run folder."""
+    assert result.transfer is not None
+    entry = result.transfer.tasks[TASK]
+    assert isinstance(entry, ClassificationScores)
+    confusions(entry.gold, entry.predicted, entry.classes, folder / PICTURE)
+    save_with_tables(result, folder / RESULT)

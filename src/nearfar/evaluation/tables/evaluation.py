@@ -138,18 +138,17 @@ def class_table(entry: ClassificationScores) -> Table:
 
     Macro F1 is the mean of F1 over the labels that a tested row has or is predicted to have. What is undefined is 0.
     """
-    from sklearn.metrics import classification_report  # imported here: only needed for classifiers
-
-    report = classification_report(entry.gold, entry.predicted, output_dict=True, zero_division=0.0)
-    macro, rows = report["macro avg"]["f1-score"], []
+    pairs = list(zip(entry.gold, entry.predicted, strict=True))
+    rows, f1 = [], []
     for label, name in enumerate(entry.classes):
-        scores = report.get(str(label), {"support": 0.0, "precision": 0.0, "recall": 0.0, "f1-score": 0.0})
-        shares = [f"{100 * scores[measure]:.1f}" for measure in ("precision", "recall", "f1-score")]
-        rows.append([name, f"{scores['support']:,.0f}", *shares])
-    ((frequent, most),) = Counter(entry.gold).most_common(1)
-    accuracy, most = 100 * report["accuracy"], 100 * most / len(entry.gold)
+        hits, given, predicted = pairs.count((label, label)), entry.gold.count(label), entry.predicted.count(label)
+        shares = [100 * hits / (below or 1) for below in (predicted, given, (given + predicted) / 2)]
+        f1 += shares[2:] if given or predicted else []
+        rows.append([name, f"{given:,}", *(f"{share:.1f}" for share in shares)])
+    frequent, count = Counter(entry.gold).most_common(1)[0]
+    accuracy, most = (100 * number / len(pairs) for number in (sum(one == other for one, other in pairs), count))
     name = entry.classes[int(frequent)]
-    notes = [f"Accuracy {accuracy:.2f}, macro F1 {100 * macro:.2f}; always {name}: accuracy {most:.2f}."]
+    notes = [f"Accuracy {accuracy:.2f}, macro F1 {mean(f1):.2f}; always {name}: accuracy {most:.2f}."]
     if accuracy <= most:
         notes.append(
             f"WARNING: no better than giving every row the label {name}. The classifier learned nothing that helps: "
