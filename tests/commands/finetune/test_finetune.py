@@ -143,13 +143,13 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
 @pytest.mark.parametrize(
     ("rows", "width", "given", "epochs", "rate"),
     [
-        (96, 384, {}, 50, 1e-4),
-        (40, 32, {}, 60, 1e-4),
-        (96, 768, {}, 50, 2e-5),
-        (96, None, {"batch_size": 4}, 13, 2e-5),
+        (96, 384, {}, 25, 1e-4),
+        (30, 32, {}, 60, 1e-4),
+        (96, 768, {}, 25, 2e-5),
+        (96, None, {"batch_size": 4}, 7, 2e-5),
         (5000, 384, {}, 3, 1e-4),
         (5000, 384, {"sample_size": 100, "epochs": 7}, 7, 1e-4),
-        (5000, 384, {"sample_size": 100, "learning_rate": 3e-5}, 48, 3e-5),
+        (5000, 384, {"sample_size": 100, "learning_rate": 3e-5}, 24, 3e-5),
     ],
 )
 def test_rows_and_encoder_choose_the_settings(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-STEPS, MOST_EPOCHS = 300, 60
+STEPS, MOST_EPOCHS = 150, 60
+"""Steps that :func:`recommended_settings` gives few rows, in at most so many epochs."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,8 @@ class FinetuneResult:
 def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
     """Epochs, learning rate and lambda for the number of rows and the kind of encoder of ``config``.
 
-    They were chosen on MR, SUBJ, SST-5 and MPQA (docs/guides/classify.md). An encoder as narrow as all-MiniLM-L6-v2
-    gets a higher rate than the paper's, which is for RoBERTa-large; few rows get as many epochs as :data:`STEPS` steps
-    take, at most :data:`MOST_EPOCHS`.
+    An encoder as narrow as all-MiniLM-L6-v2 gets a higher rate than the paper's, which is for RoBERTa-large; few rows
+    get as many epochs as :data:`STEPS` steps take, at most :data:`MOST_EPOCHS`. Tried on SUBJ (docs/guides/classify.md).
     """
     name, _, split = config.task.partition(":")
     named = FINETUNING_TASKS.get(name)
