@@ -46,7 +46,7 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
     """Epochs, learning rate and lambda for the number of rows and the kind of encoder of ``config``.
 
     An encoder as narrow as all-MiniLM-L6-v2 gets a higher rate than the paper's, which is for RoBERTa-large; few rows
-    get as many epochs as :data:`STEPS` steps take, at most :data:`MOST_EPOCHS`. Tried on SUBJ (docs/guides/classify.md).
+    get as many epochs as :data:`STEPS` steps take, at most :data:`MOST_EPOCHS`. They were tried on SUBJ.
     """
     name, _, split = config.task.partition(":")
     named = FINETUNING_TASKS.get(name)
