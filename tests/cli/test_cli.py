@@ -93,7 +93,7 @@ def run(code: str) -> str:
 
 @pytest.mark.long
 def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "--help"]):
+    for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "FILE", "--help"]):
         with pytest.raises(SystemExit):
             main(words)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())

@@ -13,10 +13,10 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import token_batches
-from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
 from tests.same_gradients import assert_same_gradients, gradients_of
-from tests.tiny import PADDED, sentences
+from tests.tiny import PADDED, save_tiny, sentences
 
 LABELS = ("no", "maybe", "yes")
 
@@ -33,6 +33,31 @@ def open_tiny(folder: Path, architecture: str = "bert", **settings) -> Classifie
             if id(parameter) not in backbone:
                 parameter.add_(torch.randn_like(parameter) * 0.4)
     return classifier
+
+
+def test_a_classifier_of_embeddings_is_saved_and_opened(tmp_path: Path) -> None:
+    """Also weights in column order, as scikit-learn gives them; and the softmax is that of the formula."""
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
+    encoder.save_pretrained(tmp_path / "saved")
+    weight = np.asfortranarray(np.random.default_rng(0).normal(size=(3, encoder.dim + 1)).astype(np.float32))
+    EmbeddingClassifier(encoder, LABELS, weight).save_head(tmp_path / "saved")
+    opened = open_classifier(tmp_path / "saved")
+    assert opened.label_names == LABELS
+    texts = sentences(5)
+    vectors = encoder.encode(texts).astype(np.float64)
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    expected = unit @ weight[:, :-1].T.astype(np.float64) + weight[:, -1]
+    np.testing.assert_allclose(opened.predict([(text,) for text in texts]), expected, atol=1e-5)
+    assert Encoder.from_pretrained(tmp_path / "saved").encode(texts) == pytest.approx(vectors, abs=1e-6)
+    with pytest.raises(NearfarError, match="labels single texts, not pairs"):
+        opened.predict([("a", "b")])
+    file = tmp_path / "saved" / "nearfar_head.safetensors"
+    EmbeddingClassifier(encoder, LABELS, weight[:, 1:]).save_head(tmp_path / "saved")
+    with pytest.raises(NearfarError, match=rf"{file.name}: is damaged .weights of shape .*Copy the model again"):
+        open_classifier(tmp_path / "saved")
+    file.write_bytes(file.read_bytes()[:-8])
+    with pytest.raises(NearfarError, match=f"{file.name}: is damaged"):
+        open_classifier(tmp_path / "saved")
 
 
 @pytest.fixture

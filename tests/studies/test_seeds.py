@@ -14,9 +14,8 @@ from nearfar.cli import main
 from nearfar.commands.train.choose import resolve_config
 from nearfar.evaluation.results import ComparisonResult, StudyTable
 from nearfar.runs.held_out import load_held_out
-from nearfar.studies.cells import plan_cells
+from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.collect import MAX_SHOWN, MODELS, model_lines
-from nearfar.studies.read import load_study
 from nearfar.studies.run import TABLE, dry_run, study
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, write_anchors, write_pairs

@@ -165,7 +165,7 @@ class CompareConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig(ComputeOptions):
-    """Predict labels and their probabilities for the rows of a file, with a fine-tuned classifier."""
+    """Predict labels and their probabilities for the rows of a file, and score them where the file has labels."""
 
     input: File
     """Text file with one text per line (a blank line is an empty text); or a .tsv, .csv, .jsonl or .parquet file."""
@@ -175,6 +175,8 @@ class PredictConfig(ComputeOptions):
     """Replace OUTPUT if it exists."""
     text_columns: tuple[str, ...] = ()
     """One or two columns with the texts of a row; by default text, or sentence1 and sentence2."""
+    label_column: str | None = None
+    """Column with labels, or scores, to score the predictions; by default label, if there is one."""
     max_length: Length | None = None
     """Maximum number of tokens in a row; longer rows are truncated. By default the model's own limit."""
 

@@ -96,7 +96,9 @@ def table_lines(kind: str, columns: Sequence[str], rows: Iterable[Sequence[objec
     ['text,score\n', '"a, b",0.5\n']
     """
     if kind == ".jsonl":
-        return (json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+        return (
+            json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n" for row in rows
+        )
     every = chain([columns], rows)
     writer = csv.writer(_Line, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
     return map(writer.writerow, every)

@@ -47,7 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     lines = {
         "pairs.tsv": ["question\tanswer", *("\t".join(row[:2]) for row in rows)],
         "triplets.tsv": ["anchor\tpositive\tnegative", *("\t".join(row) for row in rows)],
-        "labelled.tsv": ["text\tlabel", *(f"{text}\t{draw.choice('ab')}" for text in texts[:100])],
+        "labelled.tsv": ["text\tlabel", *(f"{text} {n}\t{draw.choice('ab')}" for n, text in enumerate(5 * texts))],
     }
     for name, content in lines.items():
         (folder / name).write_text("\n".join(content) + "\n")

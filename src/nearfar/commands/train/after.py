@@ -61,6 +61,7 @@ def compare_with_start(
 def before_after(result: ComparisonResult, metric: str) -> Table:
     """The table that training ends with: scores on the held-out test rows before and after."""
     row = result.tasks[TASK]
+    metric = "accuracy" if row.kind == "classification" else metric
     title = f"{metric_title(metric)} x 100 on {row.pairs:,} held-out test rows"
     difference, p = "undefined", ""
     if row.difference is not None:

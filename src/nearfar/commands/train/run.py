@@ -24,10 +24,13 @@ from nearfar.commands.train.inputs import (
     resolve_objectives,
     second_toml,
 )
+from nearfar.commands.train.labels import fit_weights
 from nearfar.config import RunConfig, TrainConfig
+from nearfar.data.rows import TextData
 from nearfar.disk import write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import learning_rate_factors
+from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.precision import resolve
@@ -38,6 +41,7 @@ from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
 from nearfar.methods.base import BuildContext, Method
 from nearfar.methods.build import build_method, has_default_batch_size
+from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
@@ -181,7 +185,7 @@ class EncoderRun(Run):
         )
         self.facts = [*prepared.facts, *inputs.dev.facts]
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._trained = [part.texts for part in inputs.data]
+        self._inputs, self._trained = inputs.data, [part.texts for part in inputs.data]
         self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
@@ -214,10 +218,19 @@ class EncoderRun(Run):
             raise Interrupted from None
 
     def save_model(self, folder: Path) -> None:
-        """Write the encoder, without adapters and heads, and with the hashes of the texts that it has seen."""
+        """Write the encoder, without adapters and the methods' heads, and with the hashes of the texts it has seen.
+
+        If it was trained on labelled texts, a classifier of its embeddings is written too.
+        """
         self.prepared.merge()
         self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
+        objective, rows = self._inputs[0]
+        if isinstance(objective.config, SupconTextConfig) and isinstance(rows, TextData):
+            texts = [text for (text,) in rows.rows]
+            vectors = self.encoder.encode(texts, normalize=True, precision=self.config.precision)
+            weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))
+            EmbeddingClassifier(self.encoder, rows.label_names, weights).save_head(folder)
         encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
 
     def conclude(self) -> dict[str, Any]:
