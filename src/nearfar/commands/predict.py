@@ -9,7 +9,15 @@ import numpy as np
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
-from nearfar.data.files import Location, MissingColumnError, extension, is_plain_text, json_records, read_lines
+from nearfar.data.files import (
+    Location,
+    MissingColumnError,
+    extension,
+    find_columns,
+    is_plain_text,
+    json_records,
+    read_lines,
+)
 from nearfar.data.labelled import PAIR
 from nearfar.data.sources import (
     column_names,
@@ -100,15 +108,18 @@ def _read(
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
-        if names := texts or (label,) * (label is not None):
+        if named := texts or (() if label is None else (label,)):
             flag = "--text-columns" if texts else "--label-column"
-            raise NearfarError(f"{flag} {' '.join(names)}: {source} has one text per line, and no columns.")
+            raise NearfarError(f"{flag} {' '.join(named)}: {source} has one text per line, and no columns.")
         lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
         return {"text": lines}, [(line,) for line in lines], []
-    try:
-        names = texts or open_table(source).first_columns([("text",), PAIR])
-    except MissingColumnError as error:
-        raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
+    every = column_names(open_table(source))
+    names = texts or find_columns(every, ("text",)) or find_columns(every, PAIR)
+    if names is None:
+        raise MissingColumnError(
+            f"{source}: has neither a column text nor {' and '.join(PAIR)}, but {', '.join(every[:20])}. Name the "
+            "columns of the texts with --text-columns."
+        )
     places, items = [], []
     for where, values in read_columns(source, names):
         places.append(where)
@@ -158,8 +169,11 @@ def _score(
     from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
 
     names, task = classifier.label_names, Path(config.input).name
-    gold = [names.index(one) if one in names else len(names) for one in labels] if names else map(parse_number, labels)
-    gold = np.array(list(gold))
+    gold = np.array(
+        [names.index(label) if label in names else len(names) for label in labels]
+        if names
+        else [parse_number(label) for label in labels]
+    )
     unknown = int((gold == len(names)).sum()) if names else int(np.isnan(gold).sum())
     if unknown == len(gold) or (unknown and not names):
         return None

@@ -266,7 +266,7 @@ def transformer_settings(folder: Path, *, any_length: bool = True) -> Transforme
         settings = {name: value for name, value in settings.items() if name not in ONLY}
     for problem in _transformer_problems(settings, any_length=any_length):
         raise NearfarError(f"{file}: {problem}")
-    keywords = next((settings[name] for name in OF_TOKENIZER if name in settings), {})
+    keywords: dict[str, Any] = next((settings[name] for name in OF_TOKENIZER if name in settings), {})
     length = None if any_length else keywords.get("model_max_length", settings.get("max_seq_length"))
     if length is not None and (type(length) is not int or length < 3):
         raise NearfarError(f"{file}: max_seq_length is {quoted(length)}, and must be an integer from 3.")

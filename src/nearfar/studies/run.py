@@ -16,8 +16,8 @@ from nearfar.disk import create_folder, path_errors
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
 from nearfar.registry import is_of_this_process, name_of
-from nearfar.studies.cells import Cell, load_study
-from nearfar.studies.plan import HUB, MODEL, all_jobs, check_rows, plan_jobs
+from nearfar.studies.cells import HUB, Cell, load_study
+from nearfar.studies.plan import MODEL, all_jobs, check_rows, plan_jobs
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
