@@ -308,9 +308,9 @@ def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("spec", "kind", "anchors"),
     [
-        ("snli:dev+test", "nli", 70),
-        pytest.param("flickr8k", "pairs", 100, marks=pytest.mark.nightly),
-        pytest.param("trec", "labelled", 99, marks=pytest.mark.nightly),
+        ("snli:dev+test", "nli", 200),
+        pytest.param("flickr8k", "pairs", 200, marks=pytest.mark.nightly),
+        pytest.param("trec", "labelled", 200, marks=pytest.mark.nightly),
     ],
 )
 def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: Path, nearfar_data: Path) -> None:
