@@ -79,11 +79,11 @@ def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArr
     every = -(-len(labels) // MOST_ROWS)
     rows = np.union1d(np.arange(0, len(labels), every), np.unique(labels, return_index=True)[1])
     vectors, labels = vectors[rows].astype(np.float64), labels[rows]
-    folds, grid = min(FOLDS, int(np.bincount(labels).min())), GRID
-    model = LogisticRegression(max_iter=1000)
+    folds = min(FOLDS, int(np.bincount(labels).min()))
+    model = LogisticRegression(max_iter=5000)
     if folds > 1:
         parts = StratifiedKFold(folds, shuffle=True, random_state=0)
-        search = GridSearchCV(model, {"C": grid}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
+        search = GridSearchCV(model, {"C": GRID}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
         model.set_params(**search.best_params_)
     model.fit(vectors, labels)
     weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
