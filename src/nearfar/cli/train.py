@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
-from nearfar.config.files import read_toml
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
-from nearfar.settings import check_values, load_method, load_toml
+from nearfar.settings import check_values, load_method, load_toml, read_toml
 from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:
@@ -82,6 +81,11 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     call = Call("train", argv, make_console)
     if choice is not None:
         call.say(choice.explain())
+    elif argv[0] in METHODS:
+        call.say(
+            f"{argv[0]} with its own defaults. nearfar train --data, without a method, takes the settings that were "
+            "measured for the rows and the start."
+        )
 
     if args.dry_run:
         from nearfar.commands.train.run import plan
@@ -157,12 +161,7 @@ def _values(flags: "Sequence[str]", name: str) -> list[str]:
 
 
 def _parse_flags(
-    kind: type[TrainConfig],
-    flags: list[str],
-    *,
-    prog: str,
-    values: "Mapping[str, Any]",
-    source: str | None = None,
+    kind: type[TrainConfig], flags: list[str], *, prog: str, values: "Mapping[str, Any]", source: str | None = None
 ) -> _TrainArgs:
     extras = (RESUME, DRY_RUN, VERBOSE)
     config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
@@ -193,11 +192,12 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
     if trained.metric is None or trained.start_score is None or trained.best_score is None:
         call.say(f"The weights of the last step are in {trained.model}")
     else:
-        call.say(
-            f"{metric_title(trained.metric)} on {trained.dev}: {100 * trained.start_score:.2f} before training, "
-            f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
-            f"{trained.model}"
-        )
+        best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
+        kept = f"The {config.keep} weights"
+        if trained.best_step == 0:
+            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
+        start = f"{100 * trained.start_score:.2f} before training"
+        call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     if trained.comparison is not None:
         call.show(before_after(trained.comparison, trained.metric or ""))
     run = trained.model.parent
@@ -295,7 +295,9 @@ def mine(call: Call, config: "MineConfig") -> int | None:
         result = mine(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
-    train = f"nearfar train info-nce --data {config.output} --negative-column negative --output RUN"
+    train = shlex.join(
+        ["nearfar", "train", "--model", str(config.model), "--data", str(config.output), "--output", "RUN"]
+    )
     call.say(
         *_counts(result, config),
         "",

@@ -1,8 +1,5 @@
 """``nearfar predict``: a file of texts or text pairs -> its rows with labels and probabilities, and their scores."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,7 +9,15 @@ import numpy as np
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
-from nearfar.data.files import Location, MissingColumnError, extension, is_plain_text, json_records, read_lines
+from nearfar.data.files import (
+    Location,
+    MissingColumnError,
+    extension,
+    find_columns,
+    is_plain_text,
+    json_records,
+    read_lines,
+)
 from nearfar.data.labelled import PAIR
 from nearfar.data.sources import (
     column_names,
@@ -23,7 +28,7 @@ from nearfar.data.sources import (
     read_columns,
     text_field,
 )
-from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
 from nearfar.types import NearfarError
 
@@ -31,7 +36,6 @@ if TYPE_CHECKING:
     from nearfar.encoder.classifier import Classifier, EmbeddingClassifier
     from nearfar.evaluation.results import EvaluationResult
 
-SUFFIXES = (".tsv", ".csv", ".jsonl")
 OTHER = "(another label)"
 
 
@@ -71,13 +75,8 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
             input or cannot be written; the model is not a classifier.
     """
     output = Path(config.output)
-    if output.suffix not in SUFFIXES:
-        raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
+    check_output_file(output, [config.input], overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
-    check_output_path(output)
-    refuse_overwriting_inputs(output, [config.input])
-    refuse_existing([output], overwrite=config.overwrite)
     columns, items, labels = _read(config.input, config.text_columns, config.label_column)
     if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
@@ -91,7 +90,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
         while free in columns:
             free = f"predicted_{free}"
         columns[free] = values
-    write_text(output, _format_table(output.suffix, list(columns), list(zip(*columns.values(), strict=True))))
+    write_table(output, list(columns), zip(*columns.values(), strict=True))
     labelled = [row for row, label in enumerate(labels) if label is not None]
     scores = None
     if labelled:
@@ -109,15 +108,18 @@ def _read(
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
-        if names := texts or (label,) * (label is not None):
+        if named := texts or (() if label is None else (label,)):
             flag = "--text-columns" if texts else "--label-column"
-            raise NearfarError(f"{flag} {' '.join(names)}: {source} has one text per line, and no columns.")
+            raise NearfarError(f"{flag} {' '.join(named)}: {source} has one text per line, and no columns.")
         lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
         return {"text": lines}, [(line,) for line in lines], []
-    try:
-        names = texts or open_table(source).first_columns([("text",), PAIR])
-    except MissingColumnError as error:
-        raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
+    every = column_names(open_table(source))
+    names = texts or find_columns(every, ("text",)) or find_columns(every, PAIR)
+    if names is None:
+        raise MissingColumnError(
+            f"{source}: has neither a column text nor {' and '.join(PAIR)}, but {', '.join(every[:20])}. Name the "
+            "columns of the texts with --text-columns."
+        )
     places, items = [], []
     for where, values in read_columns(source, names):
         places.append(where)
@@ -167,8 +169,11 @@ def _score(
     from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
 
     names, task = classifier.label_names, Path(config.input).name
-    gold = [names.index(one) if one in names else len(names) for one in labels] if names else map(parse_number, labels)
-    gold = np.array(list(gold))
+    gold = np.array(
+        [names.index(label) if label in names else len(names) for label in labels]
+        if names
+        else [parse_number(label) for label in labels]
+    )
     unknown = int((gold == len(names)).sum()) if names else int(np.isnan(gold).sum())
     if unknown == len(gold) or (unknown and not names):
         return None
@@ -197,19 +202,3 @@ def _predicted_columns(label_names: Sequence[str], outputs: "np.ndarray") -> dic
     for name, shares in zip(label_names, probabilities.T, strict=True):
         columns[f"p_{name}"] = [round(float(share), 6) for share in shares]
     return columns
-
-
-def _format_table(suffix: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    if suffix == ".jsonl":
-        lines = (json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False, default=str) for row in rows)
-        return "".join(f"{line}\n" for line in lines)
-    written = [["" if value is None else str(value) for value in row] for row in (names, *rows)]
-    if suffix == ".tsv":  # no quoting, so that a field has no tabs and line breaks
-        return "".join("\t".join(map(_one_field, row)) + "\n" for row in written)
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows(written)
-    return stream.getvalue()
-
-
-def _one_field(text: str) -> str:
-    return normalize_whitespace(text) if any(mark in text for mark in "\t\n\r") else text

@@ -19,7 +19,6 @@ from safetensors.numpy import save
 from torch import Tensor, nn
 
 from nearfar.disk import SeenHashes, apply_umask, read_seen, write_bytes, write_seen
-from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder
@@ -30,7 +29,7 @@ from nearfar.encoder.pretrained import (
     opening,
     quiet,
 )
-from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
+from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states, uses_token_types
 from nearfar.encoder.token_batches import compute_batches, warn_truncated
 from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
@@ -128,10 +127,9 @@ class Classifier(nn.Module):
         target = choose_device(device)
         folder = locate(model)
         with opening(folder):
-            parts = read_classifier(folder, label_names=label_names, regression=regression, dropout=dropout)
-        if max_length is not None:
-            length = encoder_folder.check_length(max_length, backbone_of(parts.model), parts.tokenizer)
-            parts = parts._replace(max_length=length)
+            parts = read_classifier(
+                folder, label_names=label_names, regression=regression, dropout=dropout, max_length=max_length
+            )
         with opening(folder / "config.json"):
             classifier = cls(parts)
         classifier.seen = read_seen(folder)
@@ -227,7 +225,7 @@ class Classifier(nn.Module):
                 lambda rows: self(tokens.select(rows)),
                 (max(1, len(self.label_names)),),
                 device=self.device,
-                bf16=bf16,
+                bf16=bf16 and bf16_runs(self.backbone, self.route),
                 describe=describe,
                 on_batch=advance,
             )

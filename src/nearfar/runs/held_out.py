@@ -120,4 +120,4 @@ def _sha256(content: bytes) -> str:
 
 
 def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    return [values for _, values in read_file(file, columns)]
+    return [values for _, values in read_file(file, columns, plain=True)]

@@ -13,9 +13,11 @@ from nearfar.data.finetuning_splits import default_splits, draw
 from nearfar.data.labelled import Split
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
+from nearfar.data.sources import skipping_empty
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import (
@@ -45,16 +47,17 @@ def load_task(config: FinetuneConfig) -> ClassificationTask:
     Raises:
         NearfarError: rows that cannot be read, sampled or trained on; a metric that the task does not have.
     """
-    task = load_classification(
-        config.task,
-        validation=config.validation,
-        test=config.test,
-        splits=resolve_splits(config),
-        validation_rows=config.validation_rows,
-        text_columns=config.text_columns or None,
-        label_column=config.label_column,
-        limit=config.limit,
-    )
+    with skipping_empty(config.skip_empty):
+        task = load_classification(
+            config.task,
+            validation=config.validation,
+            test=config.test,
+            splits=resolve_splits(config),
+            validation_rows=config.validation_rows,
+            text_columns=config.text_columns or None,
+            label_column=config.label_column,
+            limit=config.limit,
+        )
     main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
     return apply_noise(config, draw_sample(config, task))
 
@@ -191,6 +194,7 @@ class ClassifierRun(Run):
     """Trains a classifier on the training rows of a task, and tests it with the kept weights."""
 
     config: FinetuneConfig
+    start_is_candidate = False
 
     def __init__(
         self,
@@ -219,6 +223,7 @@ class ClassifierRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the classifier, with the hashes of the texts that it has seen."""
         self.classifier.save_pretrained(folder)
+        read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
 
     def conclude(self) -> dict[str, Any]:
         """Test the kept weights; write the result and the hashes into the run folder."""

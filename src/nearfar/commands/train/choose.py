@@ -6,18 +6,22 @@ its results.
 """
 
 import os
+import re
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from nearfar.config.training import TrainConfig
-from nearfar.config.values import Settings, field_types
+from nearfar.config.values import Settings, field_types, flag
 from nearfar.data.catalog import find
-from nearfar.data.files import is_plain_text, printable_name
+from nearfar.data.files import find_columns, printable_name
 from nearfar.data.named_sets import CATALOG, OWN, VOCABULARY
-from nearfar.data.sources import column_names
+from nearfar.data.sources import Table, column_names
+from nearfar.data.triplets import negative_columns, pair_columns
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.methods.regression import RegressionConfig
 from nearfar.registry import METHODS
@@ -32,16 +36,8 @@ SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
-PAIR_COLUMNS = (
-    ("anchor", "positive"),
-    ("query", "positive"),
-    ("query", "document"),
-    ("question", "answer"),
-    ("sent0", "sent1"),
-)
-"""Names of the columns of pairs."""
-NEGATIVE_COLUMNS = ("negative", "hard_neg")
-"""Names of the column of hard negatives, which makes triplets of pairs."""
+_SAMPLE = 20
+"""Number of rows by which texts are told from labels, to advise."""
 
 
 class RowKind(NamedTuple):
@@ -380,7 +376,7 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     if named is not None and named.scale is not None:
         return _choice(SCORED, columns=SCORED.columns)
     table = find(spec)[0].table
-    if isinstance(table.data, Path) and is_plain_text(table.data):
+    if table.is_plain_text:
         return _choice(SENTENCES)
     columns = column_names(table)
     found = [choice for kind in KINDS if (choice := _match(kind, columns, given)) is not None]
@@ -389,8 +385,8 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
     if found:
         several = " or ".join(choice.describe() for choice in found)
-        raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice()}")
-    raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice()}")
+        raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice(table, columns)}")
+    raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice(table, columns)}")
 
 
 def _choice(kind: RowKind, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
@@ -402,36 +398,42 @@ def _choice(kind: RowKind, given: Mapping[str, Any] | None = None, columns: tupl
 
 def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
     """The choice for a kind of rows, if the columns are there; None if not, or if ``given`` names columns of others."""
-    if not given.keys() <= set(kind.settings):
+    if not given.keys() <= set(kind.settings) or (kind is SENTENCES and not given and len(columns) > 1):
         return None
-    if kind is SENTENCES:
-        column = given.get("text_column", columns[0] if len(columns) == 1 else None)
-        return _choice(kind, {"text_column": column}, (column,)) if column in columns else None
     names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=False))
     if kind is PAIRS:
-        sides = {
-            (given.get("anchor_column", anchor), given.get("positive_column", positive))
-            for anchor, positive in PAIR_COLUMNS
-        }
-        sides = {pair for pair in sides if set(pair) <= set(columns) and len(set(pair)) == 2}
-        if len(sides) != 1:
+        pair, negatives = pair_columns(columns, names), negative_columns(columns, given.get("negative_column"))
+        if pair is None or ("negative_column" in given and not negatives):
             return None
-        (names,) = sides
-        negative = given.get("negative_column", next((name for name in NEGATIVE_COLUMNS if name in columns), None))
-        names = names if negative is None else (*names, negative)
-        given = dict(zip(kind.settings, names, strict=False))
-    return _choice(kind, given, names) if set(names) <= set(columns) else None
+        given = {**dict(zip(kind.settings, pair, strict=False)), **given}
+        if negatives:
+            given.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
+        return _choice(kind, given, (*pair, *negatives))
+    if kind is SENTENCES and not given:
+        names = tuple(columns)
+        given = {"text_column": columns[0]}
+    available = find_columns(columns, names)
+    return None if available is None else _choice(kind, given, available)
 
 
-def _advice() -> str:
-    """How to say what the rows are."""
-    ways = [f"{_flags(kind)} ({kind.name}, {kind.method})" for kind in KINDS]
+def _advice(table: Table, columns: Sequence[str]) -> str:
+    """How to say what the rows are: the longest columns are taken for texts, the shortest for labels."""
+    lengths = Counter(dict.fromkeys(columns, 0))
+    with suppress(NearfarError):  # of a row, which training reports
+        for _, values in islice(table.rows(columns), _SAMPLE):
+            lengths.update({column: len(str(value)) for column, value in zip(columns, values, strict=True)})
+    longest = [column for column, _ in lengths.most_common()]
+    first, second = sorted(longest[:2], key=columns.index) if len(longest) > 1 else longest * 2
+    texts = {"text_column": longest[0]}
+    texts |= dict.fromkeys(("anchor_column", "premise_column", "first_column"), first)
+    texts |= dict.fromkeys(("positive_column", "hypothesis_column", "second_column"), second)
+    ways = [
+        f"{' '.join(f'{flag(name)} {shlex.quote(texts.get(name, longest[-1]))}' for name in needed)} "
+        f"({kind.name}, {kind.method})"
+        for kind in KINDS
+        if len(needed := [name for name in kind.settings if name != "negative_column"]) <= len(columns)
+    ]
     return f"Name the method, as in nearfar train {PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
-
-
-def _flags(kind: RowKind) -> str:
-    names = [f"--{name.replace('_', '-')}" for name in kind.settings if name != "negative_column"]
-    return " ".join(names)
 
 
 def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> TrainConfig:

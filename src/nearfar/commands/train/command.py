@@ -14,6 +14,7 @@ from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
 from nearfar.config import TrainConfig
+from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder, read_run_info
@@ -36,9 +37,9 @@ class TrainResult:
     start_score: float | None
     """Score on the dev set before training, in [-1, 1]; None without a dev set."""
     best_score: float | None
-    """The best score on the dev set after a step, in [-1, 1]; None without a dev set."""
+    """The best score on the dev set, in [-1, 1]; None without a dev set."""
     best_step: int | None
-    """The step with the best score."""
+    """The step with the best score; 0 if nothing was better than before training."""
     metric: str | None = None
     """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
     dev: str | None = None
@@ -49,6 +50,7 @@ class TrainResult:
     """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
 
 
+@takes_rows
 @path_errors()
 def train(
     method: "TrainConfig | str | os.PathLike[str] | None" = None,
@@ -75,6 +77,8 @@ def train(
         console: shows progress; by default nothing is shown.
         settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
             they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
+            In place of a file, ``data`` takes rows in memory: a DataFrame, a data set of ``datasets`` or a list of
+            dictionaries (:mod:`nearfar.data.memory`).
 
     Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
     dev part chooses the best step, and after training the test part compares the model with the one it started from.

@@ -164,6 +164,8 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
 
     from nearfar.data.hold_out import hold_out, kind_of
     from nearfar.data.rows import TextData
+    from nearfar.disk import read_seen
+    from nearfar.encoder.weights import locate
 
     rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
     teacher = getattr(config, "teacher", None)
@@ -182,7 +184,7 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         return Inputs(data, dev)
     if config.hold_out is None and kind_of(rows) == "labelled" and len(rows.rows) < FEW_LABELLED:
         return Inputs(data, no_dev(_texts(rows.rows), why="all rows are trained on, and folds of them test the result"))
-    split = hold_out(rows, config.hold_out, source=source)
+    split = hold_out(rows, config.hold_out, source=source, seen=read_seen(locate(config.model)))
     held_out = split.held_out
     data = _without_held_out(data, split.rows, held_out.texts)
     verify("held-out rows", lambda: held_out.digest)

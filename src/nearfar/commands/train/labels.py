@@ -28,8 +28,7 @@ from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.plots import confusions
 from nearfar.evaluation.results import ClassificationScores, ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.methods.build import read_rows
-from nearfar.methods.gunel import SupconTextConfig
+from nearfar.methods.gunel import SupconTextConfig, read_rows
 from nearfar.runs.folder import HELD_OUT, read_run_info
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError
@@ -136,10 +135,9 @@ def _test_held_out(config: SupconTextConfig, context: "ProcessContext") -> Label
 def _train_folds(config: SupconTextConfig, context: "ProcessContext", train: Train) -> Iterator[_Part]:
     """Train without each fold, in a run folder that is removed afterwards. All processes train together."""
     data = read_rows(config)
-    texts, labels = np.array([text for (text,) in data.rows], dtype=object), np.array(data.targets, dtype=np.intp)
-    named, folds = np.array(data.label_names, dtype=object)[labels], assign_folds(texts.tolist(), labels)
+    texts, labels = np.array([text for (text,) in data.rows], dtype=np.object_), np.array(data.targets, dtype=np.intp)
+    named, folds = np.array(data.label_names, dtype=np.object_)[labels], assign_folds(texts.tolist(), labels)
     scratch = Path(config.output) / "fold"
-    own = {"data": (str(scratch / "rows.jsonl"),), "text_column": "text", "label_column": "label", "limit": None}
     for fold in range(FOLDS):
         inside, outside = folds == fold, folds != fold
         if not inside.any():
@@ -151,7 +149,16 @@ def _train_folds(config: SupconTextConfig, context: "ProcessContext", train: Tra
         lines = (json.dumps({"text": text, "label": label}) + "\n" for text, label in rows)
         write_text(scratch / "rows.jsonl", "".join(lines))
         size = min(config.batch_size, len(set(texts[outside])) // context.processes.size)
-        run = replace(config, **own, output=str(scratch / "run"), hold_out=0, batch_size=size)
+        run = replace(
+            config,
+            data=(str(scratch / "rows.jsonl"),),
+            text_column="text",
+            label_column="label",
+            limit=None,
+            output=str(scratch / "run"),
+            hold_out=0,
+            batch_size=size,
+        )
         train(run)
         yield _Part(scratch / "run", texts[outside], named[outside], texts[inside], named[inside])
     shutil.rmtree(scratch, ignore_errors=True)

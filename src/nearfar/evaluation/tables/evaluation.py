@@ -365,7 +365,7 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 
 
 def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> list[str]:
-    """Notes on a comparison: tasks of which the sides have seen unequal shares, and tasks that are a side's dev set."""
+    """Notes on a comparison: the shares of tasks that the sides have seen, and tasks that are a side's dev set."""
     seen = [side.seen or {} for side in sides]
     tasks = dict.fromkeys(task for one in seen for task in one)
     unequal = [
@@ -379,13 +379,17 @@ def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> lis
         for task, shares in one.items()
         if shares.dev
     ]
-    if not unequal:
-        return dev
-    return [
-        "The sides have seen unequal shares of the tested pairs (in brackets: of the texts) in training, which favours "
-        f"the side that has seen more: {'; '.join(unequal)}.",
-        *dev,
+    equal = [
+        f"{task} {format_seen(shares)}"
+        for task, shares in seen[0].items()
+        if shares.texts and not _differ([one.get(task) for one in seen])
     ]
+    shares = "shares of the tested pairs (in brackets: of the texts) in training"
+    notes = [f"The sides have seen equal {shares}: {'; '.join(equal)}."] if equal else []
+    if unequal:
+        more = f"which favours the side that has seen more: {'; '.join(unequal)}"
+        notes.append(f"The sides have seen unequal {shares}, {more}.")
+    return [*notes, *dev]
 
 
 def _side(name: str, seen: SeenShares | None) -> str:
