@@ -80,8 +80,8 @@ def before_after(result: ComparisonResult, metric: str) -> Table:
     width = (row.high or 0.0) - (row.low or 0.0)
     if width and not row.separable:
         notes.append(
-            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%); --hold-out NUMBER "
-            "holds out more."
+            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
+            "them to test on (--hold-out NUMBER), a smaller one."
         )
     if row.kind == "retrieval":
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
