@@ -59,8 +59,8 @@ def main() -> None:
     if parser.parse_args().command == "run":
         RESULTS.mkdir(parents=True, exist_ok=True)
         torch.set_num_threads(1)
-        for size in SIZES:
-            for number in SAMPLES:
+        for number in SAMPLES:
+            for size in SIZES:
                 for name in SETS:
                     if not (file := file_of(name, size, number)).exists():
                         write_text(file, json.dumps(_run(name, size, number), indent=1) + "\n")

@@ -93,7 +93,7 @@ def run(code: str) -> str:
 
 @pytest.mark.long
 def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "FILE", "--help"]):
+    for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "--help"]):
         with pytest.raises(SystemExit):
             main(words)
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
@@ -110,6 +110,7 @@ def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.C
         "--no-sample-balanced Sample in the labels' proportions.",
         "--no-fingerprints Save none, if the texts are confidential;",
         "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
+        "In short: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]",
     ):
         assert expected in shown, expected
 

@@ -42,7 +42,8 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 
 Methods:
 """
-FINETUNE_USAGE = """usage: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]
+FINETUNE_USAGE = """
+In short: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]
 
 Fine-tunes a classifier by cross-entropy and supervised contrastive learning, and tests it on rows that it was not
 trained on. Columns of FILE: text, label; or sentence1, sentence2, label, for pairs that are read together. Labels with
@@ -53,8 +54,6 @@ Training:  --model --epochs --learning-rate --batch-size --scl-weight (lambda) -
 Selection: --metric --evaluate-every --patience --keep
 Epochs, learning rate and lambda fit the number of rows and the encoder. FILE.toml has all settings; those of the paper
 are in configs/gunel-*.toml. TASK: sst2, cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb, amazon2, yelp2.
-
-All flags, with their defaults: nearfar finetune FILE --help
 """
 RESUME = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
 DRY_RUN = ExtraOption(
@@ -214,10 +213,12 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
 
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
     """Fine-tune a classifier; returns the exit status."""
-    if argv[:1] in (["-h"], ["--help"]):
-        sys.stdout.write(FINETUNE_USAGE)
-        return 0
-    config, resume = _parse_finetune(*_file_and_flags(argv))
+    try:
+        config, resume = _parse_finetune(*_file_and_flags(argv))
+    except SystemExit:
+        if {"-h", "--help"} & set(argv):  # below the list of all flags, where it stays on the screen
+            sys.stdout.write(FINETUNE_USAGE)
+        raise
     call = Call("finetune", argv, make_console)
 
     from nearfar.commands.finetune.command import finetune

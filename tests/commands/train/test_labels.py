@@ -84,11 +84,11 @@ def test_few_labelled_texts_are_proved_by_folds(tmp_path: Path, capsys: pytest.C
     printed = capsys.readouterr().out
     assert "fold 5 of 5" in printed
     assert "40 rows in 5 folds, each by a model that was trained on the other folds" in printed
-    assert f"Which labels are mistaken for which: {run}/confusion.png" in printed
+    assert f"Which labels are mistaken for which: {run}/labels.png" in printed
     assert f"nearfar predict {run} --input FILE --output labels.csv" in printed
-    assert (run / "confusion.png").read_bytes()[:4] == b"\x89PNG"
+    assert (run / "labels.png").read_bytes()[:4] == b"\x89PNG"
 
-    result = EvaluationResult.load(run / "result.json")
+    result = EvaluationResult.load(run / "labels.json")
     entry = result.transfer.tasks["held-out"]
     assert (entry.rows, entry.classes) == (len(rows), ["fruit", "pet"])
     assert entry.accuracy.score > 80

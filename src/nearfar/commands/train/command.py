@@ -98,7 +98,7 @@ def train(
     context = join_processes(config, console)
     processes, device, console = context
     folder = Path(config.output)
-    proof = prove_labels(config, context)
+    proof = prove_labels(config, context, partial(train_run, resume=False, console=None))
     comparison = proof and proof.comparison
     if comparison is None:
         comparison = processes.broadcast_from_first(

@@ -8,11 +8,11 @@ on the encoder that training starts from, fitted to the same rows. Of more rows 
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,13 +37,14 @@ if TYPE_CHECKING:
     from nearfar.config import TrainConfig
     from nearfar.runs.run import ProcessContext
 
-RESULT, PICTURE = "result.json", "confusion.png"
+RESULT, PICTURE = "labels.json", "labels.png"
 FOLDS = 5
 GRID = tuple(2.0**power for power in range(-2, 9, 2))
 """The values of C from which cross-validation chooses: scikit-learn's inverse penalty."""
 MOST_ROWS = 20_000
 """Number of rows that the classifier is fitted to, about; of more, every n-th and the first of each label."""
 RESAMPLES = 10_000
+Train: TypeAlias = "Callable[[TrainConfig], object]"
 
 
 class LabelProof(NamedTuple):
@@ -77,21 +78,22 @@ def fit_weights(vectors: NDArray[np.float32], labels: NDArray[np.intp]) -> NDArr
     every = -(-len(labels) // MOST_ROWS)
     rows = np.union1d(np.arange(0, len(labels), every), np.unique(labels, return_index=True)[1])
     vectors, labels = vectors[rows].astype(np.float64), labels[rows]
-    folds, grid = min(FOLDS, int(np.bincount(labels).min())), GRID
-    model = LogisticRegression(max_iter=1000)
+    folds = min(FOLDS, int(np.bincount(labels).min()))
+    model = LogisticRegression(max_iter=5000)
     if folds > 1:
         parts = StratifiedKFold(folds, shuffle=True, random_state=0)
-        search = GridSearchCV(model, {"C": grid}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
+        search = GridSearchCV(model, {"C": GRID}, scoring="neg_log_loss", cv=parts, refit=False).fit(vectors, labels)
         model.set_params(**search.best_params_)
     model.fit(vectors, labels)
     weights = np.column_stack([model.coef_, model.intercept_]).astype(np.float32)
     return np.concatenate([-weights / 2, weights / 2]) if len(weights) == 1 else weights
 
 
-def prove_labels(config: "TrainConfig", context: "ProcessContext") -> LabelProof | None:
-    """Test the finished run of ``config``, and write ``result.json``, a picture and the comparison into its folder.
+def prove_labels(config: "TrainConfig", context: "ProcessContext", train: Train) -> LabelProof | None:
+    """Test the finished run of ``config``, and write ``labels.json``, a picture and the comparison into its folder.
 
-    The files are read where they exist. None if the run has no classifier, or tests nothing (``--hold-out 0``).
+    The files are read where they exist. ``train`` trains the run of a config. None if the run has no classifier, or
+    tests nothing (``--hold-out 0``).
 
     Raises:
         NearfarError: a fold cannot be trained, a model cannot be opened, or a file cannot be written.
@@ -112,7 +114,7 @@ def prove_labels(config: "TrainConfig", context: "ProcessContext") -> LabelProof
         return first(lambda: _test_held_out(config, context))
     if config.hold_out is not None or config.evaluate_on is not None or config.second is not None:
         return None
-    return _test_folds(config, context)
+    return _test_folds(config, context, train)
 
 
 def _test_held_out(config: SupconTextConfig, context: "ProcessContext") -> LabelProof:
@@ -130,10 +132,8 @@ def _test_held_out(config: SupconTextConfig, context: "ProcessContext") -> Label
     return LabelProof(result, None)
 
 
-def _train_folds(config: SupconTextConfig, context: "ProcessContext") -> Iterator[_Part]:
+def _train_folds(config: SupconTextConfig, context: "ProcessContext", train: Train) -> Iterator[_Part]:
     """Train without each fold, in a run folder that is removed afterwards. All processes train together."""
-    from nearfar.commands.train.command import train_run
-
     data = read_rows(config)
     texts, labels = np.array([text for (text,) in data.rows], dtype=np.object_), np.array(data.targets, dtype=np.intp)
     named, folds = np.array(data.label_names, dtype=np.object_)[labels], assign_folds(texts.tolist(), labels)
@@ -159,7 +159,7 @@ def _train_folds(config: SupconTextConfig, context: "ProcessContext") -> Iterato
             hold_out=0,
             batch_size=size,
         )
-        train_run(run, resume=False, console=None)
+        train(run)
         yield _Part(scratch / "run", texts[outside], named[outside], texts[inside], named[inside])
     shutil.rmtree(scratch, ignore_errors=True)
 
@@ -194,12 +194,12 @@ def _label(part: _Part, config: "TrainConfig", start: Encoder) -> tuple[tuple[st
     return names, np.stack([after, before])
 
 
-def _test_folds(config: SupconTextConfig, context: "ProcessContext") -> LabelProof:
+def _test_folds(config: SupconTextConfig, context: "ProcessContext", train: Train) -> LabelProof:
     """Label the texts of each fold by the run without it and by its start, score both, and write the files."""
     start = Encoder.from_pretrained(config.model, max_length=config.max_length, device=context.device)
     texts, gold, logits = [], [], []
     names: tuple[str, ...] = ()
-    for part in _train_folds(config, context):
+    for part in _train_folds(config, context, train):
         names, of_part = context.processes.broadcast_from_first(partial(_label, part, config, start))
         logits.append(of_part)
         texts += [(text,) for text in part.tested]

@@ -79,8 +79,8 @@ def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
     width = (row.high or 0.0) - (row.low or 0.0)
     if width and not row.separable:
         notes.append(
-            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%); --hold-out NUMBER "
-            "holds out more."
+            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
+            "them to test on (--hold-out NUMBER), a smaller one."
         )
     return notes
 
