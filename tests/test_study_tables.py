@@ -23,7 +23,7 @@ ADDED_TO = ("students-narrow-choice",)
 STUDIES = [pytest.param(file, id=file.stem, marks=[] if file.stem in BY_DAY else pytest.mark.nightly) for file in FILES]
 TINY = [study for study in STUDIES if study.id != "stsb-regression" and not str(study.id).endswith("-choice")]
 """The studies that run here. No data are generated for fine-tuning on scored pairs. The choices of recipes have no step
-that others do not have; their losses of another library are in test_peer_losses.py."""
+that others do not have; their losses of another library are in test_study_scripts.py."""
 
 
 @pytest.fixture(scope="module")

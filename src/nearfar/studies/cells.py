@@ -17,7 +17,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.registry import METHODS
-from nearfar.settings import build
+from nearfar.settings import build, check_values
 from nearfar.studies.spec import (
     BYTES,
     GEOMETRY,
@@ -129,6 +129,8 @@ _KINDS: Mapping[Verb, type[Settings]] = {
     "geometry": GeometryConfig,
     "speed": SpeedConfig,
 }
+AUTO = "auto"
+"""In place of a method: the recipe of ``nearfar train --data`` for the rows and the start."""
 _SEEDED = ("flow:",)
 """Models that are fitted with a seed."""
 _OUTPUT = "cell"
@@ -312,11 +314,11 @@ def _cell_step(step: Step, values: dict[str, Any], model: Any, *, later: bool, w
     if step.verb == "script":
         config = ScriptConfig.read(values, source=source)
     else:
-        kind = _KINDS.get(step.verb) or _method(values, source)
-        if "output" in {field.name for field in fields(kind)}:
-            values["output"] = _OUTPUT
         if step.verb in MODEL_VERBS and model is not None:
             values["model"] = model
+        kind = _KINDS.get(step.verb) or _method(values, source, later=later)
+        if "output" in {field.name for field in fields(kind)}:
+            values["output"] = _OUTPUT
         config = build(kind, values, source=source)
         model = config.model if step.verb in MODEL_VERBS else model  # type: ignore[attr-defined]
     if not later and (not isinstance(model, str) or not model.strip()):
@@ -324,11 +326,27 @@ def _cell_step(step: Step, values: dict[str, Any], model: Any, *, later: bool, w
     return CellStep(step.verb, step.name, config, None if later else model)
 
 
-def _method(values: dict[str, Any], source: str) -> type[Settings]:
-    """The config class of the method of a train step; removes the method from ``values``."""
+def _method(values: dict[str, Any], source: str, *, later: bool) -> type[Settings]:
+    """The config class of the method of a train step; removes the method from ``values``.
+
+    With ``auto``, it is the method that ``nearfar train --data`` takes for the rows and the start, whose settings are
+    added to ``values``.
+    """
     method = values.pop("method", None)
     if method is None:
-        raise NearfarError(f'{source}: names no method; give one, as in train = {{ method = "scl" }}.')
+        raise NearfarError(f'{source}: names no method; give one, as in train = {{ method = "scl" }}, or "auto".')
+    if method == AUTO:
+        from nearfar.commands.train.choose import choose_method
+
+        if later:
+            raise NearfarError(f'{source}: method = "{AUTO}" reads the start, which an earlier step makes; name one.')
+        data = check_values(TrainConfig, {"data": values.get("data", ())}, source=source)["data"]
+        try:
+            choice = choose_method(data, values, model=str(values.get("model")))
+        except NearfarError as error:
+            raise NearfarError(f'{source}: method = "{AUTO}": {error}') from error
+        values |= {name: value for name, value in choice.values.items() if name not in values}
+        return METHODS[choice.method]
     if not isinstance(method, str) or method not in METHODS:
         raise NearfarError(f"{source}: {unknown_name_message(str(method), METHODS, what='method')}")
     return METHODS[method]

@@ -39,6 +39,7 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 def scores_table(layout: Layout) -> Table:
     """The table of a study, the paper's numbers after a slash."""
     table, best = layout.table, layout.best()
+    caption = table.caption or table.title
     marks: dict[str, str] = {}
     rows: list[list[Cell | str]] = []
     for line, groups in layout.lines.items():
@@ -66,7 +67,7 @@ def scores_table(layout: Layout) -> Table:
     return Table(
         columns=["", *layout.axes, "runs", *headings],
         rows=rows,
-        title=table.caption or table.title,
+        title=f"{caption.rstrip('.')}, at the scale {table.scale}." if table.scale else caption,
         notes=[*(f"{mark} {note}" for note, mark in marks.items()), *_legend(layout, bold=bool(best))],
         left=1 + len(layout.axes),
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.baselines.named import is_baseline, parse_spec
-from nearfar.config.files import read_toml
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.training import RunConfig, TrainConfig
@@ -33,7 +32,7 @@ from nearfar.data.paths import as_path, is_file, status
 from nearfar.disk import SEEN_FILE, model_of_run, read_errors, sha256_of
 from nearfar.jobs import Job, JobStore
 from nearfar.registry import METHODS, name_of
-from nearfar.settings import load_method
+from nearfar.settings import load_method, read_toml
 from nearfar.studies.cells import HUB, Cell, CellStep, ScriptConfig, Source, SpeedConfig, check_columns, plan_cells
 from nearfar.studies.spec import MODEL_VERBS, Study, agree
 from nearfar.types import NearfarError

@@ -15,8 +15,9 @@ from nearfar.data.paths import as_path
 from nearfar.disk import create_folder, path_errors
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
-from nearfar.studies.cells import Cell, load_study
-from nearfar.studies.plan import HUB, MODEL, all_jobs, check_rows, plan_jobs
+from nearfar.registry import is_of_this_process, name_of
+from nearfar.studies.cells import HUB, Cell, load_study
+from nearfar.studies.plan import MODEL, all_jobs, check_rows, plan_jobs
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -76,6 +77,14 @@ def study(
     advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
+    methods = dict.fromkeys(name_of(type(config)) for cell in cells for _, config in cell.trainings)
+    own = [name for name in methods if name and is_of_this_process(name)]
+    if own and config.engine != "inline":
+        raise NearfarError(
+            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study are "
+            'others, which do not know it. Give engine="inline", or name it as an entry point of an installed package '
+            "(nearfar.register_method says how)."
+        )
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
     store = _store(config)
@@ -87,7 +96,7 @@ def study(
     table = build_table(
         loaded,
         runs,
-        command=command or command_line(loaded, config),
+        command=command or (python_call(loaded, config, own) if own else command_line(loaded, config)),
         resamples=config.resamples,
         seed=config.seed,
         progress=console.is_terminal,
@@ -184,6 +193,14 @@ def command_line(loaded: Study, config: StudyConfig) -> str:
         if (value := getattr(config, name)) is not None:
             words += [f"--{name}", without_folders(value)]
     return shlex.join(words)
+
+
+def python_call(loaded: Study, config: StudyConfig, methods: Sequence[str]) -> str:
+    """:func:`command_line` in Python, for a study whose ``methods`` the command line does not know."""
+    given = {"output": config.output, "engine": config.engine, "scale": config.scale, "start": config.start}
+    words = [f"{name}={without_folders(value)!r}" for name, value in given.items() if value is not None]
+    call = f"nearfar.study({without_folders(loaded.file)!r}, {', '.join(words)})"
+    return f"# in Python, after nearfar.register_method of {', '.join(methods)}\n{call}"
 
 
 def without_folders(path: str) -> str:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, field, structs
 
-from nearfar.config.files import read_toml
+from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
 
