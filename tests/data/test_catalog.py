@@ -123,7 +123,8 @@ def test_paths(folder, hub):
 
 def test_a_named_set_has_precedence_over_a_file(folder, hub):
     (folder.parent / "snli").write_text("text\n")
-    assert texts("snli:dev") == ["nli/SNLI/dev"]
+    with pytest.warns(UserWarning, match=r"snli: the data set of this name is read, not what is here; .* \./snli"):
+        assert texts("snli:dev") == ["nli/SNLI/dev"]
     with pytest.raises(NearfarError, match="unknown extension"):
         texts("./snli")
 

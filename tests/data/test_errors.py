@@ -47,8 +47,8 @@ LABELLED, TRANSLATED, TRIPLETS = "label\ttext\n", "sentence\ttranslation\n", "an
 JSON = '{"premise": "a dog", "hypothesis": "a cat", "label": 1}\n'
 X, A = "x" * 9999, "a" * 9999
 HOLDS = "column 'score' holds"
-NO_SCORES = "much|NaN|nan|-inf|inf|infinity|1,5|1_000|0x10|1e999|True|3 4|٣||five".split("|")
-NO_SCORES_IN_JSON = ("null", "true", "NaN", "Infinity", "[3]", '{"a": 3}', "1" * 400, "1e999", '"3 4"')
+NO_SCORES = "much|NaN|nan|-inf|inf|infinity|1,5|1_000|0x10|1e999|True|3 4|٣|five".split("|")
+NO_SCORES_IN_JSON = ("true", "NaN", "Infinity", "[3]", '{"a": 3}', "1" * 400, "1e999", '"3 4"')
 NO_LABELS = {
     "NaN": "is empty",
     "0.5": "holds 0.5. A label is a string or an integer;",
@@ -139,6 +139,8 @@ ROWS = [
     (load_scored, "tsv", SCORED, "bad.tsv: no pairs"),
     (load_pairs, "tsv", SCORED, "bad.tsv: no pairs"),
     *((load_pairs, "tsv", SCORED + f"1\ta\tb\n{score}\ta\tb\n", f"line 3: {HOLDS}") for score in NO_SCORES),
+    (load_pairs, "tsv", SCORED + "1\ta\tb\n\ta\tb\n", "line 3: column 'score' is empty"),
+    (load_pairs, "jsonl", '{"sentence1": "a", "sentence2": "b", "score": null}\n', "column 'score' is empty"),
     *(
         (load_pairs, "jsonl", '{"sentence1": "a", "sentence2": "b", "score": ' + score + "}\n", f"line 1: {HOLDS}")
         for score in NO_SCORES_IN_JSON
@@ -193,8 +195,12 @@ PARQUET = [
     ("premise", lambda: pa.array([b"a", b"b"]), "row 1: column 'premise' holds b'a' (bytes), not text"),
     ("premise", lambda: pa.array([{"a": 1}, {"a": 2}]), "row 1: column 'premise' holds {'a': 1} (dict)"),
     ("premise", lambda: pa.array([1.5, 2.5]), "row 1: column 'premise' holds 1.5 (float)"),
-    ("premise", lambda: pa.array(["a", None]), "row 2: column 'premise' holds None"),
-    ("premise", lambda: pa.nulls(2), "row 1: column 'premise' holds None"),
+    ("premise", lambda: pa.array(["a", None]), "row 2: column 'premise' is empty"),
+    (
+        "premise",
+        lambda: pa.nulls(2),
+        "row 1: column 'premise' is empty, and so are others: 2 rows with empty cells (rows 1, 2)",
+    ),
     ("premise", lambda: pa.array([2**62, 2**62], pa.timestamp("us")), "bad.parquet cannot be read as Parquet"),
     ("label", lambda: pa.array(["neutral", "maybe"]).dictionary_encode(), "row 2: unknown label 'maybe'"),
     ("label", lambda: pa.array([True, False]), "row 1: unknown label True"),

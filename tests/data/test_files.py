@@ -87,7 +87,7 @@ TSV_FIELD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=
 @given(rows=st.lists(st.tuples(TSV_FIELD, TSV_FIELD, TSV_FIELD), max_size=5), end=st.sampled_from(["\n", "\r\n"]))
 def test_tsv_round_trip(rows, end, tmp_path_factory):
     path = write_tsv(tmp_path_factory.mktemp("tsv") / "rows.tsv", rows, end=end)
-    assert values(path, HEADER) == rows
+    assert [row for _, row in read_file(path, HEADER, plain=True)] == rows
 
 
 @pytest.mark.long

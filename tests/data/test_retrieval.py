@@ -14,7 +14,7 @@ CORPUS = (
     '{"_id": "d1", "title": "Cats", "text": "A cat  sleeps."}',
     '{"_id": "d2", "title": "", "text": "Dogs bark."}',
     '{"_id": "d3", "text": "Markets fall."}',
-    '{"_id": 4, "title": null, "text": "", "metadata": {}}',
+    '{"_id": 4, "title": null, "text": null, "metadata": {}}',
 )
 QUERIES = ('{"_id": "q1", "text": "Who sleeps?"}', '{"_id": "q2", "text": "Who barks?"}', '{"_id": "q3", "text": "?"}')
 QRELS = ("query-id\tcorpus-id\tscore", "q2\td2\t1", "q1\td1\t2", "q1\t4\t1", "q1\td2\t0", "q3\td1\t-1")
@@ -100,7 +100,7 @@ def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
         ({"corpus": (*CORPUS, "{")}, "corpus.jsonl, line 5: not a JSON object"),
         ({"corpus": (*CORPUS, "[1]")}, "corpus.jsonl, line 5: a JSON list, not an object"),
         ({"corpus": (*CORPUS, '{"_id": "d5", "text": 3}')}, "line 5: column 'text' holds 3 .int., not text"),
-        ({"corpus": (*CORPUS, '{"_id": "d5", "text": null}')}, "line 5: column 'text' holds None"),
+        ({"corpus": (*CORPUS, '{"_id": "d5", "text": 3}')}, "line 5: column 'text' holds 3 (int), not text"),
         ({"queries": (*QUERIES, '{"_id": "", "text": "x"}')}, "line 4: column '_id' holds ''. An id is a text"),
         ({"queries": (*QUERIES, '{"_id": true, "text": "x"}')}, "line 4: column '_id' holds True"),
         ({"corpus": ()}, "corpus.jsonl is empty; each line should be a JSON object"),

@@ -32,7 +32,7 @@ def test_sentences_of_tables_and_several_sources(tmp_path):
     assert data.rows == [("one",), ("two",), ("three",), ("four",)]
     assert data.dropped == 1
     assert [source.rpartition(": ")[2] for source in data.sources] == [
-        "2 sentences, 0 duplicates dropped",
+        "n",
         "1 sentences, 1 duplicates dropped",
         "1 sentences, 0 duplicates dropped",
     ]

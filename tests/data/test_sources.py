@@ -66,7 +66,7 @@ def test_normalizing_keeps_all_other_characters(value):
     [
         ("", "dev.tsv, line 7: column 'premise' is empty"),
         (" \x00\t", "dev.tsv, line 7: column 'premise' is empty"),
-        (None, "dev.tsv, line 7: column 'premise' holds None (NoneType), not text"),
+        (None, "dev.tsv, line 7: column 'premise' is empty"),
         (3, "dev.tsv, line 7: column 'premise' holds 3 (int), not text"),
         (["a"], "holds ['a'] (list), not text"),
         ("half \ud83d", "dev.tsv, line 7: column 'premise' holds half a surrogate pair"),

@@ -101,7 +101,7 @@ def test_numbers_of_other_types(tmp_path):
 
     assert [pair.score for pair in load_pairs(write([1, 2]))] == [1.0, 2.0]
     assert [pair.score for pair in load_pairs(write([Decimal("3.25")]))] == [3.25]
-    assert "mine.parquet, row 2: column 'score' holds None" in error(write([1.5, None]))
+    assert "mine.parquet, row 2: column 'score' is empty" in error(write([1.5, None]))
     assert "row 1: column 'score' holds True" in error(write([True]))
 
 

@@ -19,6 +19,7 @@ def test_pairs_and_triplets_of_a_table(tmp_path):
     assert data.rows == [("a", "p p", "n"), ("b", "q", "n")]
     assert (data.repaired, data.dropped, data.targets) == (1, 0, None)
     assert data.sources == (f"{path}: 2 triplets, 0 duplicates dropped",)
+    assert load_tuples(path).sources[0].endswith("; columns that are not read: negative")
 
 
 def test_repeated_and_uninformative_rows_are_dropped(tmp_path):
@@ -78,7 +79,7 @@ def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
     assert data.dropped == 1  # q entails itself
     assert data.sources == (
         f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 duplicates dropped",
-        f"{own}: 1 triplets, 0 duplicates dropped",
+        f"{own}: 1 triplets, 0 duplicates dropped; columns that are not read: label, premise, hypothesis",
         f"{simcse}: 1 triplets, 0 duplicates dropped",
     )
     assert load_triplets([nli, own], limit=2).rows == data.rows[:2]

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
@@ -101,14 +102,6 @@ def test_an_added_dense_is_trained_and_saved(folder: Path, pooling: str, tmp_pat
     np.testing.assert_array_equal(Encoder.from_pretrained(tmp_path / "saved").encode(texts), trained)
 
 
-def test_an_added_dense_has_the_encoders_precision_and_mode(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder, dtype="bfloat16")
-    encoder.add_dense()
-    assert {parameter.dtype for parameter in encoder.tail.parameters()} == {torch.bfloat16}
-    assert not any(module.training for module in encoder.modules())
-    assert encoder.encode(["a dog"]).shape == (1, 32)
-
-
 def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
     seen: list[int] = []
@@ -191,6 +184,13 @@ def test_invalid_texts_are_named(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="text 1 is NoneType"):
         encoder.encode(["a dog", None])  # type: ignore[list-item]
+    with pytest.raises(NearfarError, match="text 1 holds half a surrogate pair"):
+        encoder.encode(["fine", "half \ud83d"])
+    for texts in ({"a": "b"}, {"a", "b"}, (text for text in "ab"), pd.DataFrame({"a": ["b"]})):
+        with pytest.raises(
+            NearfarError, match=r"a list of texts, not a (dict|set|generator|DataFrame): give its texts"
+        ):
+            encoder.encode(texts)  # type: ignore[arg-type]
     with pytest.raises(NearfarError, match="a list of texts"):
         encoder.encode("a dog")
 

@@ -70,6 +70,8 @@ class MineConfig(SearchOptions, ComputeOptions):
     none."""
     limit: RowCount | None = None
     """Use only the first LIMIT pairs of the data."""
+    skip_empty: bool = False
+    """Leave out rows with an empty cell, and say how many; by default they are an error."""
     with_scores: bool = False
     """Add the columns positive_score and negative_score."""
     seed: NumpySeed = 0

@@ -23,13 +23,17 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """File with the texts: .tsv, .csv, .jsonl or .parquet, or .txt with one text per line; text files may end in .gz.
     """
     column: str | None = None
-    """Column with the texts; by default text, or the only column."""
+    """Column with the texts; by default text, the second texts of pairs (positive, document, answer, sent1), or the
+    only column."""
     show: tuple[str, ...] | None = None
     """Columns to show next to the texts; by default all others, none for no columns."""
     queries: File | None = None
     """File with queries, in the same formats."""
     query_column: str | None = None
-    """Column with the queries; by default query or text, or the only column."""
+    """Column with the queries; by default query, text, the first texts of pairs (anchor, question, sent0), or the only
+    column."""
+    skip_empty: bool = False
+    """Leave out rows without a text; by default they are an error."""
     top: Count = 10
     """Number of hits for each query."""
     keep_duplicates: bool = False
@@ -55,7 +59,7 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka; by default
     all."""
     normalize: bool = True
-    """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
+    """Rank by cosine similarity. --no-normalize: rank by inner products of the embeddings as they are."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
     supports it natively, else fp32."""

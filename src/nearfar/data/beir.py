@@ -21,18 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.data.files import (
-    Location,
-    column_indices,
-    is_known,
-    json_records,
-    read_file,
-    stem,
-)
+from nearfar.data.files import Location, is_known, read_file, stem
 from nearfar.data.hub import load_hub_splits, read_dataset
 from nearfar.data.paths import is_folder, list_names, shown, status
 from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.data.sources import normalize_whitespace, parse_number, text_field
+from nearfar.data.sources import is_blank, parse_number, text_field
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -225,9 +218,8 @@ def _only(splits: "dict[str, Dataset]", split: str, title: str) -> "Dataset":
 
 def _read_texts(file: Path | None, *, titled: bool) -> Iterator[_Text]:
     assert file is not None
-    for where, record in json_records(file, ("_id", "text", "title") if titled else ("_id", "text")):
-        column_indices(list(record), ("_id", "text"), where)
-        yield _text(where, record["_id"], record["text"], record.get("title") if titled else None)
+    for where, (name, text, *titles) in read_file(file, ("_id", "text"), optional=("title",) if titled else ()):
+        yield _text(where, name, text, titles[0] if titles else None)
 
 
 def _dataset_texts(dataset: "Dataset", title: str, *, titled: bool) -> Iterator[_Text]:
@@ -242,10 +234,8 @@ def _text(where: Location, name: object, text: object, title: object) -> _Text:
 
 
 def _field(value: object, column: str, where: Location) -> str:
-    """A text that may be empty."""
-    if isinstance(value, str) and not normalize_whitespace(value):
-        return ""
-    return text_field(value, column, where)
+    """A text that may be empty, or missing."""
+    return "" if is_blank(value) else text_field(value, column, where)
 
 
 def _id(value: object, column: str, where: Location) -> str:

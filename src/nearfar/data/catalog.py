@@ -17,6 +17,7 @@ file.
 """
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -45,6 +46,10 @@ class NamedTable:
     sentences: tuple[str, ...] | None = None
     """The columns that hold its sentences; None if it is not a named set."""
 
+    def note(self, columns: Sequence[str]) -> str:
+        """What is worth knowing of the user's own data of which ``columns`` are read (:meth:`Table.note`)."""
+        return "" if self.sentences is not None else self.table.note(columns)
+
 
 def find(spec: str, kind: RowKind | None = None) -> list[NamedTable]:
     """Return the tables of ``spec`` (module docstring), splits or subsets in the requested order.
@@ -57,6 +62,10 @@ def find(spec: str, kind: RowKind | None = None) -> list[NamedTable]:
 
     """
     name = spec.partition(":")[0]
+    if (name in MIXTURES or name in CATALOG) and status(Path(name)) is not None:
+        warnings.warn(
+            f"{name}: the data set of this name is read, not what is here; for that, write ./{name}.", stacklevel=2
+        )
     if name in MIXTURES:
         return [found for member in MIXTURES[name] for found in _find_named(member, parse(spec)[1], kind)]
     if name in CATALOG:
@@ -142,7 +151,8 @@ def _find_tables(name: str, entry: NamedSet, requested: tuple[str, ...]) -> list
 
 def _open_local(name: str, split: str, path: Path, entry: NamedSet) -> Table:
     """The table of a file; one of the package has the title ``microworld:train``, the same on every machine."""
-    return replace(open_table(path), title=f"{name}:{split}") if entry.packaged else open_table(path)
+    table = replace(open_table(path), plain=True)
+    return replace(table, title=f"{name}:{split}") if entry.packaged else table
 
 
 def _file_name(entry: NamedSet, split: str) -> str:

@@ -1,7 +1,9 @@
 """Read one file: rows by column name from TSV, CSV, JSON lines (each also gzipped) or Parquet; lines of plain text.
 
-TSV has *no quoting* (a ``"`` is an ordinary character, no field contains a tab or a line break). CSV has the standard
-quoting, so that a record may span lines; errors name its first line. Blank lines are skipped.
+CSV has the standard quoting, so that a record may span lines; errors name its first line. Its separator is a comma, or
+what separates the fields of the first lines: semicolons, tabs or vertical bars (:class:`Dialect`). TSV has no quoting
+(a ``"`` is an ordinary character, no field contains a tab or a line break), unless the whole file is written with it.
+Blank lines are skipped. Columns are found by their names, whatever their case and punctuation.
 """
 
 import csv
@@ -11,11 +13,12 @@ import re
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from functools import lru_cache, partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
-from nearfar.data.paths import check_file, nearest
+from nearfar.data.paths import check_file, file_version, nearest
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -28,7 +31,11 @@ MAX_LINE_BYTES = 2**26
 
 
 class MissingColumnError(NearfarError):
-    """A table does not have the requested column."""
+    """A table does not have the requested column; ``names`` are those that it has."""
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = names
 
 
 class Location(NamedTuple):
@@ -49,21 +56,38 @@ Records: TypeAlias = Iterator[tuple[int, list[str]]]
 """The number of each line, and its text; the number of the first line of each record, and its fields."""
 
 
-def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
-    """Return the index of each of ``columns`` in ``names``.
+def fold_name(name: str) -> str:
+    """A column's name without case and punctuation: ``Customer question`` and ``customer_question`` are equal."""
+    return "".join(filter(str.isalnum, name.casefold()))
 
+
+def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
+    """Return the index of each of ``columns`` in ``names``: of the same name, else of one that differs in case only.
+
+    Punctuation counts as little as case (:func:`fold_name`).
     Raises MissingColumnError for a missing column, NearfarError for a duplicate one; ``where`` begins the message.
     """
+    indices = []
     for column in columns:
-        if (count := names.count(column)) != 1:
+        places = [place for place, name in enumerate(names) if name == column]
+        places = places or [place for place, name in enumerate(names) if fold_name(name) == fold_name(column) != ""]
+        if len(places) != 1:
             existing = ", ".join(printable_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
-            problem = f"{count} columns named" if count else "no column"
-            kind = NearfarError if count else MissingColumnError
-            raise kind(
-                f"{where}: {problem} {column!r}. Its columns: {existing}.{nearest(column, names)} "
-                "Rename the column, or name another one to read."
+            message = (
+                f"{where}: {f'{len(places)} columns named' if places else 'no column'} {column!r}. Its columns: "
+                f"{existing}.{nearest(column, names)} Rename the column, or name another one to read."
             )
-    return [names.index(column) for column in columns]
+            raise NearfarError(message) if places else MissingColumnError(message, names)
+        indices += places
+    return indices
+
+
+def find_columns(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names that ``columns`` have in ``names`` (:func:`column_indices`); None if one is missing."""
+    try:
+        return tuple(names[index] for index in column_indices(names, columns, "The table"))
+    except MissingColumnError:
+        return None
 
 
 def printable_name(name: str) -> str:
@@ -80,11 +104,12 @@ _NOT_TEXT = (
 """First bytes of files that are often mistaken for text, and a hint."""
 
 
-def read_file(path: Path, columns: Sequence[str]) -> Rows:
+def read_file(path: Path, columns: Sequence[str], *, optional: Sequence[str] = (), plain: bool = False) -> Rows:
     """Yield the ``columns`` of each row of ``path``; the extension determines the format (see :data:`EXTENSIONS`).
 
     Text files yield strings (JSON lines: JSON values). Parquet yields Python values, and class names if ``datasets``
-    wrote the file and its features declare them.
+    wrote the file and its features declare them. ``optional`` columns follow; JSON objects may lack them (None).
+    ``plain`` TSV has tabs and no quoting, whatever its fields look like.
 
     Raises:
         NearfarError: a missing or not regular file, an unknown extension, an empty or damaged file, text that is not
@@ -93,10 +118,14 @@ def read_file(path: Path, columns: Sequence[str]) -> Rows:
 
     """
     check_file(path)
-    reader = _READERS.get(extension(path))
-    if reader is None:
+    kind = extension(path).removesuffix(".gz")
+    if not is_known(path):
         raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
-    return reader(path, columns)
+    if kind == ".parquet":
+        return read_parquet(path, (*columns, *optional))
+    if kind in _DELIMITED:
+        return _read_delimited(path, (*columns, *optional), plain=plain)
+    return _read_json_lines(path, columns, optional)
 
 
 def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Location, str]]:
@@ -119,7 +148,7 @@ def is_plain_text(path: Path) -> bool:
 
 def is_known(path: Path) -> bool:
     """Whether ``path`` has an extension that :func:`read_file` reads."""
-    return extension(path) in _READERS
+    return extension(path) in EXTENSIONS
 
 
 def stem(path: Path) -> str:
@@ -171,19 +200,97 @@ def decode_lines(
             ) from None
 
 
-def tsv_records(path: Path) -> Records:
-    """Yield the line number and the fields of each line of a TSV file, its header first."""
-    for number, line in _lines(path):
-        if line.strip("\r\n"):
-            yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
+SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
+_SAMPLE = 100
+"""Number of lines by which the separator is found."""
 
 
-def csv_records(path: Path | str, lines: Lines | None = None) -> Records:
-    """Yield the first line number and the fields of each record of a CSV file or of ``lines``, its header first."""
+class Dialect(NamedTuple):
+    """How the fields of a file are separated, and whether they may be enclosed in quotation marks."""
+
+    separator: str
+    quoted: bool
+
+
+def find_dialect(path: Path) -> Dialect:
+    """How ``path`` is written: the separator that splits its first lines, or at least its header, into several fields.
+
+    The one that its extension means comes first. Tab-separated fields are quoted if :func:`_encloses_fields`.
+    """
+    return _find_dialect(path, file_version(path))
+
+
+@lru_cache(maxsize=64)
+def _find_dialect(path: Path, _version: object) -> Dialect:
+    usual = _DELIMITED[extension(path).removesuffix(".gz")]
+    sample = [line for _, line in islice(_lines(path), _SAMPLE)]
+    separator = max((usual, *SEPARATORS), key=partial(_fit, sample))
+    return Dialect(separator, separator != "\t" or _encloses_fields(path))
+
+
+def unusual_separator(path: Path) -> str | None:
+    """What separates the columns of a file in words, if its extension means another format or separator."""
+    usual = _DELIMITED.get(extension(path).removesuffix(".gz"))
+    return SEPARATORS[separator] if usual and (separator := find_dialect(path).separator) != usual else None
+
+
+def _fit(sample: Sequence[str], separator: str) -> int:
+    """0 if a separator does not split the header, 2 if it splits all records into as many fields, else 1."""
+    csv.field_size_limit(MAX_LINE_BYTES)
+    best = 0
+    for quoting in (csv.QUOTE_MINIMAL, csv.QUOTE_NONE) if separator == "\t" else (csv.QUOTE_MINIMAL,):
+        with suppress(csv.Error):
+            widths = [len(fields) for fields in csv.reader(sample, delimiter=separator, quoting=quoting) if fields]
+            same = len(set(widths[:-1] if len(sample) == _SAMPLE else widths)) == 1  # the last record may go on
+            best = max(best, 1 + same if widths[:1] > [1] else 0)
+    return best
+
+
+_FIELD = r'(?:"(?:[^"]|"")*+"|[^"\t\r\n]*+)'
+_RECORD = re.compile(rf"{_FIELD}(?:\t{_FIELD})*+\r?\n?")
+_OPEN_RECORD = re.compile(rf'(?:{_FIELD}\t)*+"(?:[^"]|"")*+')
+"""A record whose last field is enclosed and goes on in the next line."""
+_LONGEST_RECORD = 2**17
+"""Number of characters after which a field that goes on in the next line is taken for one with a stray mark."""
+
+
+def _encloses_fields(path: Path) -> bool:
+    """Whether a tab-separated file is written with quoting, as by pandas and Excel, and not with bare quotation marks.
+
+    It is if every field with a quotation mark is enclosed, and those inside are doubled.
+
+    Raises:
+        NearfarError: most of the rows with quotation marks are surely written with quoting, but not all of them.
+    """
+    enclosed = quoting = start = 0
+    stray: list[int] = []
+    record = ""
+    with suppress(NearfarError):  # a line that cannot be read, which is refused when it is reached
+        for number, line in _lines(path):
+            if not record and '"' not in line:
+                continue
+            start, record = start if record else number, record + line
+            if '"' in line and _RECORD.fullmatch(record):
+                enclosed, quoting = enclosed + 1, quoting + ('""' in record or record.count("\n") > 1)
+                record = ""
+            elif len(record) > _LONGEST_RECORD or ('"' in line and not _OPEN_RECORD.fullmatch(record)):
+                stray.append(start)
+                record = ""
+    stray += [start] if record else []
+    if quoting > len(stray) > 0:
+        raise NearfarError(
+            f"{Location(str(path), stray[0])}: a quotation mark that does not enclose a field, as others do in this "
+            "file. Enclose the field and double the marks inside, or write all fields without enclosing marks."
+        )
+    return enclosed > 0 and not stray
+
+
+def csv_records(path: Path | str, lines: Lines, separator: str = ",") -> Records:
+    """Yield the first line number and the fields of each record of the ``lines`` of a CSV file, its header first."""
     # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
     csv.field_size_limit(MAX_LINE_BYTES)
     # strict: an unclosed quote would otherwise silently swallow the rest of the file.
-    reader = csv.reader((line for _, line in (_lines(Path(path)) if lines is None else lines)), strict=True)
+    reader = csv.reader((line for _, line in lines), delimiter=separator, strict=True)
     start = 1
     try:
         for fields in reader:
@@ -195,18 +302,36 @@ def csv_records(path: Path | str, lines: Lines | None = None) -> Records:
         raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
 
 
-def _read_delimited(records_of: Callable[[Path], Records], path: Path, columns: Sequence[str]) -> Rows:
-    records = records_of(path)
+def open_delimited(path: Path, *, plain: bool = False) -> tuple[int, list[str], Records]:
+    """The line of the header of a TSV or CSV file, the names of its columns, and its records.
+
+    Raises:
+        NearfarError: the file is empty or not text.
+    """
+    dialect = Dialect("\t", quoted=False) if plain else find_dialect(path)
+    records = csv_records(path, _lines(path), dialect.separator) if dialect.quoted else _plain_records(path)
     number, header = next(records, (0, []))
     if not header:
         raise NearfarError(f"{path} is empty; its first line should name the columns.")
     if any("\0" in name for name in header):
         raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
-    indices = column_indices(header, columns, Location(str(path), number))
+    return number, [name.strip() for name in header], records
+
+
+def _plain_records(path: Path) -> Records:
+    for number, line in _lines(path):
+        if line.strip("\r\n"):
+            yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
+
+
+def _read_delimited(path: Path, columns: Sequence[str], *, plain: bool) -> Rows:
+    number, names, records = open_delimited(path, plain=plain)
+    indices = column_indices(names, columns, Location(str(path), number))
     for number, fields in records:
         where = Location(str(path), number)
-        if len(fields) != len(header):
-            raise NearfarError(f"{where}: {len(fields)} fields, but the header has {len(header)} columns.")
+        if len(fields) != len(names):
+            other = f", separated by {unusual_separator(path)}: {', '.join(names)}" if unusual_separator(path) else ""
+            raise NearfarError(f"{where}: {len(fields)} fields, but the header has {len(names)} columns{other}.")
         yield where, tuple(fields[index] for index in indices)
 
 
@@ -248,10 +373,11 @@ def _repeated(names: Sequence[str], columns: Collection[str]) -> list[str]:
     return [column for column in columns if names.count(column) > 1]
 
 
-def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
-    for where, record in json_records(path, columns):
-        column_indices(list(record), columns, where)
-        yield where, tuple(record[column] for column in columns)
+def _read_json_lines(path: Path, columns: Sequence[str], optional: Sequence[str]) -> Rows:
+    for where, record in json_records(path, (*columns, *optional)):
+        names = list(record)
+        values = (record[names[index]] for index in column_indices(names, columns, where))
+        yield where, (*values, *map(record.get, optional))
 
 
 MAX_RATIO, RATIO_FROM = 200, 2**28
@@ -286,7 +412,8 @@ def read_parquet(path: Path, columns: Sequence[str]) -> Rows:
     number = 0
     try:
         with opened_parquet(path) as file:
-            column_indices(file.schema_arrow.names, columns, path)
+            names = file.schema_arrow.names
+            columns = [names[index] for index in column_indices(names, columns, path)]
             _check_unpacked_size(path, file.metadata, columns)
             class_names = _class_names(path, file.schema_arrow, columns)
             for batch in file.iter_batches(columns=list(columns), batch_size=1024):
@@ -359,14 +486,8 @@ def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str]
     )
 
 
-_TEXT_READERS: dict[str, Callable[[Path, Sequence[str]], Rows]] = {
-    ".tsv": partial(_read_delimited, tsv_records),
-    ".csv": partial(_read_delimited, csv_records),
-    ".jsonl": _read_json_lines,
-    ".json": _read_json_lines,
-}
-_READERS = {f"{kind}{end}": read for kind, read in _TEXT_READERS.items() for end in ("", ".gz")}
-_READERS[".parquet"] = read_parquet
-EXTENSIONS = tuple(_READERS)
+_DELIMITED = {".tsv": "\t", ".csv": ","}
+"""Extension of a delimited format -> its usual separator."""
+EXTENSIONS = (*(f"{kind}{end}" for kind in (*_DELIMITED, ".jsonl", ".json") for end in ("", ".gz")), ".parquet")
 PLAIN_TEXT = (".txt", ".txt.gz")
 """Extensions of files with one text per line and no columns."""

@@ -83,10 +83,10 @@ def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
 
 def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str) -> Rows:
     """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares."""
-    column_indices(dataset.column_names, columns, title)
+    columns = [dataset.column_names[index] for index in column_indices(dataset.column_names, columns, title)]
     class_names = [getattr(dataset.features[column], "names", None) for column in columns]
     number = 0
-    batches = dataset.with_format(None).select_columns(list(columns)).iter(batch_size=1024)
+    batches = dataset.with_format(None).select_columns(columns).iter(batch_size=1024)
     while True:
         try:
             batch = next(batches, None)

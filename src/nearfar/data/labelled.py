@@ -27,13 +27,23 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from itertools import chain
 from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import Location, MissingColumnError
+from nearfar.data.files import Location, MissingColumnError, column_indices, find_columns
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import nearest, shown
-from nearfar.data.sources import Check, label_field, parse_number, score_check, sort_labels
+from nearfar.data.sources import (
+    Check,
+    column_names,
+    is_blank,
+    label_field,
+    parse_number,
+    score_check,
+    skips_empty,
+    sort_labels,
+)
 from nearfar.types import NearfarError
 
 PAIR = ("sentence1", "sentence2")
@@ -95,8 +105,11 @@ class Reader:
         title = _title(tables)
         if not texts:
             raise NearfarError(f"{title}: no labelled rows.")
-        without = "; ".join(f"{count:,} labelled {label} left out" for label, count in left_out.items())
-        return Split(texts, targets), f"{title} ({without})" if without else title
+        notes = [f"{count:,} labelled {label} left out" for label, count in left_out.items()]
+        notes += [
+            note.removeprefix("; ") for found in tables if (note := found.note((*self.columns, self.label_column)))
+        ]
+        return Split(texts, targets), f"{title} ({'; '.join(notes)})" if notes else title
 
 
 def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
@@ -113,7 +126,8 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
     columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
-    read = [(where, value) for found in tables for where, (value,) in found.table.rows((label_column,))]
+    labels = chain.from_iterable(found.table.rows((label_column,)) for found in tables)
+    read = [(where, value) for where, (value,) in labels if not (skips_empty() and is_blank(value))]
     title = _title(tables)
     if not read:
         raise NearfarError(f"{title}: no rows, only a header.")
@@ -149,13 +163,17 @@ def default_columns(found: NamedTable, label_column: str = "label") -> tuple[str
     Raises:
         NearfarError: neither they nor the label are there.
     """
+    names = column_names(found.table)
+    if find_columns(names, ("text", label_column)) is None and find_columns(names, (*PAIR, label_column)):
+        return PAIR
     try:
-        return found.table.first_columns([("text", label_column), (*PAIR, label_column)])[:-1]
+        column_indices(names, ("text", label_column), found.table.title)
     except MissingColumnError as error:
         raise NearfarError(
             f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
             f"{label_column}."
         ) from None
+    return ("text",)
 
 
 _MAX_LABELS = 20

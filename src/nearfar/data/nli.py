@@ -71,7 +71,9 @@ def load_nli(
                     f"{found.table.title}: no labelled rows ({unlabelled} without a label were dropped)."
                 )
             dropped += unlabelled
-            sources.append(f"{found.table.title}: {len(rows) - before} rows, {unlabelled} more without a label dropped")
+            counted = f"{len(rows) - before} rows, {unlabelled} more without a label dropped"
+            note = found.note((premise_column, hypothesis_column, label_column))
+            sources.append(f"{found.table.title}: {counted}{note}")
     if not rows:
         raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
     tally = Counter(row.label for row in rows)

@@ -5,26 +5,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from nearfar.data.beir import Layout, is_layout, open_folder, open_hub
 from nearfar.data.catalog import find
-from nearfar.data.files import (
-    MissingColumnError,
-    is_known,
-    is_plain_text,
-)
+from nearfar.data.files import find_columns, is_known, is_plain_text
 from nearfar.data.hub import HUB_NAME
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.nli import load_nli
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
 from nearfar.data.retrieval_task import RetrievalTask, task_of_pairs
 from nearfar.data.rows import load_documents
-from nearfar.data.triplets import load_tuples, set_of_pairs
+from nearfar.data.sources import column_names
+from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError
-
-if TYPE_CHECKING:
-    pass
 
 _SAVED_DATASET = ("state.json", "dataset_dict.json")
 _NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
@@ -120,10 +113,8 @@ def _has_nli_rows(spec: str, columns: tuple[str, str]) -> bool:
     """Whether the source has no pairs but NLI rows. Errors of other sources are those of pairs."""
     if set_of_pairs(spec) is not None:
         return False
-    try:
-        return find(spec)[0].table.first_columns([columns, _NLI_COLUMNS]) == _NLI_COLUMNS
-    except MissingColumnError:
-        return False
+    names = column_names(find(spec)[0].table)
+    return pair_columns(names, columns) is None and find_columns(names, _NLI_COLUMNS) is not None
 
 
 def _load_pairs(spec: str, columns: tuple[str, str], corpus: str | None) -> RetrievalTask:

@@ -13,7 +13,7 @@ from typing import Any
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.named_sets import OWN
 from nearfar.data.paths import shown
-from nearfar.data.sources import Entry, label_field, sort_labels, text_field
+from nearfar.data.sources import Entry, label_field, sort_labels
 from nearfar.data.sts import scored_entries
 from nearfar.types import NearfarError
 
@@ -139,8 +139,9 @@ def _collect_sentences(
             collector.add(title, (Entry((text,)) for text in generated[spec]))
             continue
         for found in find(spec):
+            columns = (column,) if found.table.is_plain_text else found.sentences or (column,)
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
-            collector.add(found.table.title, _sentence_entries(found, column), note)
+            collector.add(found.table.title, _sentence_entries(found, columns), note or found.note(columns))
     return collector
 
 
@@ -161,7 +162,8 @@ def load_labelled(
     collector = RowCollector("labelled texts", limit, distinct=False)
     for spec in as_specs(specs):
         for found in find(spec, "labelled"):
-            collector.add(found.table.title, found.table.entries((text_column,), label_column, label_field))
+            entries = found.table.entries((text_column,), label_column, label_field)
+            collector.add(found.table.title, entries, found.note((text_column, label_column)))
     labels = [str(target) for target in collector.targets]
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
     for row, label in zip(collector.rows, labels, strict=True):
@@ -212,7 +214,7 @@ def load_scored(
         for found, entries in zip(tables, read, strict=True):
             warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
             scaled = (entry._replace(target=(entry.target - low) / (high - low)) for entry in entries)
-            collector.add(found.table.title, scaled, note + warning)
+            collector.add(found.table.title, scaled, note + found.note(columns) + warning)
     return collector.texts([float(target) for target in collector.targets])
 
 
@@ -220,10 +222,8 @@ def _is_evaluation(found: NamedTable) -> bool:
     return found.scale is not None and found.name != "train"  # only STS sets have a scale
 
 
-def _sentence_entries(found: NamedTable, column: str) -> Iterator[Entry]:
-    """Yield the sentences of a table: the lines of plain text, the sentences of a named set, or a column."""
-    columns = (column,) if found.table.is_plain_text else found.sentences or (column,)
-    for where, values in found.table.text_rows(columns):
-        for name, value in zip(columns, values, strict=True):
-            text = text_field(value, name, where)
-            yield Entry((text,), repaired=text != value)
+def _sentence_entries(found: NamedTable, columns: Sequence[str]) -> Iterator[Entry]:
+    """Yield the sentences of a table: the lines of plain text, or some columns."""
+    for entry in found.table.entries(columns):
+        yield Entry(entry.texts[:1], repaired=entry.repaired)
+        yield from (Entry((text,)) for text in entry.texts[1:])

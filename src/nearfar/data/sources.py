@@ -2,9 +2,12 @@
 
 import math
 import re
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import islice, repeat
 from numbers import Number
 from operator import ne
 from pathlib import Path
@@ -13,16 +16,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from nearfar.data.files import (
     EXTENSIONS,
     Location,
-    MissingColumnError,
     Rows,
-    csv_records,
     extension,
+    fold_name,
     is_plain_text,
     json_records,
+    open_delimited,
     parquet_error,
+    printable_name,
     read_file,
     read_lines,
-    tsv_records,
+    unusual_separator,
 )
 from nearfar.data.hub import load_folder, load_hub, read_dataset
 from nearfar.data.paths import as_path, check_file, is_folder, shown
@@ -45,6 +49,41 @@ MISSING_VALUES = (
 """Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
 LAST_GROUPS = 1000
 """The largest number of groups in the last part of a table."""
+
+
+_INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
+"""Names that pandas gives to the index of a table."""
+_KEYS_FROM = 1000
+"""Number of JSON lines whose keys are the columns of a file."""
+_SHOWN_ROWS = 5
+_SKIPS_EMPTY: ContextVar[bool] = ContextVar("skips_empty", default=False)
+
+
+class EmptyCellError(NearfarError):
+    """A row has an empty cell."""
+
+
+@contextmanager
+def skipping_empty(skip: bool) -> Iterator[None]:
+    """Within it, :meth:`Table.entries` leaves out rows with an empty cell if ``skip``, with a warning that counts them.
+
+    It holds for all files of a command, whatever reads them.
+    """
+    token = _SKIPS_EMPTY.set(skip)
+    try:
+        yield
+    finally:
+        _SKIPS_EMPTY.reset(token)
+
+
+def skips_empty() -> bool:
+    """Whether rows with an empty cell are left out (:func:`skipping_empty`)."""
+    return _SKIPS_EMPTY.get()
+
+
+def is_blank(value: object) -> bool:
+    """Whether a cell is empty: None, or text of white space and control characters."""
+    return value is None or (isinstance(value, str) and not normalize_whitespace(value))
 
 
 @dataclass(frozen=True)
@@ -113,11 +152,16 @@ class Table:
     """Label in a data set -> the label to yield instead."""
     excluded: "ExcludedPairs | GroupPart | None" = None
     """Rows to leave out."""
+    plain: bool = False
+    """Whether a TSV file has no quoting, whatever its fields look like: of named sets."""
 
-    def rows(self, columns: Sequence[str]) -> Rows:
-        """Yield the location of each row and its values of ``columns``; for errors see :func:`read_columns`."""
+    def rows(self, columns: Sequence[str], *, optional: Sequence[str] = ()) -> Rows:
+        """Yield the location of each row and its values of ``columns``; for errors see :func:`read_columns`.
+
+        ``optional`` columns follow; JSON objects may lack them (None).
+        """
         if self.excluded is None:
-            return self._all_rows(columns)
+            return self._all_rows(columns, optional)
         read = self._all_rows((*columns, *self.excluded.columns))
         return ((where, values[: len(columns)]) for where, values in self.excluded.filter(read))
 
@@ -132,11 +176,11 @@ class Table:
             return ((where, (line,)) for where, line in read_lines(self.data))
         return self.rows(columns)
 
-    def _all_rows(self, columns: Sequence[str]) -> Rows:
+    def _all_rows(self, columns: Sequence[str], optional: Sequence[str] = ()) -> Rows:
         if isinstance(self.data, Path):
-            return read_file(self.data, columns)
+            return read_file(self.data, columns, optional=optional, plain=self.plain)
         if not (self.text_of or self.labels):
-            return read_dataset(self.data, columns, title=self.title)
+            return read_dataset(self.data, (*columns, *optional), title=self.title)
         return self._adapted_rows(self.data, columns)
 
     def _adapted_rows(self, data: "Dataset", columns: Sequence[str]) -> Rows:
@@ -151,37 +195,83 @@ class Table:
                 row.append(self.labels.get(str(value), value) if column == "label" else value)
             yield where, tuple(row)
 
-    def first_columns(self, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-        """Return the first of ``choices`` whose columns are all in the table.
-
-        Raises:
-            MissingColumnError: none is; the message names a missing column of the first choice.
-        """
-        errors = []
-        for columns in choices:
-            try:
-                next(self.rows(columns), None)
-            except MissingColumnError as error:
-                errors.append(error)
-            else:
-                return columns
-        raise errors[0]
-
     def entries(
-        self, columns: Sequence[str], target: str | None = None, check: "Check | None" = None
+        self,
+        columns: Sequence[str],
+        target: str | None = None,
+        check: "Check | None" = None,
+        *,
+        negatives: Sequence[str] = (),
     ) -> "Iterator[Entry]":
         """Yield the texts in ``columns`` of each row (:func:`text_field`), and what ``check`` makes of its target.
 
         ``check`` gets the value in the column ``target``, the column's name and the location. It raises NearfarError
-        for an invalid value, and returns None to leave out the row.
+        for an invalid value, and returns None to leave out the row. With columns of ``negatives``, whose cells hold a
+        text or a list of texts, or nothing, a row yields one entry for each negative, which is its last text.
+
+        Raises:
+            EmptyCellError: at the first row with an empty cell; the message counts and lists all of them. Within
+                :func:`skipping_empty` they are left out instead.
         """
-        for where, values in self.rows((*columns, target) if target else columns):
-            checked = check(values[-1], target, where) if check and target else None
-            if target and checked is None:
-                continue
+        read = (*columns, target) if target else columns
+        rows = self.text_rows(read) if self.is_plain_text else self.rows(read, optional=negatives)
+        empty: list[tuple[Location, EmptyCellError]] = []
+
+        def checked(where: Location, values: tuple[object, ...]) -> list[Entry]:
+            value = check(values[len(columns)], target, where) if check and target else None
+            if target and value is None:
+                return []
             raw = values[: len(columns)]
             texts = tuple(map(text_field, raw, columns, repeat(where)))
-            yield Entry(texts, checked, 0 if texts == raw else sum(map(ne, texts, raw)))
+            entry = Entry(texts, value, 0 if texts == raw else sum(map(ne, texts, raw)))
+            return _with_negatives(entry, negatives, values[len(read) :], where) if negatives else [entry]
+
+        for where, values in rows:
+            try:
+                entries = checked(where, values)
+            except EmptyCellError as error:
+                empty.append((where, error))
+            else:
+                if not empty or skips_empty():  # else the rows are refused, and the others are only looked at
+                    yield from entries
+        if empty:
+            _report_empty(self.title, empty)
+
+    def note(self, columns: Sequence[str]) -> str:
+        """What is worth knowing of a file of one's own, to end its description: its separator, and columns not read."""
+        if self.is_plain_text:
+            return ""
+        read = set(map(fold_name, columns))
+        unread = [printable_name(name) for name in column_names(self) if fold_name(name) not in read]
+        more = ", ..." if len(unread) > 20 else ""
+        notes = [f"columns that are not read: {', '.join(unread[:20])}{more}"] if unread else []
+        if isinstance(self.data, Path) and (separator := unusual_separator(self.data)):
+            notes.insert(0, f"columns separated by {separator}")
+        return "".join(f"; {note}" for note in notes)
+
+
+def _with_negatives(entry: Entry, names: Sequence[str], cells: Sequence[object], where: Location) -> list[Entry]:
+    """A copy of ``entry`` for each text in ``cells``, which hold a text, a list of texts or nothing."""
+    listed = [(name, cell if isinstance(cell, list) else [cell]) for name, cell in zip(names, cells, strict=True)]
+    texts = [(text_field(one, name, where), one) for name, cell in listed for one in cell if not is_blank(one)]
+    if not texts:
+        raise EmptyCellError(f"{where}: column {names[0]!r} is empty.")
+    return [Entry((*entry.texts, text), entry.target, entry.repaired + (text != raw)) for text, raw in texts]
+
+
+def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]") -> None:
+    """Warn of the rows with an empty cell if they are left out, else raise the error of all of them."""
+    ways = "Fill it in, remove the row, or leave it out by --skip-empty."
+    if len(empty) > 1:
+        ways = "Fill them in, remove the rows, or leave them out by --skip-empty."
+    listed = ", ".join(str(where.number) for where, _ in empty[:_SHOWN_ROWS]) + ", ..." * (len(empty) > _SHOWN_ROWS)
+    counted = f"{len(empty):,} rows with empty cells ({empty[0][0].unit}s {listed})"
+    if skips_empty():
+        rows = f"1 row with an empty cell ({empty[0][0].unit} {listed})" if len(empty) == 1 else counted
+        warnings.warn(f"{title}: without {rows}.", stacklevel=3)
+        return
+    first = str(empty[0][1]).partition(" is empty")[0] + " is empty"
+    raise EmptyCellError(f"{first}, and so are others: {counted}. {ways}" if len(empty) > 1 else f"{first}. {ways}")
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:
@@ -224,14 +314,15 @@ def text_field(value: object, column: str, where: Location) -> str:
     including emoji and their joiners, is kept. Callers that count changed fields compare the result with ``value``.
 
     Raises:
-        NearfarError: ``value`` is not a string, is empty (after normalisation), or is not valid Unicode.
+        EmptyCellError: ``value`` is None, or empty after normalisation.
+        NearfarError: ``value`` is not a string, or is not valid Unicode.
 
     """
-    if not isinstance(value, str):
+    if not isinstance(value, str | None):
         raise NearfarError(f"{where}: column {column!r} holds {shown(value)} ({type(value).__name__}), not text.")
-    text = normalize_whitespace(value)
+    text = normalize_whitespace(value or "")
     if not text:
-        raise NearfarError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
+        raise EmptyCellError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
     if _SURROGATE.search(text):
         raise NearfarError(
             f"{where}: column {column!r} holds half a surrogate pair, which is not a character: {shown(text)}."
@@ -260,6 +351,8 @@ def score_check(scale: tuple[float, float] | None = None) -> Check:
 
     def check(value: object, column: str, where: Location) -> float:
         score = parse_number(value)
+        if is_blank(value):
+            raise EmptyCellError(f"{where}: column {column!r} is empty.")
         if math.isnan(score):
             raise NearfarError(
                 f"{where}: column {column!r} holds {shown(value)}, not a number. Scores must be numbers: correct it, "
@@ -288,7 +381,7 @@ def label_field(value: object, column: str, where: Location) -> str:
         raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer.")
     name = normalize_whitespace(value) if isinstance(value, str) else str(value)
     if not name:
-        raise NearfarError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
+        raise EmptyCellError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
     if name in MISSING_VALUES:
         raise NearfarError(
             f"{where}: column {column!r} holds {name!r}, which marks a missing value. Fill in a label, or remove the "
@@ -320,13 +413,18 @@ def sort_labels(names: Collection[str]) -> list[str]:
 
 
 def column_names(table: Table) -> list[str]:
-    """Return the names of the columns of ``table``, in their order; those of JSON lines are the keys of the first line.
+    """Return the names of the columns of ``table``, in their order, without those of an index that pandas wrote.
 
-    A name that occurs twice is returned twice. Rows are not checked.
+    Those of JSON lines are the keys of the first 1,000 lines. A name that occurs twice is returned twice.
 
     Raises:
         NearfarError: the file is missing, empty or damaged, or its format has no columns (plain text).
     """
+    names = _all_names(table)
+    return [name for name in names if not _INDEX.fullmatch(name)] or names
+
+
+def _all_names(table: Table) -> list[str]:
     if not isinstance(table.data, Path):
         return list(table.data.column_names)
     path = table.data
@@ -335,13 +433,10 @@ def column_names(table: Table) -> list[str]:
     if kind == ".parquet":
         return _parquet_names(path)
     if kind in (".jsonl", ".json"):
-        return list(next(json_records(path))[1])
+        return list(dict.fromkeys(name for _, record in islice(json_records(path), _KEYS_FROM) for name in record))
     if kind not in (".tsv", ".csv"):
         raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
-    _, header = next(tsv_records(path) if kind == ".tsv" else csv_records(path), (0, []))
-    if not header:
-        raise NearfarError(f"{path} is empty; its first line should name the columns.")
-    return header
+    return open_delimited(path, plain=table.plain)[1]
 
 
 def _parquet_names(path: Path) -> list[str]:

@@ -1,27 +1,74 @@
 """Read pairs and triplets: from tables, from captions of the same image, and from NLI rows."""
 
+import re
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
-from nearfar.data.catalog import find
-from nearfar.data.files import MissingColumnError
+from nearfar.data.catalog import NamedTable, find
+from nearfar.data.files import find_columns, fold_name, printable_name
 from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import RowCollector, TextData, as_specs
-from nearfar.data.sources import Entry, Table, text_field
+from nearfar.data.sources import Entry, Table, column_names, text_field
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
-SIMCSE_COLUMNS = ("sent0", "sent1", "hard_neg")
-"""Column names of the triplets published by Gao et al. 2021."""
+PAIR_NAMES = (
+    ("anchor", "positive"),
+    ("query", "positive"),
+    ("query", "document"),
+    ("question", "answer"),
+    ("sent0", "sent1"),
+)
+"""Names of the columns of pairs."""
+NEGATIVE_NAMES = ("negative", "hard_neg", "hard_negative")
+"""Names of the columns of hard negatives; numbered ones and lists have these names too (``negative_1``)."""
+
+
+def pair_columns(names: Sequence[str], columns: Sequence[str] = PAIR_NAMES[0]) -> tuple[str, str] | None:
+    """Return the columns of pairs among ``names``; None if there are none, or several that they can be.
+
+    They are ``columns``, or in place of ``anchor`` and ``positive``, the defaults, others of :data:`PAIR_NAMES`.
+    """
+    anchor, positive = columns
+    usual = [(anchor, positive)] + [
+        (other if anchor == PAIR_NAMES[0][0] else anchor, match if positive == PAIR_NAMES[0][1] else positive)
+        for other, match in PAIR_NAMES
+    ]
+    found = [(pair[0], pair[1]) for each in dict.fromkeys(usual) if (pair := find_columns(names, each))]
+    distinct = [pair for pair in found if pair[0] != pair[1]]
+    return distinct[0] if len(distinct) == 1 or find_columns(names, columns) else None
+
+
+def negative_columns(names: Sequence[str], column: str | None = None) -> list[str]:
+    """Return the columns of hard negatives among ``names``: all that are called ``column``, with or without a number.
+
+    Without ``column``, the first of :data:`NEGATIVE_NAMES` that is there.
+
+    >>> negative_columns(["anchor", "positive", "Negative 1", "negative_2"])
+    ['Negative 1', 'negative_2']
+    """
+    if column is not None and column in names and column[-1:].isdigit():
+        return [column]
+    for stem in NEGATIVE_NAMES if column is None else (column,):
+        numbered = re.compile(re.escape(fold_name(stem)) + r"s?\d*")
+        if found := [name for name in names if name == stem or numbered.fullmatch(fold_name(name))]:
+            return found
+    return []
 
 
 def load_tuples(
-    specs: str | Sequence[str], *, columns: Sequence[str] = ("anchor", "positive"), limit: int | None = None
+    specs: str | Sequence[str],
+    *,
+    columns: Sequence[str] = PAIR_NAMES[0],
+    find_negatives: bool = False,
+    limit: int | None = None,
 ) -> TextData:
     """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
 
-    Any two columns of related texts are pairs: a sentence and its back-translation, a question and its answer. Some
-    named sets are pairs, whatever the ``columns``:
+    Any two columns of related texts are pairs: a sentence and its back-translation, a question and its answer. In place
+    of the default names, others of :data:`PAIR_NAMES` are found. Hard negatives may be in several columns
+    (:func:`negative_columns`) and in lists: each makes a triplet. With ``find_negatives``, those that all tables have
+    are read without being named. Some named sets are pairs, whatever the ``columns``:
 
     - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
       the third with the fourth; an odd last one is dropped, so that no caption occurs twice. ``flickr8k:test`` has the
@@ -40,18 +87,39 @@ def load_tuples(
             f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
             f"{', '.join(columns) or 'none'}."
         )
-    collector = RowCollector("pairs" if len(columns) == 2 else "triplets", limit)
+    tables: list[tuple[NamedSet | None, NamedTable, list[str]]] = []
     for spec in as_specs(specs):
         entry = set_of_pairs(spec)
         if entry and len(columns) == 3:
             raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
-        for found in find(spec, "pairs"):
-            if entry and entry.captions_by:
-                entries = _captions(found.table, entry.captions_by, *entry.sentences)
-            else:
-                entries = found.table.entries(entry.sentences if entry else columns)
-            collector.add(found.table.title, entries)
+        tables += [(entry, found, [] if entry else column_names(found.table)) for found in find(spec, "pairs")]
+    named = columns[2] if len(columns) == 3 else None
+    has_negatives = [bool(negative_columns(names)) for _, _, names in tables]
+    triplets = named is not None or (find_negatives and bool(tables) and all(has_negatives))
+    collector = RowCollector("triplets" if triplets else "pairs", limit)
+    for entry, found, names in tables:
+        if entry is None:
+            pair = pair_columns(names, columns[:2]) or (columns[0], columns[1])
+            _add_tuples(collector, found, pair, negative_columns(names, named) if triplets else [], named)
+        elif entry.captions_by:
+            collector.add(found.table.title, _captions(found.table, entry.captions_by, *entry.sentences))
+        else:
+            collector.add(found.table.title, found.table.entries(entry.sentences))
     return collector.texts()
+
+
+def _add_tuples(
+    collector: RowCollector,
+    found: NamedTable,
+    pair: tuple[str, str],
+    negatives: Sequence[str],
+    missing: str | None = None,
+) -> None:
+    """Add the pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
+    each = f"; each of {', '.join(negatives)} makes a row" if len(negatives) > 1 else ""
+    columns = pair if negatives or missing is None else (*pair, missing)
+    note = each + found.note((*columns, *negatives))
+    collector.add(found.table.title, found.table.entries(columns, negatives=negatives), note)
 
 
 def set_of_pairs(spec: str) -> NamedSet | None:
@@ -71,8 +139,9 @@ def load_triplets(
     label_order: Sequence[str] | None = None,
     limit: int | None = None,
 ) -> TextData:
-    """Read triplets: from tables that have ``columns`` or :data:`SIMCSE_COLUMNS`, else by :func:`nli_triplets`.
+    """Read triplets: from tables with the columns of pairs and of hard negatives, else by :func:`nli_triplets`.
 
+    The columns are found as by :func:`load_tuples`.
     NLI rows are read by :func:`nearfar.data.nli.load_nli` (``snli``, ``snli+mnli``, ``microworld``, own data), each
     spec separately. Repetitions are dropped as in :func:`load_tuples`.
 
@@ -82,19 +151,21 @@ def load_triplets(
 
     """
     nli_columns = (premise_column, hypothesis_column, label_column)
+    named = None if columns[2] == NEGATIVE_NAMES[0] else columns[2]
     collector = RowCollector("triplets", limit)
     for spec in as_specs(specs):
         tables = find(spec)
-        choices = [tuple(columns), SIMCSE_COLUMNS, nli_columns]
-        try:
-            available = tables[0].table.first_columns(choices)
-        except MissingColumnError as error:
-            named = "; or ".join(", ".join(choice) for choice in choices)
-            raise NearfarError(f"{tables[0].table.title}: triplets need the columns {named}.\n  {error}") from None
-        if available != nli_columns:
+        names = column_names(tables[0].table)
+        pair, negatives = pair_columns(names, columns[:2]), negative_columns(names, named)
+        if pair and negatives:
             for found in tables:
-                collector.add(found.table.title, found.table.entries(available))
+                _add_tuples(collector, found, pair, negatives)
             continue
+        if find_columns(names, nli_columns) is None:
+            raise NearfarError(
+                f"{tables[0].table.title}: triplets need the columns {', '.join(columns)}; or sent0, sent1, hard_neg; "
+                f"or {', '.join(nli_columns)}. Its columns: {', '.join(map(printable_name, names[:20]))}."
+            )
         nli = load_nli(
             spec,
             premise_column=premise_column,

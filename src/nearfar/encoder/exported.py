@@ -95,7 +95,7 @@ class GraphBackbone(PreTrainedModel):
             raise NearfarError(f"{folder / EXPORTED}: is damaged, or not that of an encoder; export the model again.")
         sizes = {"hidden_size": exported["width"], "max_position_embeddings": exported["max_length"]}
         names = {name: config.get(name) for name in ("vocab_size", "pad_token_id")}
-        super().__init__(PretrainedConfig(num_hidden_layers=0, **sizes, **names))
+        super().__init__(PretrainedConfig.from_dict({"num_hidden_layers": 0, **sizes, **names}))
         self.pooling, self.normalized = exported["pooling"], bool(exported.get("normalized"))
         self._run, self._inputs = open_graph(folder / FILES[kind], kind, threads=torch.get_num_threads())
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says the device and the dtype

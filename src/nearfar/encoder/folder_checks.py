@@ -112,6 +112,18 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
+def holds_classifier(folder: Path) -> bool:
+    """Whether a folder holds a sequence classifier of transformers, and no encoder of sentence-transformers.
+
+    Raises:
+        NearfarError: as :func:`read_object`.
+    """
+    if (folder / "modules.json").is_file() or not (folder / "config.json").is_file():
+        return False
+    kinds = read_object(folder / "config.json").get("architectures")
+    return isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
+
+
 def check_links(folder: Path, root: Path) -> None:
     """Refuse links in ``folder`` to files outside the model folder ``root``, which may itself be a link.
 
@@ -254,7 +266,7 @@ def transformer_settings(folder: Path, *, any_length: bool = True) -> Transforme
         settings = {name: value for name, value in settings.items() if name not in ONLY}
     for problem in _transformer_problems(settings, any_length=any_length):
         raise NearfarError(f"{file}: {problem}")
-    keywords = next((settings[name] for name in OF_TOKENIZER if name in settings), {})
+    keywords: dict[str, Any] = next((settings[name] for name in OF_TOKENIZER if name in settings), {})
     length = None if any_length else keywords.get("model_max_length", settings.get("max_seq_length"))
     if length is not None and (type(length) is not int or length < 3):
         raise NearfarError(f"{file}: max_seq_length is {quoted(length)}, and must be an integer from 3.")

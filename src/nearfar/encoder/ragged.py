@@ -306,7 +306,7 @@ def bf16_runs(backbone: PreTrainedModel, route: Route) -> bool:
                 known = False
                 name = type(backbone).__name__
                 warnings.warn(f"{name} does not run in bfloat16 ({reason(error)}); fp32 is used.", stacklevel=4)
-        backbone._bf16_runs = known
+        setattr(backbone, "_bf16_runs", known)  # noqa: B010  (an attribute of ours)
     return known
 
 

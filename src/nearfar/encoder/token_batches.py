@@ -1,7 +1,7 @@
 """Tokenised texts, batches of a limited number of tokens, and what is said of texts: truncated, or not finite."""
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -56,12 +56,16 @@ def check_texts(texts: Sequence[str]) -> None:
     """Check that ``texts`` is a list of strings.
 
     Raises:
-        NearfarError: it is a single string, a mapping or a set, or contains something else than strings of characters;
-            the message names the first.
+        NearfarError: it is a single string, a mapping, a table or something without an order; or it contains something
+            else than strings, or half a surrogate pair; the message names the first.
     """
-    if isinstance(texts, str | Mapping | Set):
-        kind = "one string: encode([text])" if isinstance(texts, str) else f"a {type(texts).__name__}: it has no order"
-        raise NearfarError(f"encode takes a list of texts, not {kind}.")
+    if isinstance(texts, str):
+        raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
+    if isinstance(texts, Mapping | set | frozenset) or hasattr(texts, "columns") or not isinstance(texts, Sized):
+        raise NearfarError(
+            f"encode takes a list of texts, not a {type(texts).__name__}: give its texts in their order, as in "
+            "encode(list(texts))."
+        )
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")

@@ -1,15 +1,17 @@
 """From a method's settings to its rows, its batch size and the method itself: what all methods share."""
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import TypeAlias
 
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
-from nearfar.data.files import MissingColumnError
+from nearfar.data.files import MissingColumnError, fold_name
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
+from nearfar.data.sources import skipping_empty
 from nearfar.methods.base import BuildContext, BuiltMethod
 from nearfar.methods.matryoshka import describe_widths, train_at_widths
 from nearfar.registry import find_entry
@@ -28,11 +30,23 @@ def read_rows(config: TrainConfig) -> Rows:
     try:
         entry = _entry(config)
         assert entry.read_rows is not None
-        rows: Rows = entry.read_rows(config)
+        with skipping_empty(config.skip_empty):
+            rows: Rows = entry.read_rows(config)
     except MissingColumnError as error:
-        flags = ", ".join(flag(field.name) for field in fields(config) if field.name.endswith("_column"))
+        flags = _column_flags(config, error.names)
         raise NearfarError(f"{str(error).removesuffix('.')}: {flags}" if flags else str(error)) from None
     return rows
+
+
+def _column_flags(config: TrainConfig, names: Sequence[str]) -> str:
+    """The flags of columns that a file with the columns ``names`` lacks, each with one that it has."""
+    columns = {field.name: getattr(config, field.name) for field in fields(config) if field.name.endswith("_column")}
+    known = set(map(fold_name, names))
+    given = {name: column for name, column in columns.items() if column not in (None, "auto")}
+    missing = [name for name, column in given.items() if fold_name(column) not in known]
+    taken = set(map(fold_name, given.values()))
+    free = [name for name in names if fold_name(name) not in taken]
+    return " ".join(f"{flag(name)} {shlex.quote(column)}" for name, column in zip(missing, free, strict=False))
 
 
 def build_method(config: TrainConfig, context: BuildContext, rows: Rows) -> BuiltMethod:

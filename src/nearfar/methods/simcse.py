@@ -77,8 +77,8 @@ class SimcseConfig(InfoNceSettings):
     warmup: Fraction = 0.0
     train_max_length: Length | None = 32
     """Maximum number of tokens in training only (the authors' script)."""
-    evaluate_every: Steps = 250
-    """Steps between evaluations (the paper; its script has 125); the last step is always evaluated."""
+    evaluate_every: Steps | None = 250
+    """Steps between evaluations (the paper; its script has 125); none for a tenth of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +122,9 @@ class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     """Column of the anchors."""
     positive_column: str = "positive"
     """Column of the positives."""
-    negative_column: str | None = None
-    """Column of the hard negatives, one for each anchor and a negative of the whole batch; by default there is none."""
+    negative_column: str | None = "auto"
+    """Column of the hard negatives, which are negatives of the whole batch: a text or a list of them, also in numbered
+    columns (negative_1, ...); each makes a row. auto is negative or hard_neg, if it is there; none reads pairs."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """cosine, or dot."""
 
@@ -352,12 +353,16 @@ def read_triplets(config: SimcseSupConfig) -> "TextData":
 
 
 def read_pairs(config: InfoNceConfig) -> "TextData":
-    """Read pairs, or triplets where a column of negatives is named."""
+    """Read pairs, or triplets where there are negatives."""
     from nearfar.data.triplets import load_tuples
 
-    negative = (config.negative_column,) if config.negative_column else ()
-    columns = (config.anchor_column, config.positive_column, *negative)
-    return load_tuples(require_data(config, "info-nce"), columns=columns, limit=config.limit)
+    named = config.negative_column if config.negative_column != "auto" else None
+    return load_tuples(
+        require_data(config, "info-nce"),
+        columns=(config.anchor_column, config.positive_column, *([named] if named else [])),
+        find_negatives=config.negative_column == "auto",
+        limit=config.limit,
+    )
 
 
 METHODS = {

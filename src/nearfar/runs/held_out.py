@@ -70,7 +70,7 @@ def load_held_out(run: str | Path) -> HeldOut:
     if not (folder / SUMMARY).is_file():
         raise NearfarError(
             f"{run}: is not a run that holds out rows (no {FOLDER}/{SUMMARY}). nearfar train holds out rows unless "
-            "--evaluate-on or --hold-out 0 is given."
+            "--evaluate-on or --hold-out 0 is given, or labelled texts are few."
         )
     summary = read_json(folder / SUMMARY, otherwise=again)
     try:
@@ -120,4 +120,4 @@ def _sha256(content: bytes) -> str:
 
 
 def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-    return [values for _, values in read_file(file, columns)]
+    return [values for _, values in read_file(file, columns, plain=True)]

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -20,9 +21,12 @@ from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
 
-for package in ("onnx", "onnxscript", "onnxruntime", "openvino"):
-    pytest.importorskip(package, reason="needs the extra export: pip install 'nearfar[export]'")
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*were truncated")]
+EXTRA = ("onnx", "onnxscript", "onnxruntime", "openvino")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not all(map(find_spec, EXTRA)), reason="needs the extra export: pip install 'nearfar[export]'"),
+    pytest.mark.filterwarnings("ignore:.*were truncated"),
+]
 
 FORMATS = ("onnx", "openvino")
 TEXTS = [*sentences(4, seed=2), "dog", "a dog " * 60]

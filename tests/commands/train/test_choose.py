@@ -265,8 +265,12 @@ def test_column_flags_say_what_the_rows_are(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "settings", "mentions"),
     [
-        ("one two", {}, ("its columns (one, two) do not say", "--anchor-column --positive-column (pairs, info-nce)")),
-        ("id text", {}, ("do not say what the rows are", "--text-column (sentences, sg-opt1)")),
+        (
+            "one two",
+            {},
+            ("its columns (one, two) do not say", "--anchor-column one --positive-column two (pairs, info-nce)"),
+        ),
+        ("id text", {}, ("do not say what the rows are", "--text-column text (sentences, sg-opt1)")),
         ("anchor positive text label", {}, ("can be pairs (anchor, positive) or labelled texts (text, label)",)),
         ("query positive document", {}, ("do not say",)),
         ("sentence1 sentence2 label", {}, ("do not say",)),

@@ -29,7 +29,7 @@ from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import FILES, IDS, MASK, Feeds, Format, Outputs, open_graph, openvino_errors
-from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph
 from nearfar.encoder.pretrained import PreTrainedTokenizerBase, opening, reason
 from nearfar.encoder.prompts import InferenceSettings
@@ -83,7 +83,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
             :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
             the tokens of prompts.
     """
-    if _is_classifier(folder):
+    if holds_classifier(folder):
         if config.pooling is not None:
             raise NearfarError(f"--pooling {config.pooling}: {folder} is a classifier, whose head pools.")
         return _open_classifier(folder, config)
@@ -126,14 +126,6 @@ def _open_classifier(folder: Path, config: ExportConfig) -> Source:
         max_length=classifier.max_length,
         labels=classifier.label_names,
     )
-
-
-def _is_classifier(folder: Path) -> bool:
-    """Whether a folder holds a sequence classifier of transformers."""
-    if (folder / "modules.json").exists() or not (folder / "config.json").is_file():
-        return False
-    kinds = read_object(folder / "config.json").get("architectures")
-    return isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
 
 
 @torch.no_grad()

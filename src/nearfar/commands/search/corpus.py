@@ -12,13 +12,20 @@ from nearfar.data.files import (
     MissingColumnError,
     column_indices,
     extension,
+    fold_name,
     is_plain_text,
     json_records,
 )
 from nearfar.data.paths import as_path, check_file
-from nearfar.data.sources import column_names, open_table, text_field
+from nearfar.data.sources import column_names, is_blank, open_table, text_field
+from nearfar.data.triplets import PAIR_NAMES
 from nearfar.neighbours.index import hash_bytes
 from nearfar.types import NearfarError
+
+DOCUMENT_NAMES = ("text", *dict.fromkeys(positive for _, positive in PAIR_NAMES))
+"""Columns of texts to search in, by default the first that is there: of pairs, the second texts."""
+QUERY_NAMES = ("query", "text", *dict.fromkeys(anchor for anchor, _ in PAIR_NAMES))
+"""Columns of queries, likewise."""
 
 
 class Row(NamedTuple):
@@ -38,16 +45,24 @@ class Corpus:
 
     Args:
         source: a table, or a text file with one text per line.
-        column: the column of the texts; by default ``text``, or the only column.
+        column: the column of the texts; by default the first of :data:`DOCUMENT_NAMES`, or the only column.
         show: further columns; by default all others.
+        skip_empty: leave out rows without a text.
 
     Raises:
         NearfarError: the file is missing or unreadable, or a column does not exist.
     """
 
-    def __init__(self, source: str | Path, column: str | None = None, show: Sequence[str] | None = None) -> None:
-        self.path = as_path(source)
-        self.column, names = choose_column(source, column, ("text",), flag="--column")
+    def __init__(
+        self,
+        source: str | Path,
+        column: str | None = None,
+        show: Sequence[str] | None = None,
+        *,
+        skip_empty: bool = False,
+    ) -> None:
+        self.path, self._skip_empty = as_path(source), skip_empty
+        self.column, names = choose_column(source, column, DOCUMENT_NAMES, flag="--column")
         if show and names is None:
             raise NearfarError(f"--show {' '.join(show)}: {source} has one text per line, and no columns.")
         if names is not None and show is not None:
@@ -64,15 +79,16 @@ class Corpus:
             NearfarError: a row is malformed, or its text is empty or not text; the message names file and line.
         """
         for where, values in self._values():
+            if self._skip_empty and is_blank(values[0]):
+                continue
             text = text_field(values[0], self.column, where)
             line = json.dumps([text, *map(_storable, values[1:])], ensure_ascii=False).encode()
             yield Row(text, line, hash_bytes(text.encode()), hash_bytes(line))
 
     def _values(self) -> Iterator[tuple[Location, Sequence[object]]]:
         if _is_json_lines(self.path):
-            for where, record in json_records(self.path):  # keys other than that of the text may be missing
-                column_indices(list(record), (self.column,), where)
-                yield where, [record[self.column], *(record.get(name) for name in self.shown)]
+            # Keys other than that of the text may be missing.
+            yield from open_table(self.path).rows((self.column,), optional=self.shown)
         else:
             yield from open_table(self.path).text_rows((self.column, *self.shown))
 
@@ -83,7 +99,7 @@ def read_queries(source: str | Path, column: str | None) -> list[str]:
     Raises:
         NearfarError: the file is missing, unreadable or has no queries; the column does not exist; a query is empty.
     """
-    name, _ = choose_column(source, column, ("query", "text"), flag="--query-column")
+    name, _ = choose_column(source, column, QUERY_NAMES, flag="--query-column")
     queries = [text_field(value, name, where) for where, (value,) in open_table(source).text_rows((name,))]
     if not queries:
         raise NearfarError(f"--queries {source}: holds no queries.")
@@ -107,17 +123,18 @@ def choose_column(
             raise NearfarError(f"{flag} {column}: {source} has one text per line, and no columns.")
         return "text", None
     names = column_names(open_table(path))
-    if column is not None:
-        column_indices(names, (column,), source)
-        return column, names
-    found = next((name for name in usual if name in names), names[0] if len(names) == 1 else None)
-    if found is None:
+    choices = usual if column is None else (column,)
+    known = set(map(fold_name, names))
+    wanted = next(
+        (name for name in choices if fold_name(name) in known), column or (names[0] if len(names) == 1 else None)
+    )
+    if wanted is None:
         raise MissingColumnError(
             f"{source}: it is unclear which column holds the texts; name one with {flag}. Its columns: "
             f"{', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."
         )
-    column_indices(names, (found,), source)
-    return found, names
+    (index,) = column_indices(names, (wanted,), source)
+    return names[index], names
 
 
 def _check_shown(path: Path, names: Sequence[str], column: str, show: Sequence[str]) -> None:

@@ -6,17 +6,22 @@ its results.
 """
 
 import os
+import re
+import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from itertools import islice
 from typing import Any, NamedTuple
 
 from nearfar.config.training import TrainConfig
-from nearfar.config.values import Settings, field_types
+from nearfar.config.values import Settings, field_types, flag
 from nearfar.data.catalog import find
-from nearfar.data.files import is_plain_text, printable_name
+from nearfar.data.files import find_columns, printable_name
 from nearfar.data.named_sets import CATALOG, OWN, VOCABULARY
-from nearfar.data.sources import column_names
+from nearfar.data.sources import Table, column_names
+from nearfar.data.triplets import negative_columns, pair_columns
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.methods.regression import RegressionConfig
 from nearfar.registry import METHODS
@@ -25,22 +30,14 @@ from nearfar.types import NearfarError
 
 SOURCE = "train()"
 """Where values come from, in messages."""
-CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank")
+CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank", "limit")
 """Settings of the user's that change a recipe by more than their own value."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
 AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
-PAIR_COLUMNS = (
-    ("anchor", "positive"),
-    ("query", "positive"),
-    ("query", "document"),
-    ("question", "answer"),
-    ("sent0", "sent1"),
-)
-"""Names of the columns of pairs."""
-NEGATIVE_COLUMNS = ("negative", "hard_neg")
-"""Names of the column of hard negatives, which makes triplets of pairs."""
+_SAMPLE = 20
+"""Number of rows by which texts are told from labels, to advise."""
 
 
 class RowKind(NamedTuple):
@@ -100,17 +97,31 @@ COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.se
 """Settings that name columns."""
 
 
+FEW_LABELLED_TEXTS = "few labelled texts"
+FEW_LABELLED = 1000
+"""Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/labels.py``)."""
+FEWEST_ROWS = 4
+"""Two texts of two labels, the fewest rows that can be contrasted."""
+LABELLED_TEXTS, FEWEST_EPOCHS, MOST_EPOCHS = 8000, 3, 20
+"""Number of labelled texts to train on, in more epochs than a recipe has if they are few, but at most 20."""
+
+
 class Recipe(NamedTuple):
     """The measured settings for a kind of rows and of start."""
 
     study: str
-    """The name of the study that measured it, and of its page in docs/tables/."""
+    """The name of the study that measured it, and of its page in docs/tables/; or a guide with its results."""
     method: str
     why: str
     values: Mapping[str, Any]
     """Settings of the method that are not its defaults."""
     with_sentences: Mapping[str, Any] = {}
     """Further ones if the user names sentences (``--sentences``)."""
+
+    @property
+    def page(self) -> str:
+        """The page with its results, below docs."""
+        return self.study if "/" in self.study else f"tables/{self.study}"
 
 
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
@@ -167,6 +178,7 @@ FROM_RAW = {
     ),
 }
 """Name of the rows -> what is recommended for them and a plain transformers model, such as a masked language model."""
+FROM_RAW[FEW_LABELLED_TEXTS] = FROM_RAW[LABELLED.name]
 FROM_SIMILAR = {
     "pairs": Recipe(
         "recipes-pairs-minilm",
@@ -193,6 +205,12 @@ FROM_SIMILAR = {
         "texts of one label are positives of each other; the texts also train as sentences, and trained weights are "
         "averaged with those of the start, which keeps the similarity of other texts",
         {**_LABELS, "learning_rate": 2e-4, "start_weight": 0.3},
+    ),
+    FEW_LABELLED_TEXTS: Recipe(
+        "guides/classify",
+        LABELLED.method,
+        "texts of one label are positives of each other, in many passes over few texts",
+        {"temperature": 0.1, "learning_rate": 1e-4},
     ),
     "scored pairs": Recipe(
         "recipes-scored-minilm",
@@ -267,12 +285,32 @@ def choose_method(
                 "trained on together must be of one kind; name the method for another reading."
             )
     changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
-    chosen = _choose_by_start(choices[0], model, own_rate=bool(changes & {"learning_rate", "lora_rank"}))
+    own_rate = bool(changes & {"learning_rate", "lora_rank"})
+    choice, epochs = choices[0], 0
+    if choice.rows == LABELLED.name:
+        limit = str((settings or {}).get("limit"))
+        at_most = min(LABELLED_TEXTS, int(limit)) if limit.isdecimal() else LABELLED_TEXTS
+        count = count_rows(specs, given.get("label_column", "label"), at_most)
+        choice = replace(choice, rows=FEW_LABELLED_TEXTS) if count < FEW_LABELLED else choice
+        epochs = min(MOST_EPOCHS, LABELLED_TEXTS // count)
+    chosen = _choose_by_start(choice, model, own_rate=own_rate)
+    if epochs > FEWEST_EPOCHS:
+        chosen = replace(chosen, values={**chosen.values, "epochs": epochs})
     if "sentences" in changes:
         chosen = replace(chosen, values={**chosen.with_sentences, **chosen.values})
     if "second" not in changes:
         return chosen
     return replace(chosen, values=_without(chosen.values, SECOND_OBJECTIVE))
+
+
+def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
+    """The number of rows of data with a ``column``; ``at_most`` if there are more, too few to train on, or no rows."""
+    try:
+        rows = (row for spec in specs for found in find(spec, "labelled") for row in found.table.rows((column,)))
+        count = sum(1 for _ in islice(rows, at_most))
+    except NearfarError:  # training reads them again, and says what is wrong
+        return at_most
+    return count if count >= FEWEST_ROWS else at_most
 
 
 def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -285,12 +323,12 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     The average with the start belongs to the recipe's learning rate, so with an ``own_rate`` of the user's or adapters
     there is none, and none for wider starts, which train with the method's default rate.
     """
-    start = _Start(True, RECIPE_WIDTH) if model == TrainConfig.model else _read_start(model)
+    start = read_start(model)
     if start is None:
         return choice
     recipe = (FROM_SIMILAR if start.similar else FROM_RAW)[choice.rows]
     small = start.width is not None and start.width <= RECIPE_WIDTH
-    if start.similar and not small:
+    if start.similar and not small and choice.rows != FEW_LABELLED_TEXTS:
         return choice
     values = dict(recipe.values) if small and not own_rate else _without(recipe.values, AVERAGE)
     values |= {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
@@ -298,12 +336,12 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
     if start.similar and own_rate:
         return replace(choice, values=values)
-    why = f"{recipe.why}; with the settings of docs/tables/{recipe.study}.md, for a start that was "
+    why = f"{recipe.why}; with the settings of docs/{recipe.page}.md, for a start that was "
     why += "trained on similarity" if start.similar else "not yet trained on similarity"
     return Choice(recipe.method, choice.rows, why, values, choice.columns, with_sentences=recipe.with_sentences)
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
     """The encoder that training starts from."""
 
     similar: bool
@@ -312,8 +350,10 @@ class _Start(NamedTuple):
     """Its hidden size, if its config says so."""
 
 
-def _read_start(model: str) -> _Start | None:
+def read_start(model: str) -> Start | None:
     """What the files of ``model`` say; None if it cannot be found."""
+    if model == TrainConfig.model:
+        return Start(True, RECIPE_WIDTH)
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
@@ -323,7 +363,7 @@ def _read_start(model: str) -> _Start | None:
         return None
     file = folder / "config.json"
     width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
-    return _Start((folder / "modules.json").exists(), width if isinstance(width, int) else None)
+    return Start((folder / "modules.json").exists(), width if isinstance(width, int) else None)
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
@@ -336,7 +376,7 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     if named is not None and named.scale is not None:
         return _choice(SCORED, columns=SCORED.columns)
     table = find(spec)[0].table
-    if isinstance(table.data, Path) and is_plain_text(table.data):
+    if table.is_plain_text:
         return _choice(SENTENCES)
     columns = column_names(table)
     found = [choice for kind in KINDS if (choice := _match(kind, columns, given)) is not None]
@@ -345,8 +385,8 @@ def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
     shown = ", ".join(printable_name(column) for column in columns[:20]) + (", ..." if len(columns) > 20 else "")
     if found:
         several = " or ".join(choice.describe() for choice in found)
-        raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice()}")
-    raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice()}")
+        raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice(table, columns)}")
+    raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice(table, columns)}")
 
 
 def _choice(kind: RowKind, given: Mapping[str, Any] | None = None, columns: tuple[str, ...] = ()) -> Choice:
@@ -358,36 +398,42 @@ def _choice(kind: RowKind, given: Mapping[str, Any] | None = None, columns: tupl
 
 def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
     """The choice for a kind of rows, if the columns are there; None if not, or if ``given`` names columns of others."""
-    if not given.keys() <= set(kind.settings):
+    if not given.keys() <= set(kind.settings) or (kind is SENTENCES and not given and len(columns) > 1):
         return None
-    if kind is SENTENCES:
-        column = given.get("text_column", columns[0] if len(columns) == 1 else None)
-        return _choice(kind, {"text_column": column}, (column,)) if column in columns else None
     names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=False))
     if kind is PAIRS:
-        sides = {
-            (given.get("anchor_column", anchor), given.get("positive_column", positive))
-            for anchor, positive in PAIR_COLUMNS
-        }
-        sides = {pair for pair in sides if set(pair) <= set(columns) and len(set(pair)) == 2}
-        if len(sides) != 1:
+        pair, negatives = pair_columns(columns, names), negative_columns(columns, given.get("negative_column"))
+        if pair is None or ("negative_column" in given and not negatives):
             return None
-        (names,) = sides
-        negative = given.get("negative_column", next((name for name in NEGATIVE_COLUMNS if name in columns), None))
-        names = names if negative is None else (*names, negative)
-        given = dict(zip(kind.settings, names, strict=False))
-    return _choice(kind, given, names) if set(names) <= set(columns) else None
+        given = {**dict(zip(kind.settings, pair, strict=False)), **given}
+        if negatives:
+            given.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
+        return _choice(kind, given, (*pair, *negatives))
+    if kind is SENTENCES and not given:
+        names = tuple(columns)
+        given = {"text_column": columns[0]}
+    available = find_columns(columns, names)
+    return None if available is None else _choice(kind, given, available)
 
 
-def _advice() -> str:
-    """How to say what the rows are."""
-    ways = [f"{_flags(kind)} ({kind.name}, {kind.method})" for kind in KINDS]
+def _advice(table: Table, columns: Sequence[str]) -> str:
+    """How to say what the rows are: the longest columns are taken for texts, the shortest for labels."""
+    lengths = Counter(dict.fromkeys(columns, 0))
+    with suppress(NearfarError):  # of a row, which training reports
+        for _, values in islice(table.rows(columns), _SAMPLE):
+            lengths.update({column: len(str(value)) for column, value in zip(columns, values, strict=True)})
+    longest = [column for column, _ in lengths.most_common()]
+    first, second = sorted(longest[:2], key=columns.index) if len(longest) > 1 else longest * 2
+    texts = {"text_column": longest[0]}
+    texts |= dict.fromkeys(("anchor_column", "premise_column", "first_column"), first)
+    texts |= dict.fromkeys(("positive_column", "hypothesis_column", "second_column"), second)
+    ways = [
+        f"{' '.join(f'{flag(name)} {shlex.quote(texts.get(name, longest[-1]))}' for name in needed)} "
+        f"({kind.name}, {kind.method})"
+        for kind in KINDS
+        if len(needed := [name for name in kind.settings if name != "negative_column"]) <= len(columns)
+    ]
     return f"Name the method, as in nearfar train {PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
-
-
-def _flags(kind: RowKind) -> str:
-    names = [f"--{name.replace('_', '-')}" for name in kind.settings if name != "negative_column"]
-    return " ".join(names)
 
 
 def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> TrainConfig:

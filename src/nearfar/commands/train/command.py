@@ -14,6 +14,7 @@ from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
 from nearfar.config import TrainConfig
+from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder, read_run_info
@@ -23,7 +24,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.evaluation.results import ComparisonResult
+    from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,20 @@ class TrainResult:
     start_score: float | None
     """Score on the dev set before training, in [-1, 1]; None without a dev set."""
     best_score: float | None
-    """The best score on the dev set after a step, in [-1, 1]; None without a dev set."""
+    """The best score on the dev set, in [-1, 1]; None without a dev set."""
     best_step: int | None
-    """The step with the best score."""
+    """The step with the best score; 0 if nothing was better than before training."""
     metric: str | None = None
     """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
     dev: str | None = None
     """The name of the dev set."""
     comparison: "ComparisonResult | None" = None
     """The trained model against the model it started from, on the held-out test rows; None if no rows are held out."""
+    labels: "EvaluationResult | None" = None
+    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
 
 
+@takes_rows
 @path_errors()
 def train(
     method: "TrainConfig | str | os.PathLike[str] | None" = None,
@@ -73,6 +77,8 @@ def train(
         console: shows progress; by default nothing is shown.
         settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
             they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
+            In place of a file, ``data`` takes rows in memory: a DataFrame, a data set of ``datasets`` or a list of
+            dictionaries (:mod:`nearfar.data.memory`).
 
     Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
     dev part chooses the best step, and after training the test part compares the model with the one it started from.
@@ -84,17 +90,22 @@ def train(
             started; a loss that is not finite; a file that cannot be written.
         nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
     """
+    from nearfar.commands.train.labels import prove_labels
     from nearfar.runs.run import join_processes
 
     config = resolve_config(method, settings)
     trained = train_run(config, resume=resume, console=console)
-    processes, device, console = join_processes(config, console)
+    context = join_processes(config, console)
+    processes, device, console = context
     folder = Path(config.output)
-    comparison = processes.broadcast_from_first(
-        lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
-    )
+    proof = prove_labels(config, context)
+    comparison = proof and proof.comparison
+    if comparison is None:
+        comparison = processes.broadcast_from_first(
+            lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
+        )
     processes.broadcast_from_first(lambda: write_card(folder))
-    return replace(trained, comparison=comparison)
+    return replace(trained, comparison=comparison, labels=proof and proof.result)
 
 
 def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:

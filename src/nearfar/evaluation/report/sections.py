@@ -8,7 +8,6 @@ from itertools import chain
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from nearfar.evaluation.comparison import AVERAGES
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import (
@@ -25,16 +24,19 @@ from nearfar.evaluation.report.blocks import (
     downsample,
     words_table,
 )
-from nearfar.evaluation.report.columns import AnyComparison
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report.scores import AnyComparison
 from nearfar.evaluation.results import (
     ComparisonResult,
     GeometryResult,
     ModelGeometry,
-    PairwiseResult,
+    PairedTest,
     Provenance,
+    TaskTest,
 )
-from nearfar.evaluation.tables.pages import comparison_table, geometry_table, pairwise_table, table_of_tests
+from nearfar.evaluation.tables.evaluation import comparison_notes
+from nearfar.evaluation.tables.pages import comparison_table, format_difference, geometry_table, pairwise_table
+from nearfar.types import metric_title
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
@@ -72,7 +74,7 @@ def _comparison(comparison: AnyComparison) -> list[Block]:
     for tests in comparison.comparisons:
         pair = comparison.between(tests)
         tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
-    return [pairwise_table(comparison), *_resamples_warning(comparison), *_averages(comparison), *tables]
+    return [pairwise_table(comparison), *_resamples_warning(comparison), *tables]
 
 
 def _resamples_warning(comparison: AnyComparison) -> list[Block]:
@@ -90,23 +92,50 @@ def _resamples_warning(comparison: AnyComparison) -> list[Block]:
     ]
 
 
-def _averages(comparison: PairwiseResult) -> list[Block]:
-    """One table per average, a row for each pair of sides."""
-    names = [side.name for side in comparison.sides]
-    tables: list[Block] = []
-    titles = {key: f"the average of {kind} tasks" for key, kind in AVERAGES.items()}
-    titles |= {name: f"the average of {name}" for name in comparison.comparisons[0].named_averages}
-    for key, title in titles.items():
-        found = {
-            f"{names[tests.pair[0]]} against {names[tests.pair[1]]}": average
-            for tests in comparison.comparisons
-            if (average := tests.average(key)) is not None
-        }
-        if found:
-            reasons = dict.fromkeys(average.reason for average in found.values() if average.reason is not None)
-            notes = [f"Undefined: {reason}." for reason in reasons]
-            tables.append(table_of_tests("first against second", found, title=f"Each pair, on {title}", notes=notes))
-    return tables
+def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
+    """A row for each run with held-out test rows: its model before and after training."""
+    tested = [run for run in runs if run.tested is not None]
+    if not tested:
+        return []
+    rows: list[list[Cell | str]] = []
+    notes = [
+        "Each run is compared with the model that its training started from, on the rows that it held out to test on."
+    ]
+    for run in tested:
+        for metric, row in test_rows(run):
+            scores = [DASH if score is None else f"{score:.2f}" for score in (row.second, row.first)]
+            p = DASH if row.p is None else f"{row.p:.4f}"
+            rows.append(
+                [run.name, metric, f"{row.pairs or 0:,}", *scores, format_difference(row), p, verdict_after(row)]
+            )
+            notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
+        assert run.tested is not None
+        notes += [f"{run.name}: {note}" for note in comparison_notes(["after", "before"], run.tested.sides)]
+    if len(tested) > 1:
+        same = len({run.held_out for run in tested}) == 1
+        notes.append(
+            "The runs hold out the same rows; nearfar compare RUN RUN --held-out tests one against the other."
+            if same
+            else "The runs hold out different rows, so the scores of different runs cannot be compared."
+        )
+    columns = ["run", "metric × 100", "test rows", "before", "after", "after - before [95%]", "p", "trained model"]
+    return [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
+
+
+def test_rows(run: TrainingRun) -> list[tuple[str, TaskTest]]:
+    """Metric and test of each task of the comparison with the start."""
+    names = {"classification": "accuracy", "similarity": "spearman", "relatedness": "spearman"}
+    tasks = run.tested.tasks.values() if run.tested else ()
+    return [(metric_title(row.measure or names[row.kind]), row) for row in tasks]
+
+
+def verdict_after(row: PairedTest) -> str:
+    """Whether the trained model, the first side, is better than its start."""
+    if row.difference is None:
+        return "undefined"
+    if not row.separable:
+        return "not significant"
+    return "better" if row.difference > 0 else "worse"
 
 
 class Outcome(NamedTuple):
@@ -173,7 +202,7 @@ def _title(measure: str) -> str:
 
 
 def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
-    header = ["run", "method", "encoder", "seed", "steps", "before", "best", "at step", "minutes", "state"]
+    header = ["run", "method", "encoder", "seed", "steps", "dev before", "dev best", "at step", "minutes", "state"]
     rows: list[list[Cell | str]] = []
     spread = len(group_names) < len(runs)
     for group_name in group_names:
@@ -186,7 +215,7 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
             rows.append([f"{group_name}, {which}", *[""] * 4, *spreads, *[""] * 3])
     devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs if run.scores())
     notes = [
-        *([f"before and best: {', or '.join(devs)}."] * bool(devs)),
+        *([f"dev before and dev best: {', or '.join(devs)}. They chose the step, so they are no test."] * bool(devs)),
         *(
             ["Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."]
             * bool(spread)

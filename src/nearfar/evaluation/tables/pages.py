@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nearfar.disk import write_text
-from nearfar.evaluation.render import Table, code_span, markdown_text, to_markdown
+from nearfar.evaluation.examples import RULE, describe_changes, describe_examples
+from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, to_html, to_markdown, to_text
 from nearfar.evaluation.results import (
     AverageTest,
     ComparedSide,
@@ -17,6 +18,7 @@ from nearfar.evaluation.results import (
     PairTests,
     PairwiseResult,
     Provenance,
+    Result,
     SeedTest,
     TaskTest,
 )
@@ -49,6 +51,18 @@ def comparison_table(comparison: ComparisonResult) -> Table:
     sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
     title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
     return table_of_tests("task", tasks, _averages(comparison), title=title, notes=_comparison_notes(comparison))
+
+
+def query_notes(comparison: ComparisonResult) -> list[str]:
+    """How many queries the first side ranks better or worse, and how the shown ones are chosen; empty without them."""
+    changes = comparison.queries
+    return [] if changes is None else [describe_changes(changes, start=f"With {comparison.first.name}"), RULE]
+
+
+def query_lines(comparison: ComparisonResult) -> list[str]:
+    """The shown queries with their hits by both sides."""
+    names = {"first": comparison.first.name, "second": comparison.second.name}
+    return [] if comparison.queries is None else describe_examples(comparison.queries, **names)
 
 
 def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes: Sequence[str]) -> Table:
@@ -144,6 +158,11 @@ def _verdict(row: PairedTest) -> str:
     return "first better" if row.difference > 0 else "second better"
 
 
+def format_difference(row: PairedTest) -> str:
+    """The difference with its interval."""
+    return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
+
+
 def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     scores = [format_score(row.first), format_score(row.second)]
     if row.difference is None:
@@ -151,7 +170,7 @@ def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     return [
         name,
         *scores,
-        f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]",
+        format_difference(row),
         f"{row.p:.4f}",
         "" if row.p_holm is None else f"{row.p_holm:.4f}",
         *(_over_seeds(row.seeds) if seeds else []),
@@ -267,6 +286,30 @@ def _best(layers: dict[str, list[float | None]] | None) -> str:
     return f"{score:.2f} ({layer}, {pooling})"
 
 
+def screen_tables(result: Result) -> list[Table]:
+    """What of a result fits on a screen: the tables that its command prints."""
+    match result:
+        case EvaluationResult():
+            return evaluation_tables(result, screen=True)
+        case ComparisonResult() | PairwiseResult():
+            return comparison_tables(result)[:1]
+        case GeometryResult():
+            return [geometry_table(result)]
+    facts = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
+    rows = [[key, str(value)] for key, value in facts.items() if key not in ("schema", "kind") and value is not None]
+    return [Table(columns=["", "value"], rows=rows, title=result.WHAT, left=2)]
+
+
+def shown_as_text(result: Result) -> str:
+    """The tables of :func:`screen_tables` in plain letters."""
+    return "\n".join(map(to_text, screen_tables(result)))
+
+
+def shown_as_html(result: Result) -> str:
+    """The tables of :func:`screen_tables` for a notebook."""
+    return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(result))
+
+
 def result_markdown(result: Tabulated) -> str:
     """The tables of a result in Markdown, with its plots and its provenance."""
     match result:
@@ -282,6 +325,12 @@ def result_markdown(result: Tabulated) -> str:
     plots = result.plots if isinstance(result, GeometryResult) else []
     images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
     parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]
+    if isinstance(result, ComparisonResult) and result.queries is not None:
+        parts += [
+            "## Queries",
+            *map(markdown_text, query_notes(result)),
+            "\n".join(code_block("\n".join(query_lines(result)))),
+        ]
     return "\n\n".join([*parts, _origin(result.provenance), *images]) + "\n"
 
 

@@ -1,0 +1,77 @@
+"""Rows in memory where a file is taken: a DataFrame, a data set of ``datasets``, or a list of dictionaries.
+
+They become a JSON lines file in ``nearfar/rows`` in the user's cache, ``XDG_CACHE_HOME`` or ``~/.cache``, which is
+named by its contents. So whatever reads files reads them, other processes too: equal rows are the same file, with which
+a run can be resumed and an index found again, and changed rows are another one. The files may be deleted at any time.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from nearfar.disk import disk_errors, new_file
+from nearfar.types import NearfarError
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+def takes_rows(command: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Decorate a command whose keywords name files, so that they take rows in memory too, or a list of such rows.
+
+    Raises:
+        NearfarError: from the decorated command, for rows without a name for each column, for no rows, or if the file
+            cannot be written.
+    """
+
+    @wraps(command)
+    def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
+        files: dict[str, Any] = {name: _file_of(value, name) for name, value in keywords.items()}
+        return command(*arguments, **files)
+
+    return call
+
+
+def _file_of(value: Any, name: str) -> Any:
+    """The file of rows in memory, or any other value as it is."""
+    listed = isinstance(value, list | tuple) and bool(value)
+    if _library(value) or (listed and all(isinstance(row, Mapping) and not _library(row) for row in value)):
+        return _write(value, name)
+    return [_file_of(one, name) for one in value] if listed and any(map(_library, value)) else value
+
+
+def _library(value: Any) -> str:
+    """The library of a table, whose class is called DataFrame or Dataset; empty for other values."""
+    library, name = type(value).__module__.partition(".")[0], type(value).__name__
+    known = library in ("pandas", "polars", "datasets") and name in ("DataFrame", "Dataset", "DatasetDict")
+    return library if known else ""
+
+
+def _write(value: Any, name: str) -> str:
+    """Write a table or a list of dictionaries to the file of its contents."""
+    import pandas as pd
+
+    library = _library(value)
+    if isinstance(value, Mapping):
+        raise NearfarError(f"{name}: has the splits {', '.join(map(str, value))}; give one of them.")
+    frame = value.to_pandas() if library in ("polars", "datasets") else pd.DataFrame(value)
+    for column, kind in value.features.items() if library == "datasets" else ():
+        if hasattr(kind, "names"):
+            frame[column] = [kind.names[one] if one >= 0 else None for one in frame[column]]
+    if frame.empty:
+        raise NearfarError(f"{name}: holds no rows.")
+    try:
+        content = frame.to_json(orient="records", lines=True, double_precision=15, date_format="iso").encode()
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearfar" / "rows"
+    except (ValueError, OverflowError, RuntimeError) as error:
+        raise NearfarError(f"{name}: these rows cannot be kept as a file: {error}.") from None
+    file = folder / f"{type(value).__name__}-{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+    if not file.exists():
+        with disk_errors(file):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with new_file(file) as new:
+            new.write_bytes(content)
+    return str(file)
