@@ -55,7 +55,8 @@ def _row(name: str, start: str, recipe: Recipe) -> str:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
     tried = [f"{recipe.study}-{end}" for end in TRIED if (DOCS / "tables" / f"{recipe.study}-{end}.md").exists()]
     links = ", ".join(f"[{number}](../tables/{one}.md)" for number, one in enumerate(tried, start=1))
-    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`", f"[results](../tables/{recipe.study}.md)", links)
+    page = f"{recipe.study}.md" if "/" in recipe.study else f"tables/{recipe.study}.md"
+    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`", f"[results](../{page})", links)
     return f"| {' | '.join(cells)} |"
 
 
