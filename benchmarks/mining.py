@@ -26,6 +26,7 @@ from common import MODEL
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.rows import load_sentences
 from nearfar.data.triplets import load_tuples
+from nearfar.disk import write_table
 
 PAGE = common.Page("mining", "mining-speed", "Mining hard negatives: speed and memory")
 SIDES = ("nearfar", "sentence-transformers")
@@ -129,6 +130,7 @@ def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
 ) -> tuple[dict[str, float], float, list[list[str]]]:
     search, command = (importlib.import_module(f"nearfar.commands.mine.{name}") for name in ("search", "command"))
+    vectors = importlib.import_module("nearfar.commands.encode.vectors")
     config = importlib.import_module("nearfar.config").MineConfig(
         model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
     )
@@ -136,8 +138,9 @@ def _nearfar(
         output = Path(place) / "out.tsv"
         before, started = common.peak_mib(), _clocks()
         found = search.gather(pairs, corpus)
-        mined = search.search(Path(place), model, found, config, "fixed", progress=False)
-        command.write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
+        opened = vectors.OpenEncoder(model, "fixed", bf16=False)
+        mined = search.search(Path(place), opened, found, config, progress=False)
+        write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
         seconds = _since(started)
         lines = output.read_text(encoding="utf-8").splitlines()[1:]
     return seconds, before, [line.split("\t") for line in lines]

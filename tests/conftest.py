@@ -1,7 +1,9 @@
 """Fixtures of several test folders; one thread per worker, because tiny tensors gain nothing from more."""
 
+import gc
 import os
 import signal
+from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path
 
@@ -22,6 +24,17 @@ with suppress(ImportError):  # the tests on a GPU do without hypothesis
     settings.register_profile("free", derandomize=False, deadline=None)
     settings.register_profile("seeded", derandomize=True, deadline=None)
     settings.load_profile("seeded")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Look for no garbage among modules and tests, which are there to stay, neither while they are made nor later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nearfar.commands.encode import parts
 from nearfar.commands.encode.command import encode
+from nearfar.commands.encode.parts import Parts
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(9, seed=1, longest=20), "", "dog 🐶", "a dog", "a dog", *sentences(9, seed=2), "a dog"]
@@ -49,7 +49,7 @@ def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: 
 
 def stop_after(blocks: int, patch: pytest.MonkeyPatch, stop: BaseException | None = None) -> None:
     """Interrupt a run after a number of blocks."""
-    stop_in(patch, parts, "store_part", blocks, stop or Killed())
+    stop_in(patch, Parts, "store", blocks, stop or Killed())
 
 
 def stopped(blocks: int = 2, **settings: Any) -> None:

@@ -65,10 +65,7 @@ def supcon(z: Any, labels: Sequence[int], t: float) -> list[Any]:
 def opt1(c: Any, h: Any, t: float) -> list[Any]:
     c, h = rows_of(c), rows_of(h)
     return [
-        nll(
-            cosine(c[i], h[i]) / t,
-            [cosine(c[i], x) / t for x in [*h, *(c[j] for j in range(len(c)) if j != i)]],
-        )
+        nll(cosine(c[i], h[i]) / t, [cosine(c[i], x) / t for x in [*h, *(c[j] for j in range(len(c)) if j != i)]])
         for i in range(len(c))
     ]
 

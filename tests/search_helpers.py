@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.commands.search.corpus import Corpus
 from nearfar.commands.search.update import IndexUpdate, update_index
 from nearfar.encoder.encoder import Encoder
@@ -24,7 +25,8 @@ def write_rows(rows: list[tuple[str, str]] = ROWS, file: str = "docs.tsv") -> No
 
 def update(encoder: Encoder, folder: str = "index", file: str = "docs.tsv", **settings: Any) -> IndexUpdate:
     """Bring an index up to date."""
-    return update_index(Path(folder), Corpus(file), encoder, SETTINGS, **settings)[1]
+    opened = OpenEncoder(encoder, "tiny", bf16=False)
+    return update_index(Path(folder), Corpus(file), opened, SETTINGS, **settings)[1]
 
 
 def opened(folder: str = "index") -> SearchIndex:

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("benchmarks/results", "studies/results", "tests/campaign/results")
 FILES = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.json"))
@@ -29,12 +27,10 @@ def faults_of(content: Any) -> list[str]:
     return [commit for commit in commits if commit.endswith("-dirty")] + paths
 
 
-@pytest.mark.parametrize("file", FILES, ids=[file.relative_to(ROOT).as_posix() for file in FILES])
-def test_clean_commit_and_no_absolute_path(file: Path) -> None:
-    assert faults_of(json.loads(file.read_text(encoding="utf-8"))) == []
-
-
-def test_faults_are_found() -> None:
+def test_clean_commit_and_no_absolute_path() -> None:
+    assert len(FILES) > 100
+    for file in FILES:
+        assert faults_of(json.loads(file.read_text(encoding="utf-8"))) == [], file.relative_to(ROOT)
     assert faults_of([{"a": {"commit": "12ab-dirty"}}, {"commits": {"34cd-dirty": 2}, "command": "x --into /out"}]) == [
         "12ab-dirty",
         "34cd-dirty",

@@ -16,10 +16,6 @@ WITH_EXAMPLES = sorted(
 )
 
 
-def test_there_are_examples() -> None:
-    assert len(WITH_EXAMPLES) >= 5
-
-
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples(name: str) -> None:
     result = doctest.testmod(importlib.import_module(name), optionflags=doctest.ELLIPSIS)

@@ -163,22 +163,3 @@ def test_there_are_no_import_cycles() -> None:
     assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # the graph is not empty
     cycle = import_cycle(graph)
     assert cycle is None, " imports ".join(reversed(cycle or []))
-
-
-@pytest.mark.parametrize(
-    "source",
-    ["import package.b", "def f():\n    from package import b", "if TYPE_CHECKING:\n    from package.b import B"],
-)
-def test_a_cycle_is_found_at_any_position_of_the_import(source: str, tmp_path: Path) -> None:
-    sources = {
-        "package": "",
-        "package.a": source,
-        "package.b": "from package.c import C",
-        "package.c": "import package.a",
-    }
-    graph = {}
-    for name, text in sources.items():
-        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
-        graph[name] = modules_imported(tmp_path / f"{name}.py", sources.keys())
-    assert set(import_cycle(graph) or ()) == {"package.a", "package.b", "package.c"}
-    assert import_cycle({**graph, "package.c": set()}) is None

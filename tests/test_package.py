@@ -1,19 +1,16 @@
-"""The wheel and the source distribution, built without network: their files and their metadata."""
+"""The wheel and the source distribution, built without network: their files, and the packages that they need."""
 
 import ast
-import email
 import shutil
 import subprocess
 import sys
 import tarfile
 import tomllib
 import zipfile
-from email.message import Message
 from pathlib import Path
 
 import pytest
 
-import nearfar
 from tests.source_trees import imports_of
 
 ROOT = Path(__file__).parents[1]
@@ -53,13 +50,6 @@ def files(dist: Path) -> set[str]:
         return set(wheel.namelist())
 
 
-@pytest.fixture(scope="module")
-def metadata(dist: Path) -> Message:
-    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
-        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
-        return email.message_from_bytes(wheel.read(name))
-
-
 @pytest.mark.long
 def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> None:
     source = ROOT / "src"
@@ -78,31 +68,6 @@ def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path,
     assert {*INPUTS, "constraints.txt"} <= names
     assert {f"src/{name}" for name in files if ".dist-info/" not in name} <= names
     assert not [name for name in names if name.startswith("tests")]
-
-
-def test_the_version_equals_that_of_the_package(dist: Path, metadata: Message) -> None:
-    assert metadata["Version"] == nearfar.__version__
-    assert all(f"nearfar-{nearfar.__version__}" in path.name for path in dist.iterdir())
-
-
-def test_the_readme_is_the_description(metadata: Message) -> None:
-    assert metadata["Description-Content-Type"] == "text/markdown"
-    payload = metadata.get_payload(decode=True)
-    assert isinstance(payload, bytes)
-    assert payload.decode("utf-8").strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
-
-
-def test_licence_pythons_and_extras(files: set[str], metadata: Message) -> None:
-    assert metadata["License-Expression"] == "Apache-2.0"
-    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in files)
-    assert metadata["Requires-Python"] == ">=3.11"
-    assert set(metadata.get_all("Provides-Extra") or []) == set(PROJECT["optional-dependencies"])
-
-
-def test_the_command(dist: Path) -> None:
-    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
-        (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
-        assert "nearfar = nearfar.cli:main" in wheel.read(name).decode().splitlines()
 
 
 @pytest.mark.long

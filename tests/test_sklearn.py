@@ -12,12 +12,11 @@ import numpy as np
 import pandas
 import pytest
 from sklearn.base import clone
-from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from nearfar import Encoder, NearfarError
 from nearfar import sklearn as nearfar_sklearn
@@ -69,21 +68,10 @@ def test_settings_of_the_model(folder: Path, settings: dict[str, Any]) -> None:
     assert not np.allclose(found, NearfarTransformer(folder).transform(["a dog runs by", "a cat"]))
 
 
-def test_batches_do_not_change_the_vectors(folder: Path) -> None:
-    whole = NearfarTransformer(folder).transform([*TEXTS, *TEXTS])
-    parts = NearfarTransformer(folder, batch_size=5).transform([*TEXTS, *TEXTS])
-    np.testing.assert_allclose(parts, whole, atol=1e-5)
-    np.testing.assert_array_equal(parts[:12], parts[12:])
-
-
 @pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series, iter, lambda x: np.array(x, dtype=object)])
 def test_kinds_of_sequences(folder: Path, make: Any) -> None:
     found = NearfarTransformer(folder).fit_transform(make(TEXTS))
     np.testing.assert_array_equal(found, NearfarTransformer(folder).transform(TEXTS))
-
-
-def test_no_texts(folder: Path) -> None:
-    assert NearfarTransformer(folder, dimensions=8).fit_transform([]).shape == (0, 8)
 
 
 @pytest.mark.parametrize(
@@ -147,32 +135,6 @@ def test_a_model_that_changed_is_opened_again(folder: Path, opened: list[Path]) 
     assert not np.allclose(before, after)
 
 
-def test_parameters_and_clones(folder: Path) -> None:
-    transformer = NearfarTransformer(folder, dimensions=8)
-    assert clone(transformer).get_params() == transformer.get_params()
-    assert transformer.get_params()["model"] is folder
-    with pytest.raises(ValueError, match="Invalid parameter"):
-        transformer.set_params(dimension=8)
-    assert repr(NearfarTransformer("tiny", dimensions=8)) == "NearfarTransformer(dimensions=8, model='tiny')"
-
-
-@pytest.mark.long
-def test_a_classifier_in_a_pipeline(folder: Path) -> None:
-    pipeline = make_pipeline(NearfarTransformer(folder, normalize=True), LogisticRegression(C=100))
-    assert pipeline.fit(COLOURS, LABELS).score(COLOURS, LABELS) > 0.9
-    assert set(pipeline.predict(["red dog", "blue dog"])) <= {"warm", "cold"}
-    assert cross_val_score(pipeline, COLOURS, LABELS, cv=4).mean() > 0.6
-
-
-@pytest.mark.long
-def test_grid_search_shares_one_encoder(folder: Path, opened: list[Path]) -> None:
-    pipeline = make_pipeline(NearfarTransformer(folder), LogisticRegression())
-    grid = {"nearfartransformer__dimensions": [1, None], "logisticregression__C": [1, 100]}
-    search = GridSearchCV(pipeline, grid, cv=2, error_score="raise").fit(COLOURS, LABELS)
-    assert search.best_params_["nearfartransformer__dimensions"] is None
-    assert len(opened) == 1
-
-
 @pytest.mark.long
 def test_processes_open_the_model_by_its_path(folder: Path) -> None:
     pipeline = make_pipeline(NearfarTransformer(folder), LogisticRegression())
@@ -188,28 +150,6 @@ def test_a_pickle_holds_the_path_and_not_the_weights(folder: Path, tmp_path: Pat
     np.testing.assert_array_equal(pickle.loads(pickled).transform(TEXTS), vectors)
     joblib.dump(transformer, tmp_path / "transformer.joblib")
     np.testing.assert_array_equal(joblib.load(tmp_path / "transformer.joblib").transform(TEXTS), vectors)
-
-
-def test_columns_of_a_table(folder: Path) -> None:
-    table = pandas.DataFrame({"title": TEXTS, "body": TEXTS[::-1]})
-    columns = ColumnTransformer(
-        [("title", NearfarTransformer(folder, dimensions=4), "title"), ("body", NearfarTransformer(folder), "body")]
-    )
-    found = columns.fit_transform(table)
-    assert found.shape == (12, 36)
-    np.testing.assert_array_equal(found[:, 4:], NearfarTransformer(folder).transform(TEXTS[::-1]))
-
-
-def test_output_as_a_data_frame(folder: Path) -> None:
-    frame = NearfarTransformer(folder, dimensions=3).set_output(transform="pandas").fit_transform(TEXTS)
-    assert list(frame.columns) == ["nearfar0", "nearfar1", "nearfar2"]
-    np.testing.assert_array_equal(frame.to_numpy(), NearfarTransformer(folder, dimensions=3).transform(TEXTS))
-
-
-def test_transform_needs_no_fit(folder: Path) -> None:
-    transformer = NearfarTransformer(folder)
-    check_is_fitted(transformer)
-    assert transformer.transform(["a"]).shape == (1, 32)
 
 
 def words_of(numbers: np.ndarray) -> list[str]:

@@ -9,9 +9,8 @@ import pytest
 
 import nearfar
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies.cells import plan_cells
+from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.papers import ENCODER, write_inputs
-from nearfar.studies.read import load_study
 from nearfar.studies.run import dry_run
 from tests.scripts import call_here
 
@@ -24,7 +23,7 @@ ADDED_TO = ("students-narrow-choice",)
 STUDIES = [pytest.param(file, id=file.stem, marks=[] if file.stem in BY_DAY else pytest.mark.nightly) for file in FILES]
 TINY = [study for study in STUDIES if study.id != "stsb-regression" and not str(study.id).endswith("-choice")]
 """The studies that run here. No data are generated for fine-tuning on scored pairs. The choices of recipes have no step
-that others do not have; their losses of another library are in test_peer_losses.py."""
+that others do not have; their losses of another library are in test_study_scripts.py."""
 
 
 @pytest.fixture(scope="module")
@@ -77,5 +76,5 @@ def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> No
 
 def test_the_fast_settings_can_be_tried_one_by_one() -> None:
     study = load_study(ROOT / "studies" / "tables" / "fast-settings.toml", "each", placeholders={"start": "start"})
-    assert study.axis("settings").labels == ("plain", "premise", "bf16", "fast")
-    assert study.axis("settings").baseline == "plain"
+    (axis,) = (axis for axis in study.axes if axis.name == "settings")
+    assert (axis.labels, axis.baseline) == (("plain", "premise", "bf16", "fast"), "plain")

@@ -24,6 +24,8 @@ from numpy.typing import NDArray
 from nearfar.types import ARRAY_ERRORS, NearfarError
 
 Quantization: TypeAlias = Literal["float16", "int8", "binary"]
+FEW_VECTORS = 20
+"""Ranges of fewer vectors are too narrow for others."""
 ROWS = 2**16
 """Number of vectors that are read at a time."""
 
@@ -110,11 +112,17 @@ def dequantize(
     return (low + (codes.astype(np.float32) + 128) * step).astype(np.float32)
 
 
+def have_no_width(ranges: NDArray[np.float32]) -> bool:
+    """Whether all int8 codes of these ranges are the same, as those of a single vector."""
+    return bool((ranges[0] == ranges[1]).all())
+
+
 def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
     """The ranges [2, dim] of the vectors in a ``.npy`` file; the file may hold ranges themselves, which give the same.
 
     Raises:
-        NearfarError: the file is missing or is no array of finite floating point vectors; the message names ``flag``.
+        NearfarError: the file is missing or is no array of finite floating point vectors, or all are equal; the message
+            names ``flag``.
     """
     try:
         if file.exists() and not (file.is_file() or file.is_dir()):  # a pipe or a device may never end
@@ -127,9 +135,12 @@ def read_ranges(file: Path, *, flag: str) -> NDArray[np.float32]:
     if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind != "f":
         raise NearfarError(f"{flag} {file}: must hold vectors of floating point numbers, [vectors, dimensions].")
     try:
-        return int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
+        ranges = int8_ranges(vectors[start : start + ROWS] for start in range(0, len(vectors), ROWS))
     except NearfarError as error:
         raise NearfarError(f"{flag} {file}: {error}") from error
+    if have_no_width(ranges):
+        raise NearfarError(f"{flag} {file}: all its vectors are equal; name vectors of many typical texts.")
+    return ranges
 
 
 def _steps(ranges: NDArray[Any] | None, dim: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -150,6 +150,13 @@ def find_entry(name: str) -> MethodEntry | None:
     return _registered.get(name)
 
 
+def is_of_this_process(name: str) -> bool:
+    """Whether other processes do not know the method: register_method added it, and no installed package names it."""
+    from importlib.metadata import entry_points
+
+    return name in _registered and name not in {point.name for point in entry_points(group=ENTRY_POINTS)}
+
+
 def all_methods() -> list[str]:
     """The names of all methods: those of ``nearfar train``, then that of ``nearfar finetune``."""
     return [*METHODS, FINETUNE]

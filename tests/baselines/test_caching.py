@@ -27,26 +27,3 @@ def test_vectors_of_any_calls() -> None:
         assert np.array_equal(cached(texts), [vector(text) for text in texts])
     assert len(encoded) == len(set(encoded)) == 30
     assert cached([]).shape == (0, 3)
-
-
-def test_the_same_texts_get_the_same_array() -> None:
-    returned = []
-
-    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
-        returned.append(np.stack([vector(text) for text in texts]))
-        return returned[-1]
-
-    cached = CachedEncode(encode)
-    assert cached(["a", "b"]) is returned[0]
-    assert cached(["a", "b"]) is returned[0]
-    assert np.array_equal(cached(["c", "d", "d"]), [vector("c"), vector("d"), vector("d")])
-    assert cached(["c", "d"]) is returned[1]
-    assert np.array_equal(cached(["d", "a"]), [vector("d"), vector("a")])
-    assert len(returned) == 2
-
-
-def test_a_wrong_shape_is_returned_as_it_is() -> None:
-    cached = CachedEncode(lambda texts: np.zeros((1, 2, 3)))
-    assert cached(["a", "b"]).shape == (1, 2, 3)
-    cached = CachedEncode(lambda texts: np.zeros((5, 3)))
-    assert cached(["a", "b"]).shape == (5, 3)

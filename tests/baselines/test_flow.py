@@ -79,20 +79,6 @@ def test_the_optimiser_matches_plain_loops():
         assert (expected - before).abs().max() > 1e-3, name
 
 
-def test_actnorm_is_initialised_from_the_first_batch_if_requested():
-    x = cone(100)
-    settings = {"batch_size": 100, "learning_rate": 1e-12, "weight_decay": 0.0, "seed": 3}
-    torch.manual_seed(3)
-    glow = Glow(16)
-    plain, _ = fit_glow(x, **settings, data_init=False)
-    assert all(map(torch.allclose, glow.parameters(), plain.parameters()))
-    glow.initialise(torch.from_numpy(x))
-    initialised, _ = fit_glow(x, **settings)
-    for expected, actual in zip(glow.parameters(), initialised.parameters(), strict=True):
-        torch.testing.assert_close(actual, expected.detach(), atol=1e-4, rtol=1e-4)
-    assert not torch.allclose(plain.levels[0][0].norm.bias, initialised.levels[0][0].norm.bias, atol=0.1)
-
-
 def test_rows_are_shuffled_each_epoch_and_actnorm_initialised_once(monkeypatch):
     x = cone(70)
     x[:, 0] = np.arange(70)
@@ -215,12 +201,3 @@ def with_invalid_value(value: float) -> np.ndarray:
 def test_invalid_input_raises(embeddings, settings, message):
     with pytest.raises(NearfarError, match=message):
         fit_glow(embeddings, **settings)
-
-
-@pytest.mark.long
-def test_a_constant_dimension_and_repeated_texts_give_finite_values():
-    x = np.repeat(cone(8), 40, axis=0)
-    x[:, 5] = 0.3
-    glow, losses = fit_glow(x, epochs=3)
-    assert np.isfinite(losses).all()
-    assert glow(torch.from_numpy(x))[0].isfinite().all()

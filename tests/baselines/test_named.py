@@ -108,11 +108,6 @@ def test_what_is_refused(spec: str, settings: dict[str, object], message: str) -
         open_baseline(spec, **settings)
 
 
-def test_glove(tmp_path: Path) -> None:
-    (tmp_path / "v.txt").write_text("dog 1 2\n")
-    np.testing.assert_array_equal(open_baseline(f"glove:{tmp_path / 'v.txt'}")(["Dog"]), [[1, 2]])
-
-
 @pytest.mark.long
 def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(model, max_length=20)

@@ -112,12 +112,6 @@ def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
     assert SbertWk(encoder, layer_start=0)([]).shape == (0, 32)
 
 
-def test_truncated_texts_are_counted(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path), max_length=8)
-    with pytest.warns(UserWarning, match="1 of 2 distinct texts are longer than 8 tokens"):
-        SbertWk(encoder, layer_start=0)(["a dog " * 10, "a dog", "a dog"])
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

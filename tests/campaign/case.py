@@ -1,5 +1,8 @@
-"""What one check of the campaign is: a part yields cases, the campaign runs them and records what they return."""
+"""What one check of the campaign is: a part yields cases, which say what is wrong."""
 
+import shutil
+import tempfile
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
@@ -20,8 +23,8 @@ PARTS = {
 class Case:
     """One check.
 
-    ``group``: the line of the page that counts it, such as ``train scl``. ``name``: unique in its part, and the same in
-    each run with the same seed; a campaign that continues skips the names that it has recorded.
+    ``group``: with which it is counted, such as ``train scl``. ``name``: unique in its part, and the same in each run
+    with the same seed.
     ``check(server, shared, folder)`` returns "" if all is well, otherwise one sentence that says what is wrong.
     ``shared`` is a folder of the part, for what is expensive to prepare and used by many of its cases (several threads
     may want it at once); ``folder`` is empty and belongs to this case.
@@ -42,3 +45,16 @@ def cases_of(part: str, seed: int) -> Iterator[Case]:
     for case in import_module(f"tests.campaign.{part}").cases(seed):
         groups.setdefault(case.group, []).append(case)
     return (case for case in chain.from_iterable(zip_longest(*groups.values())) if case is not None)
+
+
+def run_case(case: Case, server: Server, shared: Path) -> str:
+    """Run a case in an empty folder, which is deleted if all is well; returns what is wrong."""
+    shared.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="case-", dir=shared))
+    try:
+        wrong = case.check(server, shared, folder)
+    except Exception as error:  # a defect of the check itself must not stop the campaign
+        wrong = f"the check failed: {error!r} at {traceback.format_tb(error.__traceback__)[-1].strip()}"
+    if not wrong:
+        shutil.rmtree(folder, ignore_errors=True)
+    return wrong

@@ -25,7 +25,6 @@ from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN,
 from tests.invalid_input.tables import COMMANDS, ROWS, argv_of, rows_of, write_rows
 
 __all__ = ["build", "cases", "read"]
-LIMITS = {"processor_seconds": 2 * verdicts.PROCESSOR_SECONDS, "wall_seconds": verdicts.WALL_SECONDS}
 ROOT = Path(__file__).parents[2]
 
 TABLES = {"tsv": 450, "csv": 400, "jsonl": 450, "parquet": 250, "tsv.gz": 200, "jsonl.gz": 150}
@@ -137,7 +136,7 @@ def _reads(columns: Sequence[str]) -> Call:
     """The reader of tables, or that of lines."""
 
     def call(server: Server, folder: Path, file: str) -> str:
-        done = server.function(f"{__name__}:read", {"file": file, "columns": columns}, cwd=folder, **LIMITS)
+        done = server.function(f"{__name__}:read", {"file": file, "columns": columns}, cwd=folder)
         return verdicts.of_reader(done, [Path(file).name])
 
     return call
@@ -147,7 +146,7 @@ def _runs(argv: Sequence[str]) -> Call:
     """A command, whose error must name the file or its folder."""
 
     def call(server: Server, folder: Path, file: str) -> str:
-        done = server.command(argv, cwd=folder, **LIMITS)
+        done = server.command(argv, cwd=folder)
         return verdicts.of_command(done, [Path(file).name, file.partition("/")[0], "nowhere", "cut.npy"])
 
     return call

@@ -24,7 +24,8 @@ from typing import Any
 
 from tests.child_programs import ROOT, environment
 
-HOUR = 3600
+PROCESSOR_SECONDS, WALL_SECONDS = 600, 1800
+"""Limits of a fork, on a busy machine too: one that waits uses no processor time."""
 OTHERS = (
     "pyarrow.parquet",
     "safetensors.numpy",
@@ -44,15 +45,11 @@ class Done:
     """How a fork ended.
 
     ``status``: exit status, or minus the number of the signal. ``output``: standard output and standard error together.
-    ``seconds``: processor time. ``peak_mib``: the largest resident size, which includes about 400 MiB of imports. Both
-    are 0 if the server does not measure. ``timed_out``: whether it was killed after ``wall_seconds``.
-    ``result``: what a function returned.
+    ``timed_out``: whether it was killed after :data:`WALL_SECONDS`. ``result``: what a function returned.
     """
 
     status: int
     output: str
-    seconds: float
-    peak_mib: float
     timed_out: bool = False
     result: Any = None
 
@@ -64,14 +61,9 @@ class Done:
 
 
 class Server(contextlib.AbstractContextManager["Server"]):
-    """A process that forks for each command.
+    """A process that forks for each command; ``preload`` is a shared library for ``LD_PRELOAD``."""
 
-    ``preload``: a shared library for ``LD_PRELOAD``. ``measure``: report time and memory, and keep the limits of time
-    that are given. Without it, only a fork that runs for an hour is killed: results depend on no machine's speed.
-    """
-
-    def __init__(self, *, preload: Path | None = None, measure: bool = True) -> None:
-        self._measure = measure
+    def __init__(self, *, preload: Path | None = None) -> None:
         extra = {"HF_HUB_OFFLINE": "1", "COLUMNS": "400", "NEARFAR_PRECISION": "fp32"}  # the same on every machine
         if preload is not None:
             extra["LD_PRELOAD"] = str(preload)
@@ -93,65 +85,34 @@ class Server(contextlib.AbstractContextManager["Server"]):
         self._process.communicate()
         self._scratch.cleanup()
 
-    def command(
-        self,
-        arguments: Sequence[str],
-        *,
-        cwd: Path,
-        shim: Mapping[str, str] | None = None,
-        processor_seconds: int = 600,
-        wall_seconds: float | None = None,
-    ) -> Done:
-        """Run ``nearfar ARGUMENTS`` in a fork whose processor time is limited (SIGXCPU, then SIGKILL).
-
-        After ``wall_seconds`` the fork is killed: one that waits uses no processor time.
-        """
-        what = {"function": f"{__name__}:nearfar", "arguments": {"arguments": list(arguments)}}
-        return self._request(what, cwd, shim, processor_seconds, wall_seconds)
+    def command(self, arguments: Sequence[str], *, cwd: Path, shim: Mapping[str, str] | None = None) -> Done:
+        """Run ``nearfar ARGUMENTS`` in a fork."""
+        return self.function(f"{__name__}:nearfar", {"arguments": list(arguments)}, cwd=cwd, shim=shim)
 
     def function(
-        self,
-        name: str,
-        arguments: Mapping[str, Any],
-        *,
-        cwd: Path,
-        shim: Mapping[str, str] | None = None,
-        processor_seconds: int = 600,
-        wall_seconds: float | None = None,
+        self, name: str, arguments: Mapping[str, Any], *, cwd: Path, shim: Mapping[str, str] | None = None
     ) -> Done:
         """Call ``module:function`` with keyword arguments in a fork; its result must be JSON."""
-        what = {"function": name, "arguments": dict(arguments)}
-        return self._request(what, cwd, shim, processor_seconds, wall_seconds)
-
-    def _request(
-        self, what: dict[str, Any], cwd: Path, shim: Mapping[str, str] | None, seconds: int, wall_seconds: float | None
-    ) -> Done:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         scratch = Path(self._scratch.name)
-        if not self._measure:
-            seconds, wall_seconds = HOUR, HOUR
+        output, result = scratch / "output.txt", scratch / "result.json"
+        result.unlink(missing_ok=True)
         request = {
-            **what,
+            "function": name,
+            "arguments": dict(arguments),
             "cwd": str(cwd.resolve()),
             "environment": dict(shim or {}),
-            "seconds": seconds,
-            "wall_seconds": wall_seconds or 0,
-            "output": str(scratch / "output.txt"),
-            "result": str(scratch / "result.json"),
+            "output": str(output),
+            "result": str(result),
         }
-        (scratch / "result.json").unlink(missing_ok=True)
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
         if not line:
             raise RuntimeError("The server of the campaign ended.")
-        answer = json.loads(line)
-        if not self._measure:
-            answer |= {"seconds": 0, "peak_mib": 0}
-        output = (scratch / "output.txt").read_text(errors="replace")
-        result = json.loads((scratch / "result.json").read_text()) if (scratch / "result.json").exists() else None
-        return Done(output=output, result=result, **answer)
+        returned = json.loads(result.read_text()) if result.exists() else None
+        return Done(output=output.read_text(errors="replace"), result=returned, **json.loads(line))
 
 
 def _import_all() -> None:
@@ -174,21 +135,15 @@ def _serve() -> None:
         child = os.fork()
         if child == 0:
             _run(request)
-        timed_out = _kill_after(child, request["wall_seconds"])
-        _, status, usage = os.wait4(child, 0)
+        timed_out = _kill_late(child)
+        _, status = os.waitpid(child, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
-        answer = {
-            "timed_out": bool(timed_out),
-            "status": os.waitstatus_to_exitcode(status),
-            "seconds": round(usage.ru_utime + usage.ru_stime, 3),
-            "peak_mib": round(usage.ru_maxrss / 1024, 1),
-        }
-        answers.write(json.dumps(answer) + "\n")
+        answers.write(json.dumps({"timed_out": bool(timed_out), "status": os.waitstatus_to_exitcode(status)}) + "\n")
         answers.flush()
 
 
-def _kill_after(child: int, seconds: float) -> list[int]:
-    """Kill a child when ``seconds`` have passed (0: never); its number is then in the list that is returned."""
+def _kill_late(child: int) -> list[int]:
+    """Kill a child after :data:`WALL_SECONDS`; its number is then in the list that is returned."""
     killed: list[int] = []
 
     def kill(*_: object) -> None:
@@ -196,7 +151,7 @@ def _kill_after(child: int, seconds: float) -> list[int]:
         os.kill(child, signal.SIGKILL)
 
     signal.signal(signal.SIGALRM, kill)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, WALL_SECONDS)
     return killed
 
 
@@ -215,7 +170,7 @@ def _run(request: dict[str, Any]) -> None:
     status = 99
     try:
         os.chdir(request["cwd"])
-        resource.setrlimit(resource.RLIMIT_CPU, (request["seconds"], request["seconds"] + 5))
+        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS + 5))
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_GIB << 30, MEMORY_GIB << 30))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)

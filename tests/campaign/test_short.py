@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.campaign import kills, shim
-from tests.campaign.__main__ import run_case
-from tests.campaign.case import Case, SkipPartError, cases_of
+from tests.campaign.case import Case, SkipPartError, cases_of, run_case
 from tests.campaign.scenarios import SCENARIOS, start_state, undisturbed
 from tests.campaign.server import Server
 
@@ -24,7 +23,7 @@ GROUPS = ("train scl", "encode npy", "encode shards")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with Server(preload=shim.library(), measure=False) as started:
+    with Server(preload=shim.library()) as started:
         yield started
 
 
@@ -43,9 +42,9 @@ def some_cases(part: str) -> list[Case]:
 
 @pytest.mark.parametrize("part", BY_DAY)
 def test_first_cases(part: str, server: Server, shared: Path) -> None:
-    outcomes = [run_case(part, case, server, shared) for case in some_cases(part)]
-    assert [(one.name, one.wrong) for one in outcomes if one.wrong] == []
-    assert len(outcomes) == BY_DAY[part]
+    found = {case.name: run_case(case, server, shared) for case in some_cases(part)}
+    assert {name: wrong for name, wrong in found.items() if wrong} == {}
+    assert len(found) == BY_DAY[part]
 
 
 @pytest.mark.skipif(shim.library() is None, reason="needs Linux and a C compiler")

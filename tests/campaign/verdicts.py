@@ -5,8 +5,6 @@ from collections.abc import Collection, Sequence
 
 from tests.campaign.server import Done
 
-PROCESSOR_SECONDS, WALL_SECONDS, PEAK_MIB = 20, 120, 2048
-"""Limits of a fork: processor time, time until it counts as waiting for ever (on a busy machine), resident memory."""
 MAX_MESSAGE, MAX_LINES = 1_500, 30
 """Characters and lines of an error: a sentence, which may end with a colon and a list, such as the rows of a batch."""
 _ERROR_FORM = "nearfar: "
@@ -16,15 +14,11 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def how_it_ended(done: Done) -> str:
-    """Time, memory and signals; "" if all is well."""
+    """Waiting for ever, signals and tracebacks; "" if all is well."""
     if done.timed_out:
         return f"waited until it was killed; last line: {done.last_line[:200]}"
-    if done.seconds > PROCESSOR_SECONDS:
-        return f"took {done.seconds:.0f} seconds of processor time; last line: {done.last_line[:200]}"
     if done.status < 0:
         return f"ended by signal {-done.status}; last line: {done.last_line[:200]}"
-    if done.peak_mib > PEAK_MIB:
-        return f"used {done.peak_mib:,.0f} MiB of memory"
     if "Traceback (most recent call last)" in done.output or done.status == 98:
         return f"raised: {done.last_line[:300]}"
     return ""

@@ -1,14 +1,19 @@
 """Comparisons of all kinds of sides: functions, result files, folders of result files, lists."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
+from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.train.command import train
 from nearfar.evaluation.results import ComparisonResult
+from nearfar.runs.held_out import load_held_out
 from nearfar.types import NearfarError
+from tests.tiny import save_tiny, write_pairs, write_queries
 
 
 @pytest.fixture
@@ -98,3 +103,80 @@ def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
         compare(good, tmp_path / "empty", progress=False)
     with pytest.raises(NearfarError, match="empty list"):
         compare(good, [], progress=False)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run that holds out rows of pairs, its start beside it."""
+    folder = tmp_path_factory.mktemp("run")
+    save_tiny(folder / "tiny")
+    write_queries(folder / "pairs.tsv", 120)
+    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2}
+    train("info-nce", data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **settings)
+    return folder / "run"
+
+
+@pytest.mark.long
+def test_what_training_evaluated_is_not_evaluated_again(run, tmp_path, monkeypatch):
+    start = run.parent / "tiny"
+    before_after = ComparisonResult.load(run / "held_out" / "before-after.json")
+    with monkeypatch.context() as patch:
+        patch.setattr("nearfar.commands.compare.evaluate", None)  # is not called
+        stored = compare(run, start, held_out=True, progress=False)
+        assert compare(start, run / "model", progress=False).tasks["held-out"].first == stored.tasks["held-out"].second
+    assert stored.tasks == before_after.tasks
+    assert [side.name for side in stored.sides] == [str(run), str(start)]
+    computed = compare(evaluate(run, held_out=True), evaluate(start, held_out_of=run), progress=False)
+    assert computed.tasks == stored.tasks
+    shutil.copytree(run, tmp_path / "run")
+    changed = tmp_path / "changed"
+    save_tiny(changed, seed=1)
+    shutil.copytree(changed, tmp_path / "run" / "model", dirs_exist_ok=True)  # other weights under the same name
+    again = compare(tmp_path / "run", start, held_out=True, resamples=100, progress=False)
+    assert again.tasks["held-out"].first == evaluate(changed, held_out_of=run).retrieval["held-out"].compared.score
+
+
+@pytest.mark.long
+def test_examples_are_queries_of_the_rows_with_their_hits(run, tmp_path, capsys):
+    other = save_tiny(tmp_path / "other", seed=1)
+    flags = ["--held-out", "--examples", "--output", str(tmp_path / "c.json")]
+    assert main(["compare", str(run), str(other), *flags]) == 0
+    printed = capsys.readouterr().out
+    found = ComparisonResult.load(tmp_path / "c.json").queries
+    task = load_held_out(run).retrieval("test")
+    assert found.higher + found.lower + found.same == len(task.queries)
+    assert f"right hit ranks higher for {found.higher} of {len(task.queries)} test queries" in " ".join(printed.split())
+    values = [
+        evaluate(model, held_out_of=run, progress=False).retrieval["held-out"].per_query["mrr@10"]
+        for model in (run, other)
+    ]
+    changes = [round(after - before, 6) for after, before in zip(*values, strict=True)]
+    assert found.higher == sum(change > 0 for change in changes) > 0
+    shown = found.examples[-1]
+    place = task.queries.index(shown.query)
+    assert changes[place] == max(changes)
+    assert shown.right == [task.documents[document] for document in task.relevant[place]]
+    assert shown.first.rank == round(1 / values[0][place])
+    assert [hit.text in shown.right for hit in shown.first.hits] == [hit.right for hit in shown.first.hits]
+    page = (tmp_path / "c.md").read_text()
+    for text in (shown.query, shown.right[0]):
+        assert text in printed
+        assert text in page
+
+
+@pytest.mark.long
+def test_examples_need_two_models_and_held_out_queries(run, tmp_path):
+    start = run.parent / "tiny"
+    result = evaluate(start, held_out_of=run, resamples=0, progress=False)
+    for sides, problem in (
+        ((run, result), "searches with two models"),
+        ((run, start, start), "searches with two models"),
+        ((start, start), "one side must be a run that holds out rows"),
+    ):
+        with pytest.raises(NearfarError, match=f"--examples: .*{problem}"):
+            compare(*sides, examples=True, progress=False)
+    scored = write_pairs(tmp_path / "scored.tsv", 80)
+    settings = {"data": scored, "model": start, "output": tmp_path / "scored", "max_steps": 1}
+    train("regression", **settings)
+    with pytest.raises(NearfarError, match=r"--examples: .* holds out scored pairs"):
+        compare(tmp_path / "scored", start, examples=True, progress=False)

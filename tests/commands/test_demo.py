@@ -3,7 +3,7 @@
 import json
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import chdir
 from pathlib import Path
 from typing import NamedTuple
@@ -12,10 +12,10 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands import demo as command
-from nearfar.commands.demo import PERCENTS, SearchedQuery, choose_queries, command_line, describe_changes
-from nearfar.commands.search.hits import Hit
+from nearfar.commands.demo import command_line
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder import tokens
+from nearfar.evaluation.examples import PERCENTS
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny
@@ -181,47 +181,3 @@ def test_a_command_line_can_be_pasted() -> None:
     written = command_line("train", data=Path("my pairs.tsv"), learning_rate=5e-5, hold_out=100)
     assert shlex.split(written) == ["nearfar", *words]
     assert command_line("geometry", "a b", page="p.html") == "nearfar geometry 'a b' --page p.html"
-
-
-def hits(rank: int | None, *, of: str = "right", top: int = 4) -> list[Hit]:
-    """Hits among which ``of`` has this rank."""
-    texts = [of if place == rank else f"wrong {place}" for place in range(1, top + 1)]
-    return [Hit(place, 1 / place, place, text, {}) for place, text in enumerate(texts, 1)]
-
-
-def queries(ranks: Sequence[tuple[int | None, int | None]]) -> list[SearchedQuery]:
-    """Queries by the ranks of their right hits before and after."""
-    return [SearchedQuery(f"q{place}", "right", *map(hits, both)) for place, both in enumerate(ranks)]
-
-
-def test_queries_at_equal_steps_of_the_order_by_change() -> None:
-    ranks = ((2, 1), (1, 1), (1, 2), (None, 1), (1, None), (1, 1), (4, 2), (2, 2), (1, 1))
-    given = queries(ranks)
-    assert [query.change for query in given] == [0.5, 0, -0.5, 1, -1, 0, 0.25, 0, 0]  # order 4, 2, 1, 5, 7, 8, 6, 0, 3
-    chosen = choose_queries(given)
-    assert chosen == list(zip(PERCENTS, (given[place] for place in (4, 1, 7, 6, 3)), strict=True))
-    assert describe_changes(given).endswith("ranks higher for 3 of 9 test queries, lower for 2, and the same for 4.")
-
-
-@pytest.mark.parametrize("count", [1, 2, 4])
-def test_few_queries(count: int) -> None:
-    chosen = [one.query for _, one in choose_queries(queries([(1, 1)] * count))]
-    assert (chosen[0], chosen[-1]) == ("q0", f"q{count - 1}")  # equal changes: in the order of the file
-    assert len(chosen) == len(PERCENTS)
-
-
-def test_a_query_in_words() -> None:
-    (query,) = queries([(None, 2)])
-    assert query.describe(0) == [
-        "0%  q0",
-        "  before: not among the first 4",
-        "      1.000  wrong 1",
-        "      0.500  wrong 2",
-        "      0.333  wrong 3",
-        "  after: rank 2",
-        "      1.000  wrong 1",
-        "    * 0.500  right",
-        "      0.333  wrong 3",
-        "  right: right",
-        "",
-    ]

@@ -76,7 +76,8 @@ def test_each_line_of_a_text_file_gets_a_row(model: str, suffix: str, tmp_path: 
     lines = [*TEXTS, "", "the cat", " \x0b ", "\x00", "a red ball", ""]
     (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
     output = tmp_path / f"labels{suffix}"
-    assert predict(model, input=tmp_path / "texts.txt", output=output, progress=False) == len(lines)
+    result = predict(model, input=tmp_path / "texts.txt", output=output, progress=False)
+    assert (result.rows, result.scores) == (len(lines), None)
     tidy = [*NORMALIZED, "", "the cat", "", "", "a red ball", ""]
     assert_labelled(output, predicted(model, tidy), text=tidy)
 
@@ -86,19 +87,56 @@ def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     rows = list(zip(TEXTS, OTHERS, strict=True))
     (tmp_path / "one.tsv").write_text("id\ttext\n" + "".join(f"7\t{text}\n" for text in TEXTS))
     predict(model, input=tmp_path / "one.tsv", output=tmp_path / "one.jsonl", progress=False)
-    assert_labelled(tmp_path / "one.jsonl", predicted(model, NORMALIZED), text=NORMALIZED)
+    sevens = ["7"] * len(TEXTS)
+    assert_labelled(tmp_path / "one.jsonl", predicted(model, NORMALIZED), id=sevens, text=NORMALIZED)
 
     with (tmp_path / "two.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("sentence2", "sentence1"), *((b, a) for a, b in rows)])
     predict(model, input=tmp_path / "two.csv", output=tmp_path / "out.csv", progress=False)
-    assert_labelled(tmp_path / "out.csv", predicted(model, NORMALIZED, OTHERS), sentence1=NORMALIZED, sentence2=OTHERS)
+    assert_labelled(tmp_path / "out.csv", predicted(model, NORMALIZED, OTHERS), sentence2=OTHERS, sentence1=NORMALIZED)
 
     lines = [json.dumps({"question": a, "answer": b, "text": "not this one"}) for a, b in rows]
     (tmp_path / "named.jsonl").write_text("\n".join(lines))
     settings = {"text_columns": ("question", "answer"), "progress": False}
     predict(model, input=tmp_path / "named.jsonl", output=tmp_path / "named.tsv", **settings)
-    assert_labelled(tmp_path / "named.tsv", predicted(model, NORMALIZED, OTHERS), question=NORMALIZED, answer=OTHERS)
+    shown = {"question": NORMALIZED, "answer": OTHERS, "text": ["not this one"] * len(TEXTS)}
+    assert_labelled(tmp_path / "named.tsv", predicted(model, NORMALIZED, OTHERS), **shown)
     assert sorted(path.suffix for path in tmp_path.iterdir()).count(".new") == 0
+
+
+@pytest.mark.long
+def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path) -> None:
+    """A label that the classifier does not have is an error of it; a row without a label is left out."""
+    best = [LABELS[place] for place in predicted(model, NORMALIZED).argmax(axis=1)]
+    labels = ["maybe not", "", *best[2:]]
+    rows = [
+        {"id": {"n": place}, "text": text, "label": label, "p_yes": None} | ({"more": 1.5} if place == 3 else {})
+        for place, (text, label) in enumerate(zip(TEXTS, labels, strict=True))
+    ]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = predict(model, input=tmp_path / "in.jsonl", output=tmp_path / "out.jsonl", progress=False)
+    found = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    names = ["id", "text", "label", "p_yes", "more", "predicted_label", "p_no", "p_may be", "predicted_p_yes"]
+    assert [list(row) for row in found] == [names] * len(rows)
+    assert [row["id"] for row in found] == [row["id"] for row in rows]
+    assert [row["label"] for row in found] == labels
+    assert [row["more"] for row in found] == [1.5 if place == 3 else None for place in range(len(rows))]
+    assert [row["predicted_label"] for row in found] == best
+    entry = result.scores.transfer.tasks["in.jsonl"]
+    assert entry.classes == [*LABELS, "(another label)"]
+    assert (entry.rows, entry.accuracy.score) == (len(rows) - 1, round(100 * (len(rows) - 2) / (len(rows) - 1), 4))
+    assert result.scores.config["data"] == ["1 rows have a label that the classifier does not have"]
+    (tmp_path / "other.csv").write_text("text,label\na dog,nan\na cat,7\n")
+    assert predict(model, input=tmp_path / "other.csv", output=tmp_path / "o.csv", progress=False).scores is None
+
+    (tmp_path / "stars.csv").write_text("text,stars\n" + "".join(f'"{n}\ta dog",{n}.5\n' for n in range(1, 5)))
+    scores = save(tmp_path / "scores", regression=True)
+    settings = {"label_column": "stars", "progress": False}
+    result = predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "out.tsv", **settings)
+    assert result.scores.transfer.tasks["stars.csv"].gold == [1.5, 2.5, 3.5, 4.5]
+    assert [row["stars"] for row in read(tmp_path / "out.tsv")] == ["1.5", "2.5", "3.5", "4.5"]
+    with pytest.raises(NearfarError, match=r"no column 'star'.* Did you mean 'stars'"):
+        predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "no.tsv", label_column="star", progress=False)
 
 
 def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:

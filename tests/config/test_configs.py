@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from nearfar.config import (
     FINETUNE,
     METHODS,
     AugmentConfig,
+    BackTranslateConfig,
     BtConfig,
     BtSgOptConfig,
     EncodeConfig,
@@ -32,17 +34,17 @@ from nearfar.config import (
     method_of,
     unknown_name_message,
 )
-from nearfar.data.batching import NliBatches
+from nearfar.data.named_sets import FINETUNING_TASKS
+from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 from tests.method_configs import DATA, write_data
+from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = [
-    file
-    for file in sorted((ROOT / "configs").glob("*.toml"))
-    if not file.stem.startswith("back-translate") and issubclass(load_toml(file)[0], TrainConfig)
-]
-"""Those for ``nearfar train``; the others are tested in test_finetune_configs.py and test_back_translate_configs.py."""
+WITH_METHOD = [file for file in sorted((ROOT / "configs").glob("*.toml")) if "back-translate" not in file.stem]
+FINETUNES = [file for file in WITH_METHOD if issubclass(load_toml(file)[0], FinetuneConfig)]
+CONFIGS = [file for file in WITH_METHOD if file not in FINETUNES]
+"""Those for ``nearfar train``."""
 FIRST_OBJECTIVES = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
 """The configs that ask for a second objective, and what they ask for."""
 SECOND_OBJECTIVES = {ROOT / second for second in FIRST_OBJECTIVES.values()}
@@ -56,7 +58,7 @@ WORDS = {
 """Words in the description of a batch, for methods without anchor, positive and negative."""
 
 
-def loaded(file: Path) -> TrainConfig:
+def loaded(file: Path) -> Any:
     config_class, values = load_toml(file)
     return build(config_class, {"output": "x", **values}, source=file)
 
@@ -84,13 +86,18 @@ def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
             function(TrainConfig(output="x"))
 
 
-@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
-def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
-    assert file.read_text(encoding="utf-8").startswith("# ")
-    config = loaded(file)
-    assert method_of(config) == method_in_name(file)
-    (tmp_path / "again.toml").write_text(dump_toml(config))
-    assert loaded(tmp_path / "again.toml") == config
+def test_a_config_loads_and_survives_a_round_trip(tmp_path: Path) -> None:
+    again = tmp_path / "again.toml"
+    for file in WITH_METHOD:
+        assert file.read_text(encoding="utf-8").startswith("# "), file
+        config = loaded(file)
+        if isinstance(config, FinetuneConfig):
+            assert config.task in FINETUNING_TASKS, file
+            assert file.stem.endswith(config.task.removesuffix("-glue")), file
+        else:
+            assert method_of(config) == method_in_name(file)
+        again.write_text(dump_toml(config))
+        assert loaded(again) == config, file
 
 
 @pytest.mark.parametrize("file", FIRST_OBJECTIVES, ids=lambda file: file.stem)
@@ -222,30 +229,123 @@ def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
     assert values(config, "validation_rows", "splits", "task", "keep") == (None, "auto", "sst2", "best")
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {},
-        {"scl_weight": 0.0, "dropout": 0.0, "noise_rate": 0.0, "sample_balanced": False, "warmup": 0.0},
-        {"text_columns": ("question", "answer"), "label_column": "kind", "validation": "v.tsv", "test": "t.tsv"},
-        {"sample_size": 20, "sample_seed": 7, "noise": "word-swap", "balanced": True, "keep": "last", "seed": 0},
-        {"max_steps": 3, "patience": 2, "micro_batch": 4, "head_learning_rate": 1e-3, "precision": "bf16"},
-        {"micro_batch_tokens": 4096},
-    ],
-)
-def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object], tmp_path: Path) -> None:
-    config = FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
-    file = tmp_path / "run.toml"
-    file.write_text(dump_toml(config))
-    config_class, read = load_toml(file)
-    assert config_class is FinetuneConfig
-    assert f'method = "{FINETUNE}"' in file.read_text()
-    again = build(config_class, read, source=file)
-    assert again == config
-    assert dump_toml(again) == dump_toml(config)
+# --- fine-tuning ---
+
+
+TABLES = {"few-shot": 2, "noise": 3, "full": 5, "transfer": 7}
+"""Experiment of Gunel et al. 2021 -> its table."""
+TASKS_OF = {
+    "few-shot": "sst2",
+    "noise": "sst2",
+    "full": "cola mnli mrpc qnli rte sst2",
+    "transfer": "amazon2 sst2 yelp2",
+}
+SAMPLE_SIZES = {"few-shot": 100, "noise": 100, "full": None}
+
+
+def experiment(file: Path) -> tuple[str, str]:
+    """Return the experiment and the task in a file name."""
+    author, _, rest = file.stem.partition("-")
+    assert author == "gunel"
+    experiment_name, _, task = rest.rpartition("-")
+    return experiment_name, task
+
+
+GUNEL = [file for file in FINETUNES if file.stem.startswith("gunel")]
+KIM = [file for file in FINETUNES if file.stem.startswith("kim")]
+
+
+def test_every_experiment_of_gunel_has_configs() -> None:
+    of_files = {(name, task) for name, task in map(experiment, GUNEL)}
+    assert of_files == {(name, task) for name, tasks in TASKS_OF.items() for task in tasks.split()}
+
+
+@pytest.mark.parametrize("file", GUNEL, ids=lambda file: file.stem)
+def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> None:
+    experiment_name, task = experiment(file)
+    text = file.read_text(encoding="utf-8")
+    head = text.partition("method =")[0]
+    assert head.startswith("# Gunel et al. 2021, ")
+    assert f"Table {TABLES[experiment_name]}" in head
+    assert "# ours" in text  # the tables do not give the number of epochs
+    config = loaded(file)
+    reviews = task in ("amazon2", "yelp2")
+    assert config.model == ("runs/sst2-scl/model" if reviews else "FacebookAI/roberta-large")
+    assert config.splits == ("auto" if reviews else "few-shot" if experiment_name in ("few-shot", "noise") else "full")
+    assert config.sample_size == SAMPLE_SIZES.get(experiment_name, 40 if reviews else None)
+    noise = ("bt-0.9.tsv", "add") if experiment_name == "noise" else ("none", "replace")
+    assert (config.noise, config.noise_mode) == noise
+    assert config.metric == ("accuracy" if task == "cola" else None)
+    assert (config.scl_weight, config.temperature, config.learning_rate, config.batch_size) == (0.9, 0.3, 1e-5, 16)
+    if file.stem == "gunel-transfer-sst2":
+        assert all(f"--output runs/sst2-{loss}" in head for loss in ("ce", "scl"))
+
+
+def test_the_glue_configs_of_kim_divide_the_validation_set() -> None:
+    assert [file.stem for file in KIM] == [f"kim-glue-{task}" for task in ("cola", "mrpc", "qnli", "rte", "sst2")]
+    for file in KIM:
+        config = loaded(file)
+        assert (config.model, config.splits, config.scl_weight) == ("google-bert/bert-base-uncased", "10-90", 0)
+        assert "(Table 10)" in file.read_text(encoding="utf-8")
+
+
+def test_the_config_of_the_review_equals_its_command() -> None:
+    config = loaded(ROOT / "configs" / "simcse-review-stsb.toml")
+    assert (config.batch_size, config.epochs, config.learning_rate, config.max_length) == (16, 10, 2e-5, 128)
+    assert round(config.warmup * 10 * -(-5749 // 16)) == 214
+    assert (config.keep, config.weight_decay, config.schedule) == ("last", 0.0, "linear")
+
+
+# --- back-translation ---
+
+
+TRANSLATIONS = {
+    "fsmt": {"forward": "facebook/wmt19-en-de", "backward": "facebook/wmt19-de-en", "beams": 100, "temperature": None},
+    "gunel": {"forward": "facebook/wmt19-en-de", "backward": "facebook/wmt19-de-en", "beams": 5, "temperature": 0.9},
+    "opus-mt": {
+        "forward": "Helsinki-NLP/opus-mt-en-de",
+        "backward": "Helsinki-NLP/opus-mt-de-en",
+        "beams": 5,
+        "temperature": None,
+    },
+}
+
+
+def test_each_config_has_the_settings_of_its_source() -> None:
+    files = sorted((ROOT / "configs").glob("back-translate-*.toml"))
+    assert [file.stem.removeprefix("back-translate-") for file in files] == list(TRANSLATIONS)
+    for file, expected in zip(files, TRANSLATIONS.values(), strict=True):
+        config = build(BackTranslateConfig, {"input": "a", "output": "b.tsv", **read_toml(file)}, source=file)
+        assert {name: getattr(config, name) for name in expected} == expected
+        assert f"nearfar back-translate configs/{file.name} --input" in file.read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [pytest.param("fsmt", marks=pytest.mark.nightly), "gunel", "opus-mt"])
+def test_a_config_translates_and_flags_override_it(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    use_sacremoses(monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    for seed, folder in enumerate(("there", "back")):
+        if name == "opus-mt":
+            save_tiny_seq2seq(Path(folder), seed=seed, architecture="marian")
+        else:
+            save_tiny_fsmt(Path(folder), seed=seed)
+    Path("texts.txt").write_text("a dog runs\nthe cat\n")
+    flags = ["--input", "texts.txt", "--forward", "there", "--backward", "back", "--max-length", "9"]
+    file = str(ROOT / "configs" / f"back-translate-{name}.toml")
+    assert main(["back-translate", file, *flags, "--output", "bt.tsv"]) == 0
+    assert "Wrote sentences and their back-translations to bt.tsv" in capsys.readouterr().out
+    lines = Path("bt.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["sentence", "a dog runs", "the cat"]
+    settings = '"temperature": 0.9' if name == "gunel" else f'"beams": {TRANSLATIONS[name]["beams"]}'
+    assert settings in Path("bt.tsv.json").read_text()
 
 
 # --- values, from Python ---
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -292,21 +392,6 @@ def test_the_given_name_is_not_suggested() -> None:
     assert "Did you mean" not in unknown_name_message("scl", {"scl": 1, "other": 2}, what="method")
     assert unknown_name_message("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
     assert unknown_name_message(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
-
-
-def test_many_epochs_are_not_iterated_when_max_steps_is_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    epochs_iterated: list[int] = []
-    steps = NliBatches.steps
-
-    def counted(batches: NliBatches, epoch: int) -> int:
-        epochs_iterated.append(epoch)
-        return steps(batches, epoch)
-
-    monkeypatch.setattr(NliBatches, "steps", counted)
-    monkeypatch.chdir(folder)
-    flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
-    assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
-    assert len(epochs_iterated) < 10
 
 
 def test_a_prompt_may_be_empty_and_keeps_its_spaces(tmp_path: Path) -> None:

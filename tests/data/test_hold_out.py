@@ -8,6 +8,7 @@ from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.hold_out import DEV, TEST, HeldOut, hold_out, kind_of
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
+from nearfar.runs.fingerprints import seen_hashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 
 
@@ -28,9 +29,9 @@ def texts_of(rows, width: int = 2) -> set[str]:
     ("anchors", "size", "expected"),
     [
         (50, None, 10),  # a fifth
-        (200, None, 40),
-        (600, None, 50),
-        (2000, None, 100),  # 5%
+        (600, None, 120),
+        (2000, None, 200),
+        (6000, None, 300),  # 5%
         (30_000, None, 1000),
         (100, 0.1, 10),
         (100, 30.0, 30),
@@ -89,6 +90,32 @@ def test_the_choice_depends_on_the_texts_alone() -> None:
     assert set(first.rows) < set(other.rows)
 
 
+def test_what_the_start_has_seen_does_not_test() -> None:
+    """A run on the rows of an earlier one, some of which got hard negatives, that starts from its model."""
+    rows = [(f"question {n}", f"answer {n}") for n in range(400)]
+    first = hold_out(text_data(rows))
+    seen = seen_hashes([first.rows.rows], first.held_out.text_rows(DEV), keep="best", patience=None, before=None)
+    triplets = text_data([(*row, f"negative {n}") for n, row in enumerate(rows) if n % 10])
+    second = hold_out(triplets, seen=seen)
+    tested, chosen = (
+        [{row[0] for row in split.held_out.text_rows(part)} for split in (first, second)] for part in (TEST, DEV)
+    )
+    assert tested[1] <= tested[0]
+    assert len(tested[1]) >= 30
+    assert len(chosen[1] & chosen[0]) >= 30
+    assert any("none of them tests" in fact for fact in second.facts)
+    others = text_data([(f"other question {n}", f"other answer {n}") for n in range(60)])
+    assert hold_out(others, seen=seen) == hold_out(others)
+
+
+def test_rows_that_the_start_has_all_seen_are_held_out_with_a_warning() -> None:
+    rows = text_data([(f"question {n}", f"answer {n}") for n in range(100)])
+    seen = seen_hashes([rows.rows], (), keep="best", patience=None, before=None)
+    split = hold_out(rows, seen=seen)
+    assert split.held_out == hold_out(rows).held_out
+    assert split.facts[-1].startswith("warning: the model to start from has seen 100% of the test rows")
+
+
 def test_training_rows_whose_negative_is_held_out_are_left_out() -> None:
     rows = [(f"q{n}", f"a{n}", f"a{(n + 1) % 100}") for n in range(100)]
     split = hold_out(text_data(rows))
@@ -96,6 +123,17 @@ def test_training_rows_whose_negative_is_held_out_are_left_out() -> None:
     assert not held & {normalize_for_hash(text) for row in split.rows.rows for text in row}
     assert split.held_out.left_out == 100 - len(split.held_out.rows) - len(split.rows.rows) > 0
     assert any("left out" in fact for fact in split.facts)
+
+
+def test_a_tested_text_is_no_hard_negative_of_the_dev_part() -> None:
+    rows = [(f"q{n}", f"a{n}", f"a{(n + 1) % 100}") for n in range(100)]
+    held_out = hold_out(text_data(rows), 50).held_out
+    tested = texts_of(held_out.text_rows(TEST))
+    dev = held_out.text_rows(DEV)
+    assert {len(row) for row in dev} == {2, 3}
+    assert not tested & texts_of(dev, 3)
+    assert not tested & {normalize_for_hash(text) for text in held_out.retrieval(DEV, documents=1).documents}
+    assert len(held_out.rows) == 50
 
 
 def test_one_group_that_is_too_large_is_named() -> None:

@@ -1,4 +1,4 @@
-"""New folders, and deleting files and folders."""
+"""New folders, deleting files and folders, and tables."""
 
 import errno
 import os
@@ -8,7 +8,8 @@ import pytest
 from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
-from nearfar.disk import disk_errors, new_folder, remove
+from nearfar.data.sources import read_columns
+from nearfar.disk import TABLES, disk_errors, new_folder, remove, write_table
 
 
 def fail(*_: object, **__: object) -> None:
@@ -46,3 +47,10 @@ def test_a_tokenizer_that_cannot_be_written_is_an_error_of_the_disk(tmp_path: Pa
         tokenizer.save(str(tmp_path / "missing" / "tokenizer.json"))
     with pytest.raises(Exception, match="other"), disk_errors(Path("out")):
         raise Exception("other")
+
+
+@pytest.mark.parametrize("suffix", TABLES)
+def test_a_table_is_read_as_it_was_written(suffix: str, tmp_path: Path) -> None:
+    rows = [('a "b", c', "d"), ("e", "f, 'g'")]
+    write_table(tmp_path / f"x{suffix}", ("one", "two"), rows)
+    assert [values for _, values in read_columns(tmp_path / f"x{suffix}", ("one", "two"))] == rows

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch import distributed
 
-from nearfar.commands.train.command import train
 from nearfar.commands.train.run import prepare
 from nearfar.training import gradients as gradients_module
 from nearfar.training import processes
@@ -79,24 +78,3 @@ def test_sums_during_the_backward_pass_equal_those_after_it(size: int, tmp_path:
     folder = write_data(tmp_path)
     run_processes(work, size, folder)
     assert len(list(folder.glob(f"done{size}-*"))) == size
-
-
-def train_both(rank: int, size: int, folder: Path) -> None:
-    """Two short runs, the second with overlap; an item less than there are processes in some batches."""
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=size)
-    for name in ("after", "during"):
-        Processes.overlaps = name == "during"  # type: ignore[method-assign,assignment]
-        train(config("scl", folder, output=str(folder / name), batch_size=3, max_steps=5, epochs=3, evaluate_every=5))
-    leave_process_group()
-
-
-def test_a_run_with_overlap_ends_with_the_same_weights(tmp_path: Path) -> None:
-    folder = write_data(tmp_path)
-    run_processes(train_both, 2, folder)
-    after, during = ((folder / name / "model" / "model.safetensors").read_bytes() for name in ("after", "during"))
-    assert after == during
-
-
-def test_one_process_does_not_overlap() -> None:
-    assert not Processes().overlaps

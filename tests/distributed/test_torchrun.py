@@ -110,15 +110,6 @@ def test_two_processes_share_the_vectors_of_a_teacher(folder: Path, tmp_path: Pa
 
 
 @pytest.mark.nightly
-def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:
-    missing = config("scl", folder, output=str(tmp_path / "missing"), data=(str(tmp_path / "nowhere.tsv"),))
-    assert finish(start(missing)) != 0
-    assert "nearfar: " in printed(missing).read_text()
-    assert "nowhere.tsv: no such file" in printed(missing).read_text()
-    assert not (tmp_path / "missing").exists()
-
-
-@pytest.mark.nightly
 def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     """With a second objective too; the result equals an uninterrupted run of one process."""
     second = tmp_path / "second.toml"

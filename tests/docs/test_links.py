@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import nearfar
 from tests.docs.pages import PAGES, ROOT, anchors, name, text_of, without_blocks
 
@@ -12,17 +10,18 @@ SHOWN = re.compile(r"^::: (\S+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_links_resolve(page: Path) -> None:
-    for target in LINK.findall(without_blocks(page)):
-        if target.startswith(("https://", "mailto:")):
-            continue
-        path, _, anchor = target.partition("#")
-        file = (page.parent / path).resolve() if path else page
-        assert file.is_file(), f"{name(page)} links to {target}"
-        assert file.is_relative_to(ROOT)
-        if anchor:
-            assert anchor in anchors(file), f"{name(page)} links to {target}; there is {sorted(anchors(file))}"
+def resolves(page: Path, target: str) -> bool:
+    if target.startswith(("https://", "mailto:")):
+        return True
+    path, _, anchor = target.partition("#")
+    file = (page.parent / path).resolve() if path else page
+    return file.is_file() and file.is_relative_to(ROOT) and (not anchor or anchor in anchors(file))
+
+
+def test_links_resolve() -> None:
+    targets = [(page, target) for page in PAGES for target in LINK.findall(without_blocks(page))]
+    assert len(targets) > 100
+    assert [(name(page), target) for page, target in targets if not resolves(page, target)] == []
 
 
 def test_every_page_is_reached_from_the_readme() -> None:

@@ -24,22 +24,19 @@ def _python_in_shell() -> list[tuple[str, str]]:
     return [(block.page, "".join(one)) for block in blocks("sh") for one in pattern.findall(block.text)]
 
 
-@pytest.mark.parametrize(("page", "text"), [*_python_blocks(), *_python_in_shell()])
-def test_python_compiles_and_imports_what_exists(page: str, text: str) -> None:
-    for statement in ast.parse(text, page).body:
-        if isinstance(statement, ast.Import | ast.ImportFrom) and "nearfar" in ast.unparse(statement):
-            exec(ast.unparse(statement), {})
+def test_python_compiles_and_imports_what_exists() -> None:
+    for page, text in (*_python_blocks(), *_python_in_shell()):
+        for statement in ast.parse(text, page).body:
+            if isinstance(statement, ast.Import | ast.ImportFrom) and "nearfar" in ast.unparse(statement):
+                exec(compile(ast.unparse(statement), page, "exec"), {})
 
 
-def _dotted_names() -> list[tuple[str, str]]:
-    found = {(name(page), one) for page in PAGES for span in spans(page) for one in DOTTED.findall(span)}
-    return sorted(one for one in found if not one[1].endswith((".py", ".toml", ".nearfar")))
-
-
-@pytest.mark.parametrize(("page", "dotted"), _dotted_names())
-def test_a_dotted_name_exists(page: str, dotted: str) -> None:
+def test_a_dotted_name_exists() -> None:
     """``nearfar.data.noise.add_noise``: import modules as far as possible, then look up attributes."""
-    assert pkgutil.resolve_name(dotted) is not None
+    for page in PAGES:
+        for dotted in {one for span in spans(page) for one in DOTTED.findall(span)}:
+            if not dotted.endswith((".py", ".toml", ".nearfar")):
+                assert pkgutil.resolve_name(dotted) is not None, name(page)
 
 
 @pytest.mark.long

@@ -1,14 +1,11 @@
 """The studies in the guides: each can be planned; those on labelled rows and of several seeds run."""
 
-import re
 from pathlib import Path
 
 import pytest
 
 import nearfar
-from nearfar.cli import main
-from nearfar.evaluation.results import StudyTable
-from nearfar.studies.run import TABLE, dry_run
+from nearfar.studies.run import dry_run
 from tests.docs.pages import Block, blocks
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import write_anchors, write_colours
@@ -24,10 +21,6 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     write_colours(tmp_path / "mine.tsv", 400)
     write_anchors(tmp_path / "pairs.tsv", 400)
     return str(save_tiny_for_pairs(tmp_path / "start"))
-
-
-def test_guides_have_studies() -> None:
-    assert {block.page for block in STUDIES} >= {CLASSIFY, PROVE, "docs/guides/studies.md"}
 
 
 @pytest.mark.long
@@ -57,22 +50,3 @@ def test_the_study_of_labelled_rows_compares_the_losses(start: str) -> None:
         ("scl", "ce", "100"),
     ]
     assert [one.first_coordinates == one.second_coordinates for one in compared] == [True, True]
-
-
-@pytest.mark.long
-@pytest.mark.nightly
-def test_the_study_of_several_seeds_runs(start: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (text,) = (block.text for block in STUDIES if block.page == PROVE)
-    shell = [block.text.strip() for block in blocks("sh") if block.page == PROVE]
-    (command,) = [text.removeprefix("nearfar ") for text in shell if text.startswith("nearfar study seeds.toml")]
-    Path("seeds.toml").write_text(text, encoding="utf-8")
-    assert main([*re.sub(r"--start \S+", f"--start {start}", command).split(), "--engine", "inline"]) == 0
-    shown = capsys.readouterr().out
-    folder = Path(command.split()[-1])
-    table = StudyTable.load(folder / TABLE)
-    assert not table.missing
-    assert [group.runs for group in table.groups] == [1, 3]
-    (compared,) = [row for row in table.comparisons if row.column == "held-out"]
-    assert (compared.first, compared.second, compared.pairs is not None) == ("trained", "start", True)
-    for seed in (1, 2, 3):
-        assert f"trained (seed {seed}): {folder}/cells/" in shown

@@ -11,20 +11,12 @@ from nearfar.encoder.attention import attend
 from nearfar.encoder.dropout import DropoutMask
 from nearfar.encoder.kernels import HEAD_DIMS
 from nearfar.encoder.padded_attention import LengthGroup
+from tests.encoder.attention_formula import formula, groups_of
 from tests.encoder.kernel_helpers import implementations, needs_kernels
 
 HEADS = 4
 SEED = 3
 pytestmark = pytest.mark.usefixtures("use_kernels")
-
-
-def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
-    """Consecutive groups, given as (length, number of texts)."""
-    groups: list[LengthGroup] = []
-    for length, count in texts:
-        start = groups[-1].span.stop if groups else 0
-        groups.append(LengthGroup(start, count, length))
-    return groups
 
 
 EVERY_WIDTH = groups_of((1, 2), (5, 3), (16, 1), (17, 2), (33, 1), (64, 1), (65, 2), (128, 1), (131, 2))
@@ -47,25 +39,12 @@ def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **set
     return found  # type: ignore[return-value]
 
 
-def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: DropoutMask) -> list[Tensor]:
-    """The formula for each text and head, in float64."""
-    query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
-    words, rows = -(-groups[-1].length // 4), []
-    for group in groups:
-        for text in range(group.num_texts):
-            span = slice(group.start + text * group.length, group.start + (text + 1) * group.length)
-            heads = []
-            for head in range(HEADS):
-                scores = query[span, head] @ key[span, head].T / math.sqrt(query.shape[2])
-                shares = scores.softmax(dim=1)
-                first = torch.arange(span.start, span.stop) * HEADS * words + head * words
-                kept = mask.keep_mask(first[:, None] + torch.arange(words))[:, : group.length]
-                shares = shares * kept * mask.scale
-                heads.append(shares @ value[span, head])
-            rows.append(torch.stack(heads, dim=1))
-    out = torch.cat(rows)
-    out.backward(tensors[3].double())
-    return [out.detach(), query.grad, key.grad, value.grad]  # type: ignore[list-item]
+def factors_of(mask: DropoutMask, groups: list[LengthGroup]) -> Tensor:
+    """What the mask multiplies the attention weights by, [tokens, heads, longest]."""
+    tokens, longest = groups[-1].span.stop, groups[-1].length
+    words = -(-longest // 4)
+    kept = mask.keep_mask(torch.arange(tokens * HEADS)[:, None] * words + torch.arange(words))
+    return kept.view(tokens, HEADS, -1)[:, :, :longest].double() * mask.scale
 
 
 @implementations
@@ -75,7 +54,7 @@ def test_equals_the_formula(implementation: str, head_dim: int, dropout: float) 
     tensors = inputs(EVERY_WIDTH, head_dim)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
     torch.manual_seed(SEED)
-    expected = one_by_one(tensors, EVERY_WIDTH, DropoutMask.draw(dropout))
+    expected = formula(tensors, EVERY_WIDTH, factors=factors_of(DropoutMask.draw(dropout), EVERY_WIDTH))
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-6
 
@@ -122,5 +101,5 @@ def test_nan_propagates(input_index: int) -> None:
 def test_large_scores_do_not_overflow() -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = [30 * tensor for tensor in inputs(groups, 32)]
-    found, expected = values_and_gradients(tensors, groups), one_by_one(tensors, groups, DropoutMask.draw(0.0))
+    found, expected = values_and_gradients(tensors, groups), formula(tensors, groups)
     torch.testing.assert_close(found[0].double(), expected[0], rtol=1e-3, atol=1e-2)

@@ -8,7 +8,6 @@ import pytest
 import torch
 import transformers
 from sentence_transformers import SentenceTransformer
-from torch import nn
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder.backbone import add_lora, freeze_embeddings, learning_rate_factors, parse_layers
@@ -82,23 +81,11 @@ def test_without_the_last_layer_the_output_is_the_layer_before_it(architecture: 
     assert np.abs(encoder.encode(TEXTS) - expected).max() <= 1e-6
 
 
-def test_all_layers_are_the_encoder_itself(tmp_path: Path) -> None:
-    save_tiny(tmp_path / "whole")
-    whole, same = (Encoder.from_pretrained(tmp_path / "whole", keep_layers=kept) for kept in (None, "2"))
-    assert np.array_equal(whole.encode(TEXTS), same.encode(TEXTS))
-
-
 def test_layers_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
     """ModernBERT's first layer has no norm before its attention."""
     save_tiny(tmp_path / "whole", "modernbert")
     with pytest.raises(NearfarError, match=r"--keep-layers 2,3: the layers of ModernBertModel differ by their place"):
         Encoder.from_pretrained(tmp_path / "whole", keep_layers="2,3")
-
-
-def test_a_pooling_of_a_removed_layer_is_refused(tmp_path: Path) -> None:
-    save_tiny(tmp_path / "whole")
-    with pytest.raises(NearfarError, match=r"pooling 'layer:2': this encoder's layers are 0 \(embeddings\) to 1"):
-        Encoder.from_pretrained(tmp_path / "whole", pooling="layer:2", keep_layers="1")
 
 
 ABOVE = ("pooler.", "final_norm.")
@@ -125,10 +112,6 @@ def test_factors_fall_from_the_top_layer_to_the_embeddings(architecture: str, tm
     assert len(factors) == len(found)  # the Dense module after the pooling has the full rate
     if architecture == "mpnet":
         assert found["encoder.relative_attention_bias.weight"] == 0.25
-
-
-def test_a_decay_of_1_has_no_factors() -> None:
-    assert learning_rate_factors(nn.Linear(1, 1), 1.0) == {}  # type: ignore[arg-type]
 
 
 def test_adapters_have_the_rate_of_their_layer(tmp_path: Path) -> None:
@@ -210,19 +193,6 @@ def test_the_merged_weight_by_hand(encoder: Encoder) -> None:
     assert up.abs().max() > 0
     merge()
     torch.testing.assert_close(encoder.backbone.encoder.layer[0].attention.self.query.weight, before + 2 * up @ down)
-
-
-@pytest.mark.long
-def test_adapters_follow_the_encoders_mode(encoder: Encoder) -> None:
-    for module in encoder.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-    add_lora(encoder.backbone, rank=2, alpha=4, dropout=0.5)
-    train(encoder)
-    ids = encoder.tokenize(LONG_TEXTS).ids
-    assert torch.equal(encoder(ids), encoder(ids))
-    encoder.train()
-    assert not torch.equal(encoder(ids), encoder(ids))
 
 
 def test_frozen_parameters_stay_frozen_and_a_dense_is_trained(encoder: Encoder) -> None:

@@ -102,14 +102,6 @@ def test_an_added_dense_is_trained_and_saved(folder: Path, pooling: str, tmp_pat
     np.testing.assert_array_equal(Encoder.from_pretrained(tmp_path / "saved").encode(texts), trained)
 
 
-def test_an_added_dense_has_the_encoders_precision_and_mode(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder, dtype="bfloat16")
-    encoder.add_dense()
-    assert {parameter.dtype for parameter in encoder.tail.parameters()} == {torch.bfloat16}
-    assert not any(module.training for module in encoder.modules())
-    assert encoder.encode(["a dog"]).shape == (1, 32)
-
-
 def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
     seen: list[int] = []

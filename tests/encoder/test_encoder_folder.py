@@ -106,19 +106,6 @@ def test_an_encoder(umask: int, tmp_path: Path) -> None:
     assert_by_umask(tmp_path / "saved", umask, *weights)
 
 
-def test_a_classifier(umask: int, tmp_path: Path) -> None:
-    classifier = Classifier.from_pretrained(save_tiny(tmp_path / "tiny"), label_names=("no", "yes"))
-    classifier.save_pretrained(tmp_path / "saved")
-    assert_by_umask(tmp_path / "saved", umask, "model.safetensors")
-
-
-def test_other_files_of_the_folder_keep_their_permissions(tmp_path: Path) -> None:
-    (tmp_path / "saved").mkdir()
-    (tmp_path / "saved" / "secret.txt").touch(0o600)
-    Encoder.from_pretrained(save_tiny(tmp_path / "tiny")).save_pretrained(tmp_path / "saved")
-    assert modes(tmp_path / "saved")["secret.txt"] == 0o600
-
-
 def test_a_folder_and_all_in_it(umask: int, tmp_path: Path) -> None:
     (tmp_path / "one" / "two").mkdir(parents=True, mode=0o700)
     (tmp_path / "one" / "two" / "file").touch(0o600)

@@ -17,7 +17,7 @@ from nearfar.commands.evaluate.command import evaluate
 from nearfar.encoder import stream
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.layers import layer_embeddings
-from nearfar.encoder.stream import TokenBlock, WorkerConfig, encode_blocks, encode_in_processes, tokenize_blocks
+from nearfar.encoder.stream import TokenBlock, WorkerConfig, encode_blocks, tokenize_blocks
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
@@ -56,11 +56,6 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
 
 
-def test_without_the_check_vectors_are_returned_unchanged(folder: Path) -> None:
-    vectors = Encoder.from_pretrained(folder).encode(TEXTS, check_finite=False)
-    assert np.isfinite(vectors).all(axis=1).tolist() == [True, True, True, False, True, False]
-
-
 def test_a_long_text_is_shortened_in_the_message() -> None:
     message = str(NotFiniteError(7, "word " * 500))
     assert message.startswith("text 7 (counted from 0), 'word word")
@@ -92,14 +87,6 @@ def test_a_worker_reports_the_text(folder: Path) -> None:
     finally:
         signal.signal(signal.SIGINT, before)
     assert [ours.recv() for _ in range(2)] == [("ready", None), ("not finite", (1, "the apple in the park"))]
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_workers_report_the_global_number(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(NearfarError, match=MESSAGE):
-        list(encode_in_processes(iter(blocks(encoder)), WorkerConfig(folder, "mean", 62, False, False), ["cpu"]))
 
 
 def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:

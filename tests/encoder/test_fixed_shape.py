@@ -12,6 +12,7 @@ from nearfar import Encoder
 from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch, round_up
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.tokens import TokenRows
+from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in PADDED]
@@ -35,7 +36,7 @@ def gradients(encoder: Encoder, output: torch.Tensor) -> dict[str, torch.Tensor]
     weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(0))
     encoder.zero_grad()
     (output * weights).sum().backward()
-    return {name: p.grad.clone() for name, p in encoder.named_parameters() if p.grad is not None}
+    return gradients_of(encoder)
 
 
 @pytest.mark.parametrize("architecture", RAGGED)
@@ -45,18 +46,13 @@ def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(architecture: st
     rows = rows_of(encoder, TEXTS)
     expected = encoder(rows)
     right = gradients(encoder, expected)
-    largest = max(float(gradient.abs().max()) for gradient in right.values())
     smallest = BatchShape.of(rows.lengths)
     for shape in (smallest, BatchShape(smallest.tokens + 64, smallest.texts + 8, smallest.length + 16)):
         output = encoder.embed_batch(fixed(encoder, rows, shape))
         assert output.shape == (shape.texts, encoder.dim)
         torch.testing.assert_close(output[: len(TEXTS)], expected, atol=1e-5, rtol=0)
         torch.testing.assert_close(output[len(TEXTS) :], output[:1].expand(shape.texts - len(TEXTS), -1))
-        found = gradients(encoder, output[: len(TEXTS)])
-        assert found.keys() == right.keys()
-        for name, gradient in right.items():
-            scale = max(float(gradient.abs().max()), 1e-3 * largest)
-            assert float((found[name] - gradient).abs().max()) <= 1e-4 * scale, name
+        assert_same_gradients(gradients(encoder, output[: len(TEXTS)]), right, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean", "mean_without_cls", "max", "first_last", "layer:1:max"])
@@ -67,9 +63,7 @@ def test_every_pooling_equals_that_of_a_ragged_batch(pooling: str, tmp_path: Pat
     expected = encoder(rows)
     output = encoder.embed_batch(fixed(encoder, rows))[: len(TEXTS)]
     torch.testing.assert_close(output, expected, atol=1e-5, rtol=0)
-    right, found = gradients(encoder, expected), gradients(encoder, output)
-    for name, gradient in right.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-4, rtol=1e-4)
+    assert_same_gradients(gradients(encoder, output), gradients(encoder, expected), tolerance=1e-4)
 
 
 @pytest.mark.parametrize(

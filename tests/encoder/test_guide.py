@@ -1,7 +1,5 @@
 """The guide: views equal pooled hidden states; it stays frozen, keeps its mode, and caches views."""
 
-import gc
-import weakref
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import guide as guide_module
 from nearfar.encoder.guide import Guide
-from nearfar.encoder.ragged import RaggedBatch, hidden_states, transformer_layers, visit_hidden_states
+from nearfar.encoder.ragged import RaggedBatch, hidden_states, transformer_layers
 from tests.encoder.architectures import VARIED
 from tests.tiny import save_tiny, sentences
 
@@ -64,38 +62,6 @@ def test_layers_after_the_last_view_do_not_run(architecture: str, tmp_path: Path
         torch.testing.assert_close(guide.views(ids), expected[:, : last + 1])
         assert ran == list(range(1, last + 1))
         assert not any(layer._forward_pre_hooks for layer in layers)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", VARIED)
-def test_only_one_layers_states_are_in_memory(architecture: str, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
-    batch = RaggedBatch.pack(encoder.tokenize(TEXTS).ids)
-    outputs: list[weakref.ref[torch.Tensor]] = []
-    alive: list[int] = []
-    for layer in transformer_layers(encoder.backbone):
-        layer.register_forward_hook(
-            lambda _, args, output: outputs.append(weakref.ref(output[0] if isinstance(output, tuple) else output))
-        )
-
-    def visit(layer: int, states: torch.Tensor) -> None:
-        assert layer == len(outputs)
-        gc.collect()
-        alive.append(sum(output() is not None for output in outputs))
-
-    count = encoder.backbone.config.num_hidden_layers
-    gc.freeze()  # so that collecting is fast
-    with torch.no_grad():
-        together = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
-        if encoder.route.ragged:  # on padded batches these are copies
-            assert sum(output() is not None for output in outputs) >= count - 1
-        del together
-        outputs.clear()
-        visit_hidden_states(encoder.backbone, batch, encoder.route, visit)
-    gc.unfreeze()
-    assert len(alive) == count + 1
-    assert max(alive) == 1
-    assert not any(layer._forward_pre_hooks for layer in transformer_layers(encoder.backbone))
 
 
 def test_the_copy_is_frozen_and_independent_of_the_original(encoder: Encoder) -> None:

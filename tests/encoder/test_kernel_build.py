@@ -1,9 +1,7 @@
 """Kernels are built once per machine; if that fails, one warning gives the reason and training uses plain torch."""
 
 import json
-import os
 import platform
-import stat
 import subprocess
 import sys
 import warnings
@@ -15,7 +13,9 @@ import pytest
 from nearfar.disk import is_private
 from nearfar.encoder import kernels
 from nearfar.encoder.kernels import build, kernels_status
+from nearfar.evaluation.results import provenance
 from nearfar.runtime import machine
+from nearfar.types import NearfarError
 from tests.encoder.kernel_helpers import OUT, built, cached, fallback_warning, next_process
 
 Compiler = Callable[[str], Callable[[], list[str]]]
@@ -74,22 +74,6 @@ def test_a_killed_compiler_is_tried_again(compiler: Compiler, tmp_path: Path) ->
         assert len(calls()) == times
         next_process()
     assert cached(tmp_path, ".so") == cached(tmp_path, ".json") == []
-
-
-def test_a_compiler_that_hangs_is_killed_with_its_children(
-    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    calls = compiler(f"(sleep 100; echo late) > {tmp_path / 'pipe'} & wait")
-    monkeypatch.setattr(build, "COMPILE_TIMEOUT", 0.5)
-    assert "compiler did not finish within 0.5 seconds" in fallback_warning()
-    os.set_blocking(reader, True)
-    assert os.read(reader, 10) == b""  # all writers have ended
-    os.close(reader)
-    next_process()
-    fallback_warning()
-    assert len(calls()) == 1
 
 
 @pytest.mark.parametrize(
@@ -151,22 +135,6 @@ def test_the_source_is_valid_for_avx_512() -> None:
     subprocess.run(command, check=True)
 
 
-BUILD = "from nearfar.encoder.kernels import build; build.load(); print('built')"
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_two_processes_that_build_at_the_same_time(compiler: Compiler, library: Path, tmp_path: Path) -> None:
-    both = f"touch {tmp_path}/busy-$$; while [ $(ls {tmp_path} | grep -c busy-) -lt 2 ]; do sleep 0.05; done"
-    calls = compiler(f'{OUT}head -c 500 {library} > "$2"; {both}; cp {library} "$2"')
-    started = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0] for process in started] == ["built\n", "built\n"]
-    assert len(calls()) == 2
-    assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2
-    built()
-    assert len(calls()) == 2
-
-
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda content: content[:1000],
     "zeros": lambda content: b"\x00" * len(content),
@@ -213,42 +181,6 @@ def test_a_cache_from_another_machine_is_not_used(
     assert len(cached(tmp_path, ".json")) == 2
 
 
-def _file_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "cache").write_text("in the way")
-
-
-def _no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def home() -> Path:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr(Path, "home", home)
-
-
-@pytest.mark.parametrize(("broken", "warned"), [(_file_in_the_way, True), (_no_home, False)])
-def test_without_a_usable_cache_a_private_temporary_folder_is_used(
-    broken: Callable[..., None],
-    warned: bool,
-    compiler: Compiler,
-    library: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = compiler(f'{OUT}cp {library} "$2"')
-    broken(tmp_path, monkeypatch)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        assert kernels.kernels() is not None
-    assert [str(one.message).startswith(f"{tmp_path / 'cache' / 'nearfar'} cannot be written (") for one in caught] == [
-        True
-    ] * warned
-    (folder,) = (tmp_path / "tmp").iterdir()
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    next_process()
-    built()
-    assert len(calls()) == 1
-
-
 def _link(folder: Path) -> None:
     folder.rename(folder.with_name("elsewhere"))
     folder.symlink_to(folder.with_name("elsewhere"))
@@ -264,11 +196,7 @@ MAKE_UNTRUSTED: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("kind", [*MAKE_UNTRUSTED, "of another user"])
 def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
-    kind: str,
-    compiler: Compiler,
-    library: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kind: str, compiler: Compiler, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another user could replace library and record together. A private temporary folder is used instead."""
     calls = compiler(f'{OUT}cp {library} "$2"')
@@ -290,3 +218,72 @@ def test_a_library_in_a_folder_that_others_can_change_is_not_loaded(
     next_process()
     built()
     assert len(calls()) == 2
+
+
+# --- where they are on, and what results say of them ---
+
+
+@pytest.mark.parametrize(
+    ("requested", "system", "flags", "used"),
+    [
+        ("", "linux", "avx2 avx512f", True),
+        ("", "linux", "avx2", False),
+        ("", "win32", "avx2 avx512f", False),
+        ("", "darwin", "", False),
+        ("1", "linux", "avx2", True),
+        ("1", "darwin", "", True),
+        ("1", "win32", "avx2 avx512f", False),
+        ("rebuild", "linux", "avx2", True),
+        ("0", "linux", "avx2 avx512f", False),
+    ],
+)
+def test_they_are_on_with_avx_512_or_on_request(
+    requested: str,
+    system: str,
+    flags: str,
+    used: bool,
+    compiler: Compiler,
+    library: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    monkeypatch.setenv("NEARFAR_KERNELS", requested)
+    monkeypatch.setattr(machine, "SYSTEM", system)
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {flags}\n")
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    assert (kernels.kernels() is not None) == used
+    assert len(calls()) == used
+    status = kernels_status()
+    assert status["used"] == used
+    assert used or status["why_not"] in (
+        "NEARFAR_KERNELS=0",
+        "off on Windows",
+        "off without Linux and AVX-512; NEARFAR_KERNELS=1 turns them on",
+    )
+
+
+def test_they_are_off_where_torch_is_limited_to_avx2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("NEARFAR_KERNELS")
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    (tmp_path / "cpuinfo").write_text("flags\t\t: avx2 avx512f\n")
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+    assert kernels.kernels() is None
+
+
+def test_another_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARFAR_KERNELS", "attention")
+    with pytest.raises(NearfarError, match="NEARFAR_KERNELS=attention: must be 0"):
+        kernels.kernels()
+
+
+def test_the_status_builds_nothing(compiler: Compiler) -> None:
+    calls = compiler("exit 1")
+    assert kernels_status() == {"used": False, "why_not": "not needed"}
+    assert not calls()
+
+
+def test_results_record_the_kernels(compiler: Compiler, library: Path) -> None:
+    compiler(f'{OUT}cp {library} "$2"')
+    kernels.kernels()
+    assert provenance().kernels == {"used": True, "compiler": "fake c++ 1.0"}

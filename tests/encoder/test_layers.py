@@ -72,19 +72,6 @@ def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monk
         np.testing.assert_array_equal(vectors[TEXTS.index("a dog")], vectors[11])
 
 
-def test_no_texts(folder: Path) -> None:
-    found = layer_embeddings(Encoder.from_pretrained(folder), [])
-    assert len(found) == 9
-    assert all(vectors.shape == (0, 32) for vectors in found.values())
-
-
-def test_truncated_texts_are_counted(folder: Path) -> None:
-    encoder = Encoder.from_pretrained(folder, max_length=5)
-    with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
-        found = layer_embeddings(encoder, ["a dog", "a dog runs by the river", "a dog runs by a river"])
-    np.testing.assert_array_equal(found[1, "max"][1], found[1, "max"][2])
-
-
 def test_invalid_arguments(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="'median' of a layer: must be one of cls, mean"):

@@ -4,21 +4,13 @@ import ast
 import inspect
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import datasets
 import pytest
-import transformers
-from sentence_transformers.sentence_transformer import modules as st
 
 import nearfar
-from nearfar import Encoder, NearfarError
-from nearfar.commands.back_translate.translator import load_translator
-from nearfar.encoder.classifier import Classifier
+from nearfar import NearfarError
 from nearfar.encoder.pretrained import opening, reason
-from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.tiny import save_tiny
-from tests.tiny_seq2seq import save_tiny_seq2seq
 
 SOURCE = Path(nearfar.__file__).parent
 LOADER_FILE = SOURCE / "encoder" / "pretrained.py"
@@ -86,48 +78,6 @@ def test_datasets_are_loaded_without_code() -> None:
     assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
     callers = {file.name for file in SOURCE.rglob("*.py") if "load_dataset(" in file.read_text(encoding="utf-8")}
     assert callers == {"hub.py"}
-
-
-@pytest.fixture
-def loaders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """The loaders that were called, and their values of trust_remote_code."""
-    seen: list[tuple[str, Any]] = []
-
-    def watch(loader_class: type, name: str) -> None:
-        load = getattr(loader_class, name).__func__
-
-        def loaded(cls: type, *arguments: Any, **settings: Any) -> Any:
-            seen.append((cls.__name__, settings.get("trust_remote_code")))
-            return load(cls, *arguments, **settings)
-
-        monkeypatch.setattr(loader_class, name, classmethod(loaded))
-
-    for auto in ("AutoConfig", "AutoTokenizer", "AutoModel", "AutoModelForSequenceClassification"):
-        watch(getattr(transformers, auto), "from_pretrained")
-    watch(transformers.AutoModelForSeq2SeqLM, "from_pretrained")
-    watch(st.Dense, "load")
-    return seen
-
-
-@pytest.mark.long
-def test_all_loaders_are_called_with_trust_remote_code_false(loaders: list[tuple[str, Any]], tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-    assert loaders == [("AutoConfig", False), ("AutoModel", False), *loaders[2:]]
-    encoder.add_dense()
-    encoder.normalizes = True
-    del loaders[:]
-    encoder.save_pretrained(tmp_path / "saved")
-    assert {name for name, _ in loaders} >= {"AutoConfig", "AutoModel"}
-    Encoder.from_pretrained(tmp_path / "saved")
-    assert {"Dense", "AutoTokenizer"} <= {name for name, _ in loaders}
-    assert {trust for _, trust in loaders} == {False}
-    save_tiny_for_pairs(tmp_path / "pairs")
-    save_tiny_seq2seq(tmp_path / "translator")
-    del loaders[:]
-    Classifier.from_pretrained(tmp_path / "pairs", label_names=("no", "yes")).save_pretrained(tmp_path / "classifier")
-    load_translator(tmp_path / "translator", max_length=9)
-    assert {"AutoModelForSequenceClassification", "AutoModelForSeq2SeqLM"} <= {name for name, _ in loaders}
-    assert {trust for _, trust in loaders} == {False}
 
 
 @pytest.mark.parametrize(

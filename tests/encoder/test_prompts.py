@@ -14,7 +14,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
-from nearfar.encoder.stream import WorkerConfig, encode_blocks, encode_in_processes, tokenize_blocks
+from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 from tests.tiny import save_tiny, sentences
 
 SETTINGS = "config_sentence_transformers.json"
@@ -81,18 +81,6 @@ def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_p
     assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
 
 
-@pytest.mark.long
-def test_first_of_several_prompts_of_documents(folder: Path) -> None:
-    ours, theirs = Encoder.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")
-    for name in ("document", "passage", "corpus"):
-        prompts = {"corpus": "c ", "passage": "p ", "document": "d "}
-        ours.prompts = theirs.prompts = {key: text for key, text in prompts.items() if key >= name or name == "passage"}
-        found, expected = ours.encode_document(["dog"], precision="fp32"), theirs.encode_document(["dog"])
-        assert np.abs(found - expected).max() <= 2e-6
-        found, expected = ours.encode_query(["dog"], precision="fp32"), theirs.encode_query(["dog"])
-        assert np.abs(found - expected).max() <= 2e-6
-
-
 def test_a_prompt_is_a_prefix_of_the_text_before_truncation(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     texts = sentences(5, longest=5)
@@ -122,6 +110,7 @@ def test_pooling_leaves_out_the_prompt_of_each_text(tokens: str) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.filterwarnings("ignore:.*similarity_fn_name is 'dot'")
 @pytest.mark.parametrize("include", [True, False])
 def test_everything_survives_saving(include: bool, tmp_path: Path) -> None:
     folder = save(tmp_path / "model", include=include, default_prompt_name="other", similarity_fn_name="dot")
@@ -175,17 +164,6 @@ def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_prompts_that_are_set_are_saved(folder: Path, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(folder)
-    encoder.set_prompts(query="one ", document="two ", default="three ")
-    encoder.save_pretrained(tmp_path / "saved")
-    opened = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert opened.prompts == {"query": "one ", "document": "two ", "other": "not ", "default": "three "}
-    assert opened.default_prompt_name == "default"
-    assert_equal_to_sentence_transformers(tmp_path / "saved")
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("role", "flag"), [("query", "--query-prompt"), ("document", "--document-prompt"), ("default", "--prompt")]
 )
@@ -219,16 +197,3 @@ def test_streams_and_layers_use_the_default_prompt(include: bool, tmp_path: Path
     assert np.abs(layer_embeddings(encoder, texts)[2, "mean"] - expected).max() <= 1e-5
     with torch.no_grad():
         assert np.abs(encoder.embed(texts).numpy() - expected).max() <= 1e-5
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_processes_leave_out_the_prompt(tmp_path: Path) -> None:
-    folder = save(tmp_path / "model", include=False, default_prompt_name="query")
-    encoder = Encoder.from_pretrained(folder)
-    texts = sentences(9, longest=4)
-    work = WorkerConfig(folder, "mean", 9, normalize=False, bf16=False, prompt_length=encoder.prompt_length(QUERY))
-    assert work.prompt_length == 4  # [CLS] who sees the
-    ((block, vectors),) = encode_in_processes(tokenize_blocks(encoder, [(0, texts)]), work, ["cpu"])
-    expected = encoder.encode_query(texts, precision="fp32")
-    assert np.abs(block.expand_distinct(vectors) - expected).max() <= 1e-5

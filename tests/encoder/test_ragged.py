@@ -9,6 +9,7 @@ from transformers import AutoModel
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, Route, choose_route, hidden_states, uses_token_types
+from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 
@@ -45,15 +46,8 @@ def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
     for states in (ours[-1], theirs[-1]):
         encoder.backbone.zero_grad()
         (states * weights).sum().backward()
-        gradients.append(
-            {name: p.grad.clone() for name, p in encoder.backbone.named_parameters() if p.grad is not None}
-        )
-    assert gradients[0].keys() == gradients[1].keys()
-    largest = max(gradient.abs().max() for gradient in gradients[1].values())
-    assert largest > 0.1
-    for name, expected in gradients[1].items():
-        scale = max(expected.abs().max(), 1e-3 * largest)  # some gradients, such as a key's bias, are 0 up to rounding
-        assert (gradients[0][name] - expected).abs().max() <= 1e-4 * scale, name
+        gradients.append(gradients_of(encoder.backbone))
+    assert_same_gradients(*gradients, tolerance=1e-4)
 
 
 @pytest.mark.long
@@ -80,19 +74,13 @@ def test_choosing_a_route_draws_no_random_numbers(tmp_path: Path) -> None:
 
 
 def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
-    batch = RaggedBatch.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]])
+    batch = RaggedBatch.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]], types=[[0, 0, 1], [1], [0, 1, 1], [0, 1]])
     assert batch.ids.tolist() == [4, 8, 9, 1, 2, 3, 5, 6, 7]
+    assert batch.types.tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 1]
     assert batch.groups == [LengthGroup(0, 1, 1), LengthGroup(1, 1, 2), LengthGroup(3, 2, 3)]
     assert batch.positions().tolist() == [0, 0, 1, 0, 1, 2, 0, 1, 2]
     packed = torch.tensor([[1.0], [3.0], [0.0], [2.0]])  # by caller's index: 1, 3, 0, 2
     assert batch.restore_order(packed).flatten().tolist() == [0, 1, 2, 3]
-
-
-def test_token_types_are_packed_like_tokens() -> None:
-    batch = RaggedBatch.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]], types=[[0, 0, 1], [1], [0, 1, 1], [0, 1]])
-    assert batch.ids.tolist() == [4, 8, 9, 1, 2, 3, 5, 6, 7]
-    assert batch.types.tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 1]
-    assert RaggedBatch.pack([[1, 2]]).types is None
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
@@ -121,14 +109,3 @@ def test_architectures_with_token_types(architecture: str, tmp_path: Path) -> No
     assert uses_token_types(backbone) == (architecture in ("bert", "electra", "roberta", "xlm-roberta"))
     backbone.config.type_vocab_size = 1  # as in RoBERTa's published weights
     assert not uses_token_types(backbone)
-
-
-def test_attention_dropout_is_active_only_in_training(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path))
-    for module in encoder.backbone.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.5 if "attention" in type(module).__name__.lower() else module.p
-    ids = encoder.tokenize(sentences(5)).ids
-    torch.testing.assert_close(encoder(ids), encoder(ids), atol=0, rtol=0)
-    encoder.train()
-    assert (encoder(ids) - encoder(ids)).abs().max() > 1e-3

@@ -140,7 +140,7 @@ def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
         NearfarError, match="a static encoder takes the mean of its tokens; use --pooling mean, not cls"
     ):
         Encoder.from_pretrained(folder, pooling="cls")
-    with pytest.raises(NearfarError, match="--keep-layers 1: a static encoder has no layers"):
+    with pytest.raises(NearfarError, match="--keep-layers 1: this encoder has no layers"):
         Encoder.from_pretrained(folder, keep_layers="1")
     with pytest.raises(NearfarError, match="--lora-rank: a static encoder has no linear layers"):
         add_lora(Encoder.from_pretrained(folder).backbone, rank=2, alpha=1.0)

@@ -57,12 +57,6 @@ def test_each_distinct_text_of_a_block_is_encoded_once(encoder: Encoder, monkeyp
     assert (vectors[0] != vectors[1]).any()
 
 
-def test_truncated_texts_are_counted(encoder: Encoder) -> None:
-    short = Encoder.from_pretrained(encoder.tokenizer.name_or_path, max_length=5)
-    blocks = [(0, ["a dog", "a dog runs by the river", "a dog runs by the river"]), (3, ["the dog runs by a river"])]
-    assert [block.tokenized.truncated for block in tokenize_blocks(short, blocks)] == [1, 1]
-
-
 def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
     computed: list[tuple[int, int]] = []
     requested = threading.Semaphore(0)

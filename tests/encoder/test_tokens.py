@@ -1,6 +1,5 @@
 """The token store gives the tokenizer's ids, in memory and in a shared temporary file; texts of random words."""
 
-import gc
 import io
 import mmap
 import platform
@@ -113,15 +112,6 @@ def test_each_text_is_tokenised_and_counted_once(in_file: bool, monkeypatch: pyt
         store.select(["unread"])
 
 
-def test_no_texts() -> None:
-    store = TokenStore(fail, vocabulary=256, broadcast_from_first=single_process)
-    store.read([])
-    assert (len(store), store.truncated, len(store.flat)) == (0, 0, 0)
-    assert len(store.select([])) == 0
-    batch = RaggedBatch.pack(store.select([]))
-    assert (batch.lengths, batch.ids.tolist(), batch.order.tolist()) == ((), [], [])
-
-
 def test_ids_in_memory_are_moved_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["few", "words"])
@@ -158,14 +148,6 @@ def test_more_tokens_than_32_bits_can_index(tmp_path: Path) -> None:
     flat = np.asarray(np.memmap(file, dtype=np.uint16, mode="r"))
     batch = RaggedBatch.pack(TokenRows(flat, starts=np.array([start, 3, start + 2]), lengths=np.array([2, 1, 1])))
     assert batch.ids.tolist() == [0, 9, 7, 8]
-
-
-def test_slices_of_rows() -> None:
-    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
-    store.read(TEXTS)
-    rows = store.select(TEXTS)[3:6]
-    assert isinstance(rows, TokenRows)
-    assert list(rows) == character_codes(TEXTS[3:6])[0]
 
 
 class BroadcastLog:
@@ -218,27 +200,6 @@ def test_another_file_at_the_same_path_is_not_mapped(monkeypatch: pytest.MonkeyP
     assert ids_of(second, TEXTS) == character_codes(TEXTS)[0]
 
 
-@pytest.mark.long
-@LINUX
-def test_the_file_is_unlinked_and_closed_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_blocks(monkeypatch)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    def in_use() -> int:
-        return sum(str(tmp_path) in line for line in Path("/proc/self/maps").read_text().splitlines())
-
-    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
-    store.read(TEXTS)
-    assert in_use() == 1
-    assert not list(tmp_path.iterdir())
-    file = store._file
-    del store
-    gc.collect()
-    assert in_use() == 0
-    assert file is not None
-    assert file.closed
-
-
 @IN_FILE
 def test_ctrl_c_leaves_nothing(in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, in_file=in_file)
@@ -263,34 +224,12 @@ def test_ctrl_c_leaves_nothing(in_file: bool, tmp_path: Path, monkeypatch: pytes
     assert written.getvalue().count("\x1b[?25h") == written.getvalue().count("\x1b[?25l") == 1  # the cursor is back
 
 
-def test_an_unwritable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    small_blocks(monkeypatch)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
-    with pytest.raises(NearfarError, match=r"cannot be written .*No such file.*TMPDIR"):
-        TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process).read(TEXTS)
-
-
 @LINUX
 def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
     monkeypatch.setattr(tempfile, "TemporaryFile", partial(open, "/dev/full", "wb"))
     with pytest.raises(NearfarError, match=r"cannot be written .*No space left.*TMPDIR"):
         TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process).read(TEXTS)
-
-
-@pytest.mark.parametrize(("threshold", "terminal", "shown"), [(30, True, True), (40, True, False), (30, False, False)])
-def test_a_progress_bar_is_shown_for_many_texts(
-    threshold: int, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    small_blocks(monkeypatch, in_file=False)
-    monkeypatch.setattr(tokens_module, "PROGRESS_THRESHOLD", threshold)
-    written = io.StringIO()
-    console = Console(file=written, force_terminal=terminal, width=100)
-    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process, console=console)
-    assert 30 < len(TEXTS) <= 40
-    store.read(TEXTS)
-    assert ("tokenising" in written.getvalue()) == shown
-    assert len(store) == len(TEXTS)
 
 
 VOCABULARIES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nearfar.evaluation.correlation import MIN_PAIRS, pearson, scores, spearman, weighted_pearson, weighted_spearman
 from nearfar.evaluation.geometry_measures import alignment, uniformity
 from nearfar.evaluation.retrieval import measure_rankings
-from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, paired_bootstrap, permutation_test
+from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, permutation_test
 from nearfar.evaluation.sts import _cosines
 from nearfar.evaluation.transfer import _unit_vectors
 from tests import exact_reference as exact
@@ -115,6 +115,5 @@ def test_very_many_equal_texts() -> None:
     for weighted in (weighted_spearman, weighted_pearson):
         assert np.isnan(scores(weighted, gold, equal, sizes=[count]).all).all()
     assert bootstrap_test(0.0, np.full(100, np.nan)) is None
-    assert paired_bootstrap(gold[:100], equal[0, :100], equal[0, :100], resamples=50) is None
     assert permutation_test(np.zeros(count), resamples=100, seed=0) == 1.0
     assert bootstrap_means(np.full((2, count), 0.1), resamples=50, seed=0).ravel() == pytest.approx(np.full(100, 0.1))

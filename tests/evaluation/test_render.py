@@ -16,11 +16,11 @@ from nearfar.evaluation.render import (
     Table,
     code_block,
     code_span,
+    csv_lines,
     csv_text,
     latex_text,
     markdown_text,
     safe_markdown,
-    to_csv,
     to_html,
     to_latex,
     to_markdown,
@@ -204,9 +204,12 @@ def test_a_table_in_latex() -> None:
     ]
 
 
-def test_a_table_in_csv() -> None:
-    table = Table(columns=["=a", "b"], rows=[["-x", Cell("1", "(2)")], ["a,b", "-0.5"]])
-    assert list(csv.reader(io.StringIO(to_csv(table)))) == [["'=a", "b"], ["'-x", "1 (2)"], ["a,b", "-0.5"]]
+def test_rows_in_csv() -> None:
+    assert list(csv.reader(io.StringIO(csv_lines([["=a", "b"], ["-x", None], ["a,b", -0.5]])))) == [
+        ["'=a", "b"],
+        ["'-x", ""],
+        ["a,b", "-0.5"],
+    ]
 
 
 def test_a_table_on_a_console_is_no_markup_and_no_control_sequence() -> None:

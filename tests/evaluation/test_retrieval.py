@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar.data.retrieval_task import MEASURES, RetrievalTask
-from nearfar.evaluation.retrieval import evaluate_retrieval, measure_rankings
+from nearfar.evaluation.retrieval import COPIES, best_hits, evaluate_retrieval, measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, percentile_interval
 from nearfar.types import NearfarError
 
@@ -253,3 +253,27 @@ def test_equal_to_trec_eval_with_ties_grades_and_many_relevant(seed):
         for name, trec_name in TREC_NAMES.items():
             assert values[name][query] == pytest.approx(expected[f"q{query}"][trec_name], abs=1e-9)
         assert values["mrr@10"][query] == pytest.approx(first_ten[f"q{query}"]["recip_rank"], abs=1e-9)
+
+
+def test_unjudged_copies_of_relevant_documents_are_counted():
+    """Their identifiers alone decide whether the relevant one is first, so the score of such a task means little."""
+    documents = ["abc", "abc", "abc", "x", "x", "zz"]
+    task = make_task(["ab", "x", "z"], documents, [{0: 1, 2: 1}, {3: 1}, {5: 1}])
+    counted = evaluate_retrieval(letters, letters, {"t": task}, resamples=0).tasks["t"].counts
+    assert counted == {COPIES: 2}  # document 1 for ab, document 4 for x; document 2 is judged
+    itself = make_task(["x"], documents, [{3: 1}], excluded={0: 4})
+    assert evaluate_retrieval(letters, letters, {"t": itself}, resamples=0).tasks["t"].counts == {}
+
+
+def test_best_hits_have_the_order_and_the_ranks_that_are_measured():
+    hits = best_hits(letters, letters_again, TASK, depth=2)
+    ranked = naive(TASK, letters, letters)
+    assert [[text for text, _ in of_query] for of_query in hits] == [
+        [TASK.documents[place] for place in places[:2]] for places in ranked
+    ]
+    assert hits[0][0] == ("ab", pytest.approx(1.0))
+    assert hits[0][1][1] == pytest.approx(2 / 6**0.5)
+    with pytest.raises(
+        NearfarError, match=r"the queries cannot be searched for: the vectors of 3 of its texts hold NaN"
+    ):
+        best_hits(lambda texts: letters(texts) * np.nan, letters, TASK)

@@ -209,6 +209,8 @@ def test_a_comparison_of_unequal_shares_says_so(second: SeenHashes | None, words
     found = compare_runs(*compared(evaluated(seen(ALL[:48])), evaluated(second)), resamples=50)
     text = result_markdown(found)
     assert (UNEQUAL in text) is (words is not None)
+    equal = "The sides have seen equal shares of the tested pairs (in brackets: of the texts) in training: "
+    assert (f"{equal}sts 40% (40%); small 80% (80%)." in text) is (words is None)
     if words:
         assert UNEQUAL + words in text
     assert (found.second.seen is None) is (second is None)

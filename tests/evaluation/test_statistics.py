@@ -10,7 +10,7 @@ from nearfar.evaluation.statistics import (
     bootstrap_test,
     holm,
     mcnemar,
-    paired_bootstrap,
+    mean_difference,
     percentile_interval,
     permutation_test,
     rank_test_over_seeds,
@@ -34,6 +34,16 @@ def test_p_counts_both_tails_and_adds_one():
     assert bootstrap_test(0.0, np.zeros(99)).p == 1
     assert bootstrap_test(1.0, np.r_[np.nan, np.arange(1.0, 100.0)]).p == pytest.approx(2 * 1 / 100)
     assert bootstrap_test(0.0, np.full(5, np.nan)) is None
+
+
+def paired_bootstrap(gold, first, second, *, sizes=None, aggregate="all", resamples, seed=0):
+    """Test the difference of the mean Spearman of ``first`` and ``second`` [seeds, pairs] on the same resamples."""
+    a, b = np.atleast_2d(first), np.atleast_2d(second)
+    systems, sizes = np.concatenate([a, b]).astype(float), sizes or [len(gold)]
+    spearman = correlation.weighted_spearman, np.asarray(gold, dtype=float), systems
+    point = correlation.scores(*spearman, sizes=sizes).aggregate(aggregate)
+    drawn = correlation.bootstrap_scores(*spearman, sizes=sizes, resamples=resamples, seed=seed).aggregate(aggregate)
+    return bootstrap_test(float(mean_difference(point, len(a))[0]), mean_difference(drawn, len(a)))
 
 
 def two_sides(pairs: int, noise: tuple[float, float], *, seeds: int = 1, seed: int = 0):

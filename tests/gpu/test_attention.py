@@ -1,6 +1,5 @@
 """Attention on a GPU: each backend gives the formula's values and gradients, and correct dropout."""
 
-import math
 import warnings
 
 import pytest
@@ -11,6 +10,7 @@ from nearfar.encoder import attention
 from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, passes_self_check
 from nearfar.encoder.padded_attention import LengthGroup
+from tests.encoder.attention_formula import formula, groups_of
 from tests.gpu.devices import on_each_device
 
 HALF, WHOLE = torch.bfloat16, torch.float32
@@ -20,14 +20,6 @@ TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 DROPPED = 0.25
 
 
-def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
-    """Groups, shortest first, given as (length, number of texts)."""
-    groups: list[LengthGroup] = []
-    for length, count in texts:
-        groups.append(LengthGroup(groups[-1].span.stop if groups else 0, count, length))
-    return groups
-
-
 GROUPS = groups_of((1, 2), (5, 3), (16, 1), (33, 2), (64, 1), (130, 2))
 
 
@@ -35,25 +27,6 @@ def random_inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) 
     """Query, key, value and an output gradient, all representable in ``dtype``."""
     shape = (4, groups[-1].span.stop, HEADS, head_dim)
     return list(torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
-
-
-def formula(tensors: list[Tensor], groups: list[LengthGroup], window: int | None, factors: Tensor | None = None):
-    """The formula for each text in float64 on the CPU; ``factors`` [tokens, heads, longest] are those of dropout."""
-    query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
-    rows = []
-    for group in groups:
-        for start in range(group.start, group.span.stop, group.length):
-            span = slice(start, start + group.length)
-            scores = torch.einsum("ihd,jhd->hij", query[span], key[span]) / math.sqrt(query.shape[2])
-            positions = torch.arange(group.length)
-            if window is not None:
-                scores = scores.masked_fill((positions[:, None] - positions).abs() >= window, -torch.inf)
-            shares = scores.softmax(2)
-            if factors is not None:
-                shares = shares * factors[span, :, : group.length].transpose(0, 1)
-            rows.append(torch.einsum("hij,jhd->ihd", shares, value[span]))
-    out = torch.cat(rows)
-    return [out.detach(), *torch.autograd.grad(out, (query, key, value), tensors[3].double())]
 
 
 def needs_varlen() -> None:
@@ -90,7 +63,7 @@ def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, hea
         needs_varlen()
     tensors = random_inputs(GROUPS, head_dim, dtype)
     found = values_and_gradients_on(device, tensors, GROUPS, backend=backend, sliding_window=window)
-    assert_near(found, formula(tensors, GROUPS, window), TOLERANCES[dtype])
+    assert_near(found, formula(tensors, GROUPS, window=window), TOLERANCES[dtype])
 
 
 @on_each_device(
@@ -115,9 +88,9 @@ def test_dropout_of_attention_weights(device: str, backend: str, dtype: torch.dt
     kept = found[0] != 0
     count = int(inside.sum())
     assert abs(1 - float(kept[inside].double().mean()) - DROPPED) < 5 * (DROPPED * (1 - DROPPED) / count) ** 0.5
-    expected = formula(tensors, groups, None, kept / (1 - DROPPED))
+    expected = formula(tensors, groups, factors=kept / (1 - DROPPED))
     assert_near(found, expected, TOLERANCES[dtype])
-    assert float((found[0] - formula(tensors, groups, None)[0]).norm()) > 0.1 * float(found[0].norm())
+    assert float((found[0] - formula(tensors, groups)[0]).norm()) > 0.1 * float(found[0].norm())
     again = values_and_gradients_on(device, tensors, groups, backend=backend, dropout=DROPPED)
     assert not torch.equal(again[0], found[0])
     torch.manual_seed(0)

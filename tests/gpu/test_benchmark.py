@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
 
 pytestmark = pytest.mark.long
 
@@ -65,12 +64,3 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     bench("report", "--into", str(tmp_path))
     assert (tmp_path / "gpu-speed.md").read_text() == page
     assert "`padded` torch's attention on a" in capsys.readouterr().out
-
-
-def test_without_a_gpu_it_prints_a_message(
-    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    bench("run", "--into", str(tmp_path))
-    assert capsys.readouterr().out == "There is no GPU: torch sees no CUDA device, so nothing was measured.\n"
-    assert not list(tmp_path.iterdir())

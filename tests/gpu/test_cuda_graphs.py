@@ -9,12 +9,13 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import cuda_graphs
-from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
+from nearfar.encoder.cuda_graphs import uses_graphs
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU
+from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 pytestmark = pytest.mark.long
@@ -50,16 +51,7 @@ def backward(training: TrainingEncoder, texts: Sequence[str], *, seed: int = 0) 
 
 
 def gradients(training: TrainingEncoder) -> dict[str, torch.Tensor]:
-    return {name: p.grad.clone() for name, p in training.encoder.named_parameters() if p.grad is not None}
-
-
-def assert_same_gradients(found: dict[str, torch.Tensor], right: dict[str, torch.Tensor], tolerance: float) -> None:
-    assert found.keys() == right.keys()
-    largest = max(float(gradient.norm()) for gradient in right.values())
-    assert largest > 0.1
-    for name, gradient in right.items():  # the gradient of a key's bias is only rounding
-        error = float((found[name] - gradient).norm())
-        assert error <= tolerance * (float(gradient.norm()) + 0.01 * largest), f"{name}: {error}"
+    return gradients_of(training.encoder)
 
 
 def assert_random_numbers_work() -> None:
@@ -97,14 +89,8 @@ class TestOnGpu:
             for batch in texts:
                 found, expected = backward(ours, batch), backward(plain, batch)
                 torch.testing.assert_close(found, expected, atol=3e-2 if bf16 else 1e-5, rtol=0)
-            assert_same_gradients(gradients(ours), gradients(plain), 5e-2 if bf16 else 1e-4)
+            assert_same_gradients(gradients(ours), gradients(plain), tolerance=5e-2 if bf16 else 1e-4)
         assert len(ours.graphs.shapes) == 2
-
-    @pytest.mark.parametrize("pooling", ["cls", "max", "first_last"])
-    def test_poolings(self, pooling: str, tmp_path: Path) -> None:
-        ours, plain = (opened(tmp_path, pooling=pooling, graphs=graphs) for graphs in (True, False))
-        torch.testing.assert_close(backward(ours, LONG), backward(plain, LONG), atol=1e-5, rtol=0)
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
 
     def test_later_weights_are_used(self, tmp_path: Path) -> None:
         ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
@@ -162,7 +148,7 @@ class TestOnGpu:
         ours, plain = (opened(tmp_path, graphs=graphs) for graphs in (True, False))
         for training in (ours, plain):
             (training.embed(SHORT).square().sum() + training.embed(LONG).square().sum()).backward()
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
         ours.embed(SHORT)  # without a backward pass
         backward(ours, LONG)
         assert len(ours.graphs.shapes) == 2  # the pass above no longer waits
@@ -174,7 +160,7 @@ class TestOnGpu:
             backward(ours, batch)
             backward(plain, batch)
         assert len(ours.graphs.shapes) == 1
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
 
     def test_frozen_weights_get_no_gradient(self, tmp_path: Path) -> None:
         training = opened(tmp_path)
@@ -183,19 +169,13 @@ class TestOnGpu:
         assert all(parameter.grad is None for parameter in frozen.parameters())
         assert len(gradients(training)) > 10
 
-    def test_a_second_backward_pass_is_refused(self, tmp_path: Path) -> None:
-        output = opened(tmp_path).embed(SHORT).sum()
-        output.backward(retain_graph=True)
-        with pytest.raises(RuntimeError, match="one backward pass"):
-            output.backward()
-
     def test_few_graphs_are_kept(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
         training, plain = opened(tmp_path), opened(tmp_path, graphs=False)
         for texts in (SHORT, LONG, SHORT[:4], LONG, SHORT[:4], SHORT):
             torch.testing.assert_close(backward(training, texts), backward(plain, texts), atol=1e-5, rtol=0)
         assert len(training.graphs.shapes) == 2
-        assert_same_gradients(gradients(training), gradients(plain), 1e-4)
+        assert_same_gradients(gradients(training), gradients(plain), tolerance=1e-4)
 
     def test_a_recording_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """An operation that waits for the GPU cannot be recorded; training goes on without graphs."""
@@ -214,15 +194,7 @@ class TestOnGpu:
         backward(ours, SHORT)
         for texts in (LONG, SHORT):
             backward(plain, texts)
-        assert_same_gradients(gradients(ours), gradients(plain), 1e-4)
-
-    def test_prompts_that_pooling_leaves_out_are_computed_without_graphs(self, tmp_path: Path) -> None:
-        training = opened(tmp_path)
-        rows = training.ids(SHORT)
-        assert isinstance(training.graphs, GraphedEncoder)
-        assert training.graphs.embed(rows) is not None
-        ones = rows.__class__(rows.flat, rows.starts, rows.lengths, rows.lengths * 0 + 1)
-        assert training.graphs.embed(ones) is None
+        assert_same_gradients(gradients(ours), gradients(plain), tolerance=1e-4)
 
     @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
     @pytest.mark.parametrize("pooling", ["max", "mean"])
@@ -243,43 +215,3 @@ class TestOnGpu:
         copied = kept.clone()
         first(SHORT[::-1])
         assert torch.equal(kept, copied)
-
-    def test_graphs_of_a_guide(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Batches of one shape share a graph; few graphs are kept, and no large batch has one."""
-        training = opened(tmp_path)
-        graphs = GraphedGuide(Guide(training.encoder.backbone, training.encoder.route), bf16=False)
-        monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
-        for texts in (SHORT, SHORT[::-1], LONG, SHORT[:4]):
-            assert graphs.views(training.ids(texts)) is not None
-        assert len(graphs.shapes) == 2
-        monkeypatch.setattr(cuda_graphs, "MAX_TOKENS", 64)
-        assert graphs.views(training.ids(LONG)) is None
-
-    @pytest.mark.parametrize("settings", [{"dropout": True}, {"keep": True}])
-    def test_guides_without_graphs(self, settings: dict[str, bool], tmp_path: Path) -> None:
-        training = opened(tmp_path)
-        guide = Guide(training.encoder.backbone, training.encoder.route, **settings)  # type: ignore[arg-type]
-        calls = []
-        views = guide.views
-        guide.views = lambda rows: calls.append(len(rows)) or views(rows)  # type: ignore[assignment]
-        assert training.views(guide)(SHORT).shape[0] == len(SHORT)
-        assert calls == [len(SHORT)]
-
-    def test_a_recording_of_views_that_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        training = opened(tmp_path)
-        guide = Guide(training.encoder.backbone, training.encoder.route)
-        expected = guide.views(training.ids(LONG))
-        batch_views = guide.batch_views
-
-        def waits(batch: Any) -> torch.Tensor:
-            output = batch_views(batch)
-            assert float(output.sum()) != 0
-            return output
-
-        monkeypatch.setattr(guide, "batch_views", waits)
-        views = training.views(guide)
-        with pytest.warns(UserWarning, match="cannot be recorded as a CUDA graph"):
-            found = views(LONG)
-        assert_random_numbers_work()
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-        torch.testing.assert_close(views(LONG), expected, atol=1e-5, rtol=0)

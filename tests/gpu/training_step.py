@@ -13,6 +13,7 @@ from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from tests.method_configs import config
+from tests.same_gradients import assert_same_gradients, gradients_of
 
 CLASSIFIER = "scl-finetune"
 EVERY = (*METHODS, "mlm", CLASSIFIER)
@@ -59,8 +60,8 @@ def step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -
         computed = Gradients(SEED, processes, micro_batch, bf16=bf16)
         loss, _ = computed.accumulate(objective, batch, weight=weight, key=(0, number))
         total += weight * float(loss.total.detach())
-    processes.all_reduce_gradients(parameter for _, parameter in _named_parameters(run))
-    return Step(total, _gradients(run))
+    processes.all_reduce_gradients(_modules(run).parameters())
+    return Step(total, gradients_of(_modules(run)))
 
 
 def plain_step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
@@ -77,33 +78,20 @@ def plain_step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = Fa
         with torch.autocast(total.device.type, dtype=torch.bfloat16, enabled=bf16):
             total = total + weight * objective.loss_fn(batch, torch.cat(computed_rows)).total
     total.backward()
-    return Step(float(total.detach()), _gradients(run))
+    return Step(float(total.detach()), gradients_of(_modules(run)))
 
 
 def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
-    """Assert that losses and the gradient of each parameter agree within a relative ``tolerance``.
-
-    A gradient that is 0 up to rounding, such as a key's bias, is compared on a hundredth of the largest gradient.
-    """
+    """Assert that losses and the gradient of each parameter agree within a relative ``tolerance``."""
     assert abs(found.loss - expected.loss) <= tolerance * abs(expected.loss), f"loss {found.loss}, not {expected.loss}"
-    assert found.gradients.keys() == expected.gradients.keys()
-    largest = max(float(gradient.norm()) for gradient in expected.gradients.values())
-    assert largest > 1e-3
-    for name, right in expected.gradients.items():
-        error = float((found.gradients[name] - right).norm())
-        assert error <= tolerance * (float(right.norm()) + 0.01 * largest), f"{name}: off by {error} of {right.norm()}"
+    assert_same_gradients(found.gradients, expected.gradients, tolerance=tolerance, least=1e-3)
 
 
 def _first_batch(run: Prepared) -> Any:
-    for module in (run.encoder, *run.mixture.heads):
-        module.train().zero_grad()
+    _modules(run).train().zero_grad()
     return next(run.mixture.epoch(0))
 
 
-def _named_parameters(run: Prepared) -> list[tuple[str, torch.nn.Parameter]]:
-    modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
-    return [(f"{prefix}.{name}", p) for prefix, module in modules.items() for name, p in module.named_parameters()]
-
-
-def _gradients(run: Prepared) -> dict[str, torch.Tensor]:
-    return {name: p.grad.detach().float().cpu().clone() for name, p in _named_parameters(run) if p.grad is not None}
+def _modules(run: Prepared) -> torch.nn.ModuleDict:
+    heads = {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
+    return torch.nn.ModuleDict({"encoder": run.encoder, **heads})

@@ -2,12 +2,14 @@
 
 import os
 import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nearfar.cli import main
-from nearfar.training.callbacks import MetricsFile
+from tests.encode_helpers import Killed
+from tests.interrupted_runs import interrupt_at_step
 from tests.invalid_input.cli_runner import copy_workspace
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
@@ -18,27 +20,15 @@ STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]
 STOPPED_FINETUNE = [*FINETUNE[:-2], *STEPS, "--output", "tuning"]
 
 
-class Killed(BaseException):
-    """Raised to simulate a killed process."""
-
-
 def make_runs(folder: Path, workspace: Path | None) -> Path:
     """Copy the valid files, if they are elsewhere; create ``stopped`` and ``tuning``, killed in their third step."""
     if workspace is not None:
         copy_workspace(workspace, folder)
 
-    def killed(self: MetricsFile, report: object) -> None:
-        on_step(self, report)  # type: ignore[arg-type]
-        if report.step == 3:  # type: ignore[attr-defined]
-            raise Killed
-
-    on_step = MetricsFile.on_step
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        patch.setattr(MetricsFile, "on_step", killed)
         for argv in (STOPPED, STOPPED_FINETUNE):
-            with pytest.raises(Killed):
-                main(argv)
+            interrupt_at_step(3, patch, partial(main, argv), error=Killed)
     return folder
 
 

@@ -71,7 +71,6 @@ def log_path(result: CliResult) -> Path:
         (RuntimeError("no such tensor"), "RuntimeError (no such tensor)"),
         (ValueError("one\ntwo\n  three"), "ValueError (one two three)"),
         (AssertionError(), "AssertionError: this"),
-        (IsADirectoryError(errno.EISDIR, "Is a directory", "some/file.tsv"), "some/file.tsv: IsADirectoryError"),
         (OSError(errno.EXDEV, "Invalid cross-device link", "a.tsv", None, "b.tsv"), "a.tsv: b.tsv: OSError"),
         (recursion(), "RecursionError"),
         (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # an error of a worker, not of the output
@@ -188,12 +187,11 @@ def command(words: list[str], stdout: int) -> "subprocess.CompletedProcess[bytes
 
 @pytest.mark.long
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows reports it differently")
-@pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"]])
-def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:
+def test_a_closed_output_is_not_a_bug(folder: Path) -> None:
     """As in ``nearfar --help | head -0``."""
     reading, writing = os.pipe()
     os.close(reading)
-    completed = command(words, stdout=writing)
+    completed = command(["--help"], stdout=writing)
     os.close(writing)
     assert (completed.stderr, completed.returncode) == (b"", 141)
     assert not list(folder.iterdir())

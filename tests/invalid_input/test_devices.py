@@ -43,11 +43,6 @@ def test_a_missing_device(command: str, device: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_checks_the_device_too(workspace: Path) -> None:
-    argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --output fresh --dry-run --device cuda"
-    assert_refused(argv.split(), "--device 'cuda': this machine has cpu.")
-
-
 def test_devices_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NearfarError, match="--device 'cuda': this machine has cpu"):
         Encoder.from_pretrained("nowhere", device="cuda")

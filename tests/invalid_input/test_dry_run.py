@@ -115,21 +115,7 @@ def dry_run(flags: str) -> str:
 
 
 @pytest.mark.long
-def test_a_batch_of_the_second_objective_is_shown(workspace: Path) -> None:
-    Path("second.toml").write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\nbatch_size = 10\n')
-    output = dry_run("--second second.toml")
-    batch = output[output.index("batch 1\n") : output.index("batch 2\n")]
-    first, second = batch.split("and 0.1 times simcse-unsup:")
-    assert (first.count("  anchor "), second.count("    anchor ")) == (3, 3)
-    assert "    ... and 7 more" in second
-    assert "second objective, simcse-unsup: texts.txt" in output
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("method", "rows", "limit"),
-    [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)],
-)
+@pytest.mark.parametrize(("method", "rows", "limit"), [("scl", "nli.tsv", 30), ("sg-opt", "texts.txt", 10)])
 def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, limit: int, workspace: Path) -> None:
     shared = f"--model tiny --evaluate-on pairs.tsv --limit {limit} --max-steps 1 --output new --data {rows}"
     argv = ["train", method, *shared.split(), *(["--projection", "8"] if method == "sg-opt" else [])]
@@ -144,16 +130,3 @@ def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, limit
         Path("new/run.json").unlink()
         assert run_cli([*argv, "--resume"]).status == 0
         assert Path("new/model/model.safetensors").read_bytes() == weights
-
-
-@pytest.mark.long
-def test_geometry_of_scores_on_any_scale(workspace: Path) -> None:
-    """Positive pairs are above 0.8 of the highest score of a file."""
-    lines = [line.split("\t") for line in Path("pairs.tsv").read_text().splitlines()[1:]]
-    rows = [f"{100 if n % 3 else 0}\t{first}\t{second}" for n, (_, first, second) in enumerate(lines)]
-    Path("other.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
-    argv = "geometry tiny --pairs other.tsv --output space".split()
-    result = run_cli(argv)
-    assert result.status == 0, result.err
-    assert "on the 20 pairs of other.tsv with a score above 80" in " ".join(result.out.split())
-    assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000")

@@ -141,8 +141,8 @@ def test_an_index_of_something_else_or_of_a_file_that_changed(index: Path) -> No
     before = {file.name: file.read_bytes() for file in index.iterdir()}
     for command, message in (
         (SEARCH.replace("tiny", "other"), "was made with the model tiny, not with other"),
-        (f"{SEARCH} --pooling max", "pooling: was mean, is max"),
-        (f"{SEARCH} --document-prompt d:", "document prompt: was '', is 'd:'"),
+        (f"{SEARCH} --pooling max", "--pooling was mean, is max"),
+        (f"{SEARCH} --document-prompt d:", "--document-prompt was '', is d:"),
         (SEARCH.replace("texts.txt", "more.txt"), "is the index of"),
         (SEARCH.replace("--index index", "--index run"), "--index run: is a folder with other files (config.toml"),
         (SEARCH.replace("--index index", "--index nli.tsv"), "--index nli.tsv: is a file, but an index is a folder"),

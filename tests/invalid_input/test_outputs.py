@@ -1,6 +1,5 @@
 """Outputs: inputs and other files are not overwritten, and paths that cannot be written are errors at once."""
 
-import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -8,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import path_errors
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.tables import paired, write_rows
 
@@ -112,22 +110,6 @@ def test_files_are_replaced_only_with_overwrite(user_files: Path, command: str, 
         assert_refused(argv, f"--output {name}: exists; replace it by --overwrite")
 
 
-@pytest.mark.parametrize(
-    ("row", "content"),
-    [
-        ("evaluate", '{"schema": 1}'),
-        ("evaluate", ""),
-        ("compare", "{}"),
-        ("report", "<!DOCTYPE html><title>nearfar</title>"),
-    ],
-)
-def test_files_similar_to_a_result_are_not_results(user_files: Path, row: str, content: str) -> None:
-    command, name = TO_FILE[row]
-    Path(name).write_text(content, encoding="utf-8")
-    assert_refused([*command.split(), name], f"--output {name}: ", "--overwrite")
-    assert Path(name).read_text(encoding="utf-8") == content
-
-
 @pytest.mark.parametrize("row", RESULTS)
 def test_a_markdown_file_of_another_program_and_missing_folders(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
@@ -202,10 +184,3 @@ def test_a_run_folder_is_a_model_if_it_is_finished(user_files: Path, row: str) -
     Path("away.json").rename(Path(folder, "run.json"))
     shutil.rmtree(Path(folder, "model"))
     assert_refused(argv, f"{folder}: is a finished run, but its folder model is missing")
-
-
-def test_other_system_errors_are_not_path_errors() -> None:
-    for error in (OSError(errno.EIO, "Input/output error", "x"), OSError("no number"), OSError(errno.EACCES, "no")):
-        with pytest.raises(OSError, match=r".") as caught, path_errors():
-            raise error
-        assert caught.value is error

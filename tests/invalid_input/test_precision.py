@@ -10,7 +10,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
-from tests.precision_mocks import WARNING, machine
+from tests.precision_mocks import machine
 
 EVALUATE = "evaluate tiny --tasks pairs.tsv --resamples 0 --output e.json --overwrite".split()
 ENCODE = "encode tiny --input texts.txt --output v.npy --overwrite".split()
@@ -96,13 +96,6 @@ def test_the_precision_is_recorded(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("verb", ["encode", "predict"])
-def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch: Any) -> None:
-    machine(monkeypatch, native=False)
-    assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("folder", RESUMED)
 def test_a_run_keeps_its_precision(folder: str, used: set[bool], runs: Path, monkeypatch: Any) -> None:
     argv = RESUMED[folder]
@@ -120,10 +113,3 @@ def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(folder: str, runs: P
     for more in ([], ["--dry-run"][: folder == "stopped"]):
         assert_refused([*RESUMED[folder], *more], f"{folder}: this run {NO_NATIVE_BF16}", "with --precision fp32")
     assert not Path(folder, "run.json").exists()
-
-
-@pytest.mark.parametrize("verb", ["train", "encode"])
-def test_an_invalid_environment_variable(verb: str, workspace: Path, monkeypatch: Any) -> None:
-    monkeypatch.setenv("NEARFAR_PRECISION", "fp8")
-    assert_refused(VERBS[verb], "NEARFAR_PRECISION='fp8': must be auto, fp32 or bf16")
-    assert not {"new", "v.npy", "l.tsv", "e.json"} & {path.name for path in Path().iterdir()}

@@ -20,15 +20,7 @@ from nearfar.data.rows import load_labelled
 from nearfar.data.sources import read_columns
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.invalid_input.runs import link_runs
-from tests.invalid_input.tables import (
-    COMMANDS,
-    FORMATS,
-    argv_of,
-    paired,
-    row_location,
-    rows_of,
-    write_rows,
-)
+from tests.invalid_input.tables import COMMANDS, FORMATS, argv_of, paired, row_location, rows_of, write_rows
 
 COLUMN = {kind: next(iter(rows_of(kind)[0])) for kind, _ in COMMANDS.values()}
 """Kind of rows -> its first text column."""
@@ -159,9 +151,6 @@ SPECS = {
 @pytest.mark.parametrize("spec", SPECS)
 def test_invalid_names_of_data(spec: str, workspace: Path) -> None:
     assert_refused(argv_of("scl", spec), SPECS[spec])
-
-
-# --- scores ---
 
 
 # --- labels ---

@@ -1,17 +1,11 @@
 """Runs that are continued: with changed inputs, beside another process, after an early kill, without permission."""
 
-import os
 import shutil
-import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nearfar.disk import apply_umask, folder_lock
-from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
 from tests.invalid_input.runs import STOPPED, STOPPED_FINETUNE, TRAIN
@@ -99,20 +93,6 @@ HOLD_LOCK = "import sys; from pathlib import Path; from nearfar.disk import fold
 HOLD_LOCK += "with folder_lock(Path(sys.argv[1])):\n    print('in', flush=True)\n    sys.stdin.read()\n"
 
 
-def test_a_process_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD_LOCK, str(tmp_path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"in\n"
-        with pytest.raises(NearfarError, match="another process is using it now"), folder_lock(tmp_path):
-            pass
-        process.kill()
-        process.wait()
-    with folder_lock(tmp_path):
-        pass
-    assert tmp_path.is_dir()
-
-
 # --- killed while the run folder was created ---
 
 
@@ -131,22 +111,6 @@ def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, left: str, re
 
 
 # --- permissions ---
-
-
-def test_other_permission_bits_and_links_are_kept(tmp_path: Path) -> None:
-    (tmp_path / "outside").write_text("")
-    (tmp_path / "outside").chmod(0o600)
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    folder.chmod(0o2700)
-    (folder / "link").symlink_to(tmp_path / "outside")
-    before = os.umask(0o027)
-    try:
-        apply_umask(folder)
-    finally:
-        os.umask(before)
-    assert stat.S_IMODE(folder.stat().st_mode) == 0o2750
-    assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o600
 
 
 def test_a_folder_that_cannot_be_created_or_listed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:

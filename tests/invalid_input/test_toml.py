@@ -37,8 +37,12 @@ ROWS: dict[str, tuple[bytes, str]] = {
     "flag that is no setting": (HEAD + b"resume = true", "no key is called 'resume'"),
     "two ways to say how much": (HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
 }
+TRANSLATE = "back-translate run.toml --input a.txt --output b.tsv"
 COMMANDS = {
     # id: command, content of run.toml, expected message
+    "translation in training": (TRANSLATE, b'method = "bt"', "is a config for training; back-translate"),
+    "translation, out of bounds": (TRANSLATE, b"beams = 0", "beams = 0: must be at least 1"),
+    "translation, unknown key": (TRANSLATE, b"beam = 3", "no key is called 'beam'. Did you mean 'beams'?"),
     "encoder's method": ("finetune run.toml", HEAD, "nearfar train run.toml"),
     "fine-tuning, no TOML": ("finetune run.toml", b"\0", NO_TOML),
     "flag that a key contradicts": (

@@ -1,23 +1,14 @@
 """scl-finetune: the loss by loops, exact cross-entropy, no positive, one row, scores, invalid inputs, descriptions."""
 
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
 from nearfar.config import FinetuneConfig
-from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.training_encoder import TrainingClassifier
-from nearfar.methods import Loss, Method
+from nearfar.data.batching import TextBatches
 from nearfar.methods.gunel import scl_finetune
-from nearfar.training.gradients import Gradients, seed_rng
-from nearfar.training.optimiser import OptimiserSettings, adamw
-from nearfar.training.processes import Processes
 from tests import reference_objectives as references
-from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
 from tests.methods.table_encoder import Table, batch_of
 
 DIM = 5
@@ -91,73 +82,6 @@ def test_a_batch_without_a_positive_has_only_cross_entropy(rows):
     assert all(gradient.isfinite().all() for gradient in ours)
     assert all(gradient.norm() > 1e-3 for gradient in theirs)
     torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
-
-
-# --- only cross-entropy, bit for bit ---
-
-
-def plain_cross_entropy(training: TrainingClassifier, batches: TextBatches) -> Method:
-    """Fine-tuning without the contrastive loss."""
-
-    def extract_items(batch: TextBatch) -> list[tuple[str, ...]]:
-        return [batches.texts[row] for row in batch.rows]
-
-    def loss_fn(batch: TextBatch, rows: torch.Tensor) -> Loss:
-        return Loss(functional.cross_entropy(training.head(rows), torch.tensor(batch.targets)), {})
-
-    return Method("ce", batches, extract_items, training.states, loss_fn, lambda _: [], training.head)
-
-
-def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Return losses and final weights; of plain cross-entropy if ``scl_weight`` is None."""
-    seed_rng(3)
-    classifier = Classifier.from_pretrained(folder, label_names=NAMES)
-    training = TrainingClassifier(classifier, max_length=None, bf16=False)
-    texts = items(24)[1::2]
-    training.read(texts)
-    batches = TextBatches(texts, 5, 3, [number % 3 for number in range(len(texts))], min_batch_size=1)
-    method = (
-        plain_cross_entropy(training, batches)
-        if scl_weight is None
-        else scl_finetune(
-            FinetuneConfig(output="x", scl_weight=scl_weight),
-            training.states,
-            training.head,
-            batches,
-            label_names=NAMES,
-        )
-    )
-    rates = {"learning_rate": 1e-3, "head_learning_rate": 1e-2, "weight_decay": 0.1, "beta2": 0.98}
-    optimiser = adamw(classifier.backbone, [training.head], OptimiserSettings(**rates))
-    gradients, losses = Gradients(3, Processes()), []
-    every = (batch for epoch in range(20) for batch in batches.epoch(epoch))
-    for step, batch in zip(range(20), every, strict=False):
-        classifier.backbone.train()
-        training.head.train()
-        losses.append(gradients.accumulate_mean([((method, batch, 1.0),)], step=step)[0]["loss"])
-        optimiser.step()
-        optimiser.zero_grad()
-    return losses, {name: tensor.clone() for name, tensor in classifier.model.state_dict().items()}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", ["bert", pytest.param("roberta", marks=pytest.mark.nightly)])
-def test_weight_0_equals_cross_entropy_bit_for_bit(architecture, tmp_path):
-    folder = save_tiny_for_pairs(tmp_path, architecture)
-    plain, weights = twenty_steps(folder, None)
-    losses, ours = twenty_steps(folder, 0.0)
-    assert losses == plain
-    assert ours.keys() == weights.keys()
-    assert all(torch.equal(ours[name], weights[name]) for name in weights)
-    others, theirs = twenty_steps(folder, 0.5)
-    assert others[0] != plain[0]
-    before = Classifier.from_pretrained(folder, label_names=NAMES).model.state_dict()
-    embeddings = next(name for name in weights if "word_embeddings" in name)
-    for one in (before, theirs):
-        assert not torch.equal(one[embeddings], weights[embeddings])
-
-
-# --- scores ---
 
 
 def test_scores_are_learned_by_squared_error():

@@ -9,8 +9,7 @@ from nearfar.config import METHODS
 from nearfar.methods.kim import VARIANT_NAMES
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
-from tests.methods.table_encoder import assert_same_gradients, built_on, cosine, descend
-from tests.tiny import sentences
+from tests.methods.table_encoder import assert_same_gradients, built_on, cosine
 
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
 PAIRS = [
@@ -107,13 +106,6 @@ def test_the_drift_is_the_squared_distance_of_the_trained_weights(start, freeze)
     assert loss.total == loss.value + loss.penalty
 
 
-@pytest.mark.parametrize("name", ONE_VIEW)
-def test_each_row_draws_its_layer_from_the_global_generator(start, name):
-    built = Built(start, name)
-    assert built.loss(1).value == built.loss(1).value
-    assert len({built.loss(seed).value.item() for seed in range(6)}) > 3
-
-
 def test_sg_opt_draws_no_random_numbers_and_all_layers_are_drawn_equally_often(start):
     built = Built(start, "sg-opt")
     state = torch.get_rng_state()
@@ -152,20 +144,6 @@ def test_the_trained_copy_reads_the_first_text_and_the_frozen_one_the_second(sta
     torch.testing.assert_close(rows[:, 1:], both[1][:, 1:])
     assert not torch.allclose(rows, swapped)
     assert built.method.count_tokens(items[:2]) == built.method.count_tokens([(first, "x") for first, _ in items[:2]])
-
-
-@pytest.mark.long
-def test_training_moves_the_encoder_but_not_its_frozen_copy(start):
-    built = Built(start, "sg-opt", [(text,) for text in dict.fromkeys(sentences(8))], drift_weight=0.1)
-    built.method.head.float()
-    items = built.method.extract_items(built.batch)
-    before, views = built.method.loss(built.batch), built.method.represent(items)[:, 1:]
-    optimizer = torch.optim.AdamW([*built.encoder.parameters(), *built.method.head.parameters()], lr=1e-3)
-    descend(lambda: built.method.loss(built.batch).total, optimizer, steps=3)
-    after = built.method.loss(built.batch)
-    assert after.terms["sg-opt"] < before.terms["sg-opt"]
-    assert before.terms["drift"] == 0 < after.terms["drift"]
-    assert torch.equal(built.method.represent(items)[:, 1:], views)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.1])
@@ -256,17 +234,3 @@ def test_sg_opt_describes_its_rows(start):
     assert lines[-1] == (
         "at each step, rows that are more similar to the anchor than its positive by over 0.1 are left out"
     )
-
-
-def test_bt_describes_its_pairs(start):
-    lines = described(start, "bt", false_negative_margin=0.0)
-    assert block(lines, "The cat") == [
-        "anchor      The cat is waiting.",
-        "  positive  A cat waits.",
-        "  negative  both texts of 3 other rows",
-        "  left out  1 other row with a text of this one",
-    ]
-    assert lines[-2:] == [
-        "each positive is an anchor too, and its anchor the positive",
-        "at each step, rows that are more similar to the anchor than its positive are left out",
-    ]

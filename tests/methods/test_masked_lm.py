@@ -73,16 +73,6 @@ def test_the_loss_by_hand_in_value_and_gradient():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_micro_batches_equal_the_whole_batch():
-    words, head, method, batch = build(probability=0.3)
-    items = method.extract_items(batch)
-    expected = method.represent(items)
-    assert expected.shape == (len(batch.sentences), 2)
-    pieces = torch.cat([method.represent(items[start : start + 3]) for start in range(0, len(items), 3)])
-    torch.testing.assert_close(pieces, expected)
-    torch.testing.assert_close(method.loss_fn(batch, expected).total, by_hand(words, head, items))
-
-
 def test_a_batch_without_masked_tokens_has_loss_0():
     words, _, method, batch = build()
     items = [MaskedSentence(ids, [], []) for ids in tokenise(batch.sentences)]
@@ -125,18 +115,6 @@ def test_15_percent_are_masked_and_80_10_10_of_these():
     # one of 26 random words is the word itself
     assert outcomes["random"] / hidden == pytest.approx(0.1 * 25 / 26, abs=0.02)
     assert drawn == {MASK} | set(range(4, VOCABULARY))  # never a special token other than the mask
-
-
-def test_masks_are_drawn_from_the_global_generator():
-    *_, method, batch = build(probability=0.5)
-
-    def drawn(seed):
-        torch.manual_seed(seed)
-        return method.extract_items(batch)
-
-    assert drawn(1) == drawn(1)
-    assert drawn(1) != drawn(2)
-    assert method.extract_items(batch) != method.extract_items(batch)
 
 
 # --- invalid inputs and descriptions ---

@@ -21,7 +21,6 @@ from nearfar.config import METHODS
 from nearfar.methods import Loss, Method
 from nearfar.methods.matryoshka import train_at_widths
 from nearfar.methods.simcse import InfoNceConfig
-from nearfar.training.callbacks import MetricsFile
 from nearfar.training.gradients import seed_rng
 from tests.method_configs import config, write_data
 
@@ -177,33 +176,12 @@ def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(
     assert float(terms["loss@32"]) == pytest.approx(float(terms["loss@16"]), rel=1e-5)
 
 
-class Killed(BaseException):
-    """The end of a process in the middle of a step."""
-
-
 @pytest.mark.long
-def test_a_run_records_its_widths_and_resumes_to_the_same_bits(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_records_its_widths(folder: Path, tmp_path: Path) -> None:
     second = tmp_path / "second.toml"
     second.write_text(f'method = "scl"\ndata = ["{(folder / "nli.tsv").as_posix()}"]\n')
     settings = config("info-nce", folder, matryoshka=(16, 32), micro_batch=4, epochs=2, second=str(second))
     train(replace(settings, output=str(tmp_path / "whole")))
-    write = MetricsFile.on_step
-
-    def kill(self: MetricsFile, report: Any) -> None:
-        write(self, report)
-        if report.step == 4:
-            raise Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", kill)
-        with pytest.raises(Killed):
-            train(replace(settings, output=str(tmp_path / "killed")))
-    train(replace(settings, output=str(tmp_path / "killed")), resume=True)
-    whole, killed = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "killed"))
-    assert whole.read_bytes() == killed.read_bytes()
-
     assert "matryoshka = [\n    16,\n    32,\n]" in (tmp_path / "whole" / "config.toml").read_text()
     record = json.loads((tmp_path / "whole" / "run.json").read_text())
     assert record["config"]["matryoshka"] == [16, 32]

@@ -19,6 +19,7 @@ from nearfar.data.rows import TextData, load_sentences
 from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.base import text_facts
 from nearfar.registry import register_method, unregister_method
+from nearfar.studies.run import study
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 
@@ -70,6 +71,31 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_pairs(Path("dev.tsv"))
     write_nli(Path("nli.tsv"))
     return tmp_path
+
+
+STUDY = """
+title = "Toy"
+columns = ["dev.tsv"]
+train = { method = "toy", data = ["texts.txt"], evaluate_on = "dev.tsv", batch_size = 8, max_steps = 1 }
+evaluate = { pairs = ["dev.tsv"], resamples = 0 }
+
+[[rows]]
+id = "toy"
+model = "{start}"
+"""
+
+
+@pytest.mark.usefixtures("toy")
+@pytest.mark.long
+def test_a_study_of_it_runs_in_this_process_alone(folder: Path) -> None:
+    (folder / "study.toml").write_text(STUDY)
+    settings: dict[str, Any] = {"output": "out", "start": "tiny", "resamples": 10}
+    with pytest.raises(NearfarError, match=r"the method 'toy' is registered in this process.*engine=\"inline\""):
+        study("study.toml", **settings)
+    assert not Path("out").exists()
+    command = study("study.toml", engine="inline", **settings).command
+    assert command is not None
+    assert command.splitlines()[1] == "nearfar.study('study.toml', output='out', engine='inline', start='tiny')"
 
 
 FLAGS = "--model tiny --data texts.txt --evaluate-on dev.tsv --batch-size 8 --learning-rate 1e-3".split()
@@ -142,9 +168,3 @@ def test_names_and_configs_that_cannot_be_registered(toy: None) -> None:
         with pytest.raises(NearfarError, match="must be a class derived from TrainConfig"):
             register_method("toy2", config=kind, **parts)  # type: ignore[arg-type]
     assert "toy2" not in METHODS
-
-
-def test_without_registration_it_is_unknown() -> None:
-    assert "toy" not in METHODS
-    with pytest.raises(NearfarError, match="no method is called 'toy'"):
-        train("toy", output="x")

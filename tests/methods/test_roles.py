@@ -172,18 +172,6 @@ def test_each_method_reads_its_texts_with_their_prompts(method: str, data: Path)
 
 
 @pytest.mark.long
-def test_the_default_prompt_is_a_prefix(data: Path) -> None:
-    lines = (data / "sentences.txt").read_text().splitlines()
-    (data / "prefixed.txt").write_text("".join(f"{DEFAULT}{line}\n" for line in lines))
-    prefixed = losses(prepare(config("simcse-unsup", data, data=(str(data / "prefixed.txt"),))))
-    assert losses(prepare(config("simcse-unsup", data, prompt=DEFAULT))) == prefixed
-    run = prepare(config("simcse-unsup", data, model=str(data / "prompted"), prompt=DEFAULT, pooling="own"))
-    (method, batch, _), *_ = next(run.mixture.epoch(0))
-    assert run.texts.ids(method.extract_items(batch)).prompt_lengths.tolist() == [2] * 20  # [CLS] not
-    assert losses(run) != pytest.approx(prefixed, rel=1e-4)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("model", "weight"), [("noisy", 0.0), ("prompted", 0.3)])
 def test_training_embeds_as_encode_query_and_encode_document(model: str, weight: float, data: Path) -> None:
     settings: dict[str, Any] = {"model": str(data / model), "pooling": "own", "mlp": "none", "mlm_weight": weight}

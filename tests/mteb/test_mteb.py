@@ -2,25 +2,25 @@
 
 import math
 import re
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
-mteb = pytest.importorskip("mteb", reason="the extra mteb is not installed: pip install 'nearfar[mteb]'")
+from nearfar import Encoder, NearfarError, evaluate
+from nearfar.cli import main
+from nearfar.data.sts import load_mteb_pairs
+from nearfar.mteb import MtebModel
+from tests.tiny import save_tiny, write_pairs
 
-from mteb.models import EncoderProtocol  # noqa: E402
-from mteb.types import PromptType  # noqa: E402
-
-from nearfar import Encoder, NearfarError, evaluate  # noqa: E402
-from nearfar.cli import main  # noqa: E402
-from nearfar.data.sts import load_mteb_pairs  # noqa: E402
-from nearfar.mteb import MtebModel  # noqa: E402
-from tests.mteb import local_task  # noqa: E402
-from tests.tiny import save_tiny, write_pairs  # noqa: E402
-
-pytestmark = pytest.mark.filterwarnings("ignore")  # those of mteb
+pytestmark = [
+    pytest.mark.long,  # importing mteb takes two seconds
+    pytest.mark.skipif(find_spec("mteb") is None, reason="needs the extra mteb: pip install 'nearfar[mteb]'"),
+    pytest.mark.filterwarnings("ignore"),  # those of mteb
+]
 
 
 @pytest.fixture
@@ -29,22 +29,31 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _local_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+def local_task(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Rows of our own in place of mteb's tasks."""
+    import mteb
+
+    from tests.mteb import local_task
+
     monkeypatch.setattr(mteb, "get_task", local_task.get_task)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return local_task
 
 
 def mteb_scores(model: MtebModel, task: str) -> list[dict[str, Any]]:
     """mteb's scores of each subset."""
+    import mteb
+
     result = mteb.evaluate(model, mteb.get_task(task), cache=None, show_progress_bar=False)
     return result.task_results[0].scores["test"]
 
 
 def test_the_model_follows_the_protocol(folder: Path) -> None:
+    from mteb.models import EncoderProtocol
+
     assert isinstance(MtebModel(folder), EncoderProtocol)
 
 
-@pytest.mark.long
 def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
     (found,) = mteb_scores(MtebModel(folder), "LocalSTS")
     result = evaluate(str(folder), mteb=["LocalSTS"], output=tmp_path / "result.json", resamples=200, progress=False)
@@ -62,7 +71,6 @@ def test_sts_scores_are_those_of_nearfar(folder: Path, tmp_path: Path) -> None:
     assert "mteb:LocalSTS" in table
 
 
-@pytest.mark.long
 def test_subsets_are_those_of_mteb(folder: Path) -> None:
     found = mteb_scores(MtebModel(folder), "LocalLanguages")
     scored = evaluate(str(folder), mteb=["LocalLanguages"], resamples=0, progress=False).tasks["mteb:LocalLanguages"]
@@ -72,7 +80,6 @@ def test_subsets_are_those_of_mteb(folder: Path) -> None:
         assert estimate.score == pytest.approx(100 * one["cosine_spearman"], abs=1e-3)
 
 
-@pytest.mark.long
 def test_retrieval_by_queries_and_documents(folder: Path) -> None:
     (found,) = mteb_scores(MtebModel(folder), "LocalRetrieval")
     assert 0.3 < found["ndcg_at_10"] <= 1
@@ -81,6 +88,8 @@ def test_retrieval_by_queries_and_documents(folder: Path) -> None:
 
 
 def test_prompts_by_the_role_of_a_text(folder: Path) -> None:
+    from mteb.types import PromptType
+
     prompts = {"query_prompt": "red : ", "document_prompt": "blue : ", "prompt": "the house : "}
     model, encoder = MtebModel(folder, **prompts), Encoder.from_pretrained(folder)
     batches = [{"text": ["a dog", "a cat"]}, {"text": ["one dog"]}]
@@ -91,7 +100,6 @@ def test_prompts_by_the_role_of_a_text(folder: Path) -> None:
         np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 
-@pytest.mark.long
 def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     meta = MtebModel(folder).mteb_model_meta
@@ -109,8 +117,9 @@ def test_the_model_describes_itself(folder: Path, tmp_path: Path) -> None:
     assert other.revision != meta.revision
 
 
-@pytest.mark.long
 def test_results_are_cached_for_one_state_of_the_model(folder: Path, tmp_path: Path) -> None:
+    import mteb
+
     cache = mteb.ResultCache(cache_path=tmp_path / "cache")
 
     def score() -> float:
@@ -178,6 +187,7 @@ def test_tasks_that_cannot_be_used(
     task: str, message: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if task == "STSBenchmark":
+        import mteb
 
         def offline(*_: Any, **__: Any) -> None:
             raise ConnectionError("Couldn't reach the hub")
@@ -188,27 +198,28 @@ def test_tasks_that_cannot_be_used(
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("row", "message"),
     [
-        {"sentence1": None, "sentence2": "b", "score": 1.0},
-        {"sentence1": "a", "sentence2": 3, "score": 1.0},
-        {"sentence1": "a", "sentence2": "b", "score": math.nan},
-        {"sentence1": "a", "sentence2": "b"},
+        *(
+            (row, "row 1 of test must have two texts, sentence1 and sent")
+            for row in (
+                {"sentence1": None, "sentence2": "b", "score": 1.0},
+                {"sentence1": "a", "sentence2": 3, "score": 1.0},
+                {"sentence1": "a", "sentence2": "b", "score": math.nan},
+                {"sentence1": "a", "sentence2": "b"},
+            )
+        ),
+        (None, "has no pairs in its splits test"),
     ],
 )
-def test_a_row_without_texts_or_score_is_named(row: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_that_cannot_be_used(
+    row: dict[str, Any] | None, message: str, local_task: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mteb
+
     task = local_task.LocalSTS()
-    task.dataset, task.data_loaded = {"test": [local_task.pairs()[0], row]}, True
+    task.dataset, task.data_loaded = {"test": [] if row is None else [local_task.pairs()[0], row]}, True
     monkeypatch.setattr(task, "load_data", lambda: None)
     monkeypatch.setattr(mteb, "get_task", lambda _: task)
-    with pytest.raises(NearfarError, match="--mteb LocalSTS: row 1 of test must have two texts, sentence1 and sent"):
-        load_mteb_pairs("LocalSTS")
-
-
-def test_a_task_without_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    task = local_task.LocalSTS()
-    task.dataset, task.data_loaded = {"test": []}, True
-    monkeypatch.setattr(task, "load_data", lambda: None)
-    monkeypatch.setattr(mteb, "get_task", lambda _: task)
-    with pytest.raises(NearfarError, match="has no pairs in its splits test"):
+    with pytest.raises(NearfarError, match=message):
         load_mteb_pairs("LocalSTS")

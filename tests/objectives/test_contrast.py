@@ -1,5 +1,7 @@
 """Objectives in blocks of anchors: equal to the full matrix with every option, with memory linear in the batch size."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -78,7 +80,6 @@ OPTIONS = {
 options = pytest.mark.parametrize("name", OPTIONS)
 COSINES = {name: loss for name, loss in OPTIONS.items() if name not in ("dot", "opt3, masked")}
 COSINES["cosine_regression"] = lambda a, p, n, t: cosine_regression(a, p, LABELS / 4)
-cosines = pytest.mark.parametrize("name", COSINES)
 
 
 @pytest.fixture
@@ -113,38 +114,32 @@ def graph(value):
     return " ".join(node.name() for node in seen)
 
 
-# --- blocks against the full matrix ---
+@options
+def test_blocks_match_the_full_matrix(name, blocks):
+    for temperature, block, mean in ((0.05, 70, True), (1.0, 1, False), (50.0, 70, False)):
+        loss = partial(OPTIONS[name], t=temperature)
+        full, streamed = dense_and_streamed(blocks, loss, *vectors(3, COUNT, DIM), block=block, mean=mean)
+        torch.testing.assert_close(streamed[0], full[0], rtol=1e-12, atol=1e-13)
+        for ours, plain in zip(streamed[1], full[1], strict=True):
+            assert plain.norm() > 1e-9
+            torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11 * plain.norm().item())
 
 
 @options
-@pytest.mark.parametrize(("temperature", "block", "mean"), [(0.05, 70, True), (1.0, 1, False), (50.0, 70, False)])
-def test_blocks_match_the_full_matrix(name, temperature, block, mean, blocks):
-    loss = OPTIONS[name]
-    full, streamed = dense_and_streamed(
-        blocks, lambda *x: loss(*x, temperature), *vectors(3, COUNT, DIM), block=block, mean=mean
-    )
-    torch.testing.assert_close(streamed[0], full[0], rtol=1e-12, atol=1e-13)
-    for ours, plain in zip(streamed[1], full[1], strict=True):
-        assert plain.norm() > 1e-9
-        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11 * plain.norm().item())
-
-
-@options
-@pytest.mark.parametrize(("temperature", "scale"), [(0.05, 1e-15), (1e-4, 1.0), (0.05, 1e15)])
-def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, temperature, scale, blocks):
-    scale = 1.0 if name == "dot" else scale
-    x = scale * vectors(3, COUNT, DIM).float()
-    x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
-    x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
-    loss = OPTIONS[name]
-    full, streamed = dense_and_streamed(blocks, lambda *x: loss(*x, temperature), *x, mean=True)
-    # A similarity has seven digits, and a logit is up to 1e4 times as large.
-    torch.testing.assert_close(streamed[0], full[0], rtol=1e-6, atol=1e-6 / temperature)
-    for ours, plain in zip(streamed[1], full[1], strict=True):
-        assert ours.isfinite().all()
-        # Where each anchor is its own positive, the gradient is zero but for rounding, which differs by processor.
-        rounding = 1e-7 / (temperature * scale) if name == "own positive" else 0.0
-        assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm() + rounding
+def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, blocks):
+    for temperature, length in ((0.05, 1e-15), (1e-4, 1.0), (0.05, 1e15)):
+        scale = 1.0 if name == "dot" else length
+        x = scale * vectors(3, COUNT, DIM).float()
+        x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
+        x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
+        full, streamed = dense_and_streamed(blocks, partial(OPTIONS[name], t=temperature), *x, mean=True)
+        # A similarity has seven digits, and a logit is up to 1e4 times as large.
+        torch.testing.assert_close(streamed[0], full[0], rtol=1e-6, atol=1e-6 / temperature)
+        for ours, plain in zip(streamed[1], full[1], strict=True):
+            assert ours.isfinite().all()
+            # Where each anchor is its own positive, the gradient is zero but for rounding, which differs by processor.
+            rounding = 1e-7 / (temperature * scale) if name == "own positive" else 0.0
+            assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm() + rounding
 
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
@@ -230,40 +225,31 @@ def test_backward_can_run_twice(weighting, blocks):
     torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
 
 
-# --- cosines, in the full matrix ---
+def test_cosines_are_computed_in_float32():
+    """Of half precision, whose squares are beyond float16, and within autocast, which would round the products."""
+    for name, loss in COSINES.items():
+        for dtype in (torch.float16, torch.bfloat16):
+            x = (100 * vectors(3, COUNT, DIM)).to(dtype).requires_grad_()
+            value = loss(*x, 0.05)
+            assert value.dtype == torch.float32, name
+            torch.testing.assert_close(value.double(), loss(*x.double(), 0.05), rtol=1e-5, atol=1e-5)
+            value.sum().backward()
+            assert x.grad.dtype == dtype, name
+            assert x.grad.isfinite().all(), name
+        x = vectors(3, COUNT, DIM).float()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = loss(*x, 0.05)
+        assert torch.equal(value, loss(*x, 0.05)), name
 
 
-@cosines
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_cosines_of_half_precision_are_computed_in_float32(name, dtype):
-    x = (100 * vectors(3, COUNT, DIM)).to(dtype).requires_grad_()  # squares beyond float16
-    value = COSINES[name](*x, 0.05)
-    assert value.dtype == torch.float32
-    torch.testing.assert_close(value.double(), COSINES[name](*x.double(), 0.05), rtol=1e-5, atol=1e-5)
-    value.sum().backward()
-    assert x.grad.dtype == dtype
-    assert x.grad.isfinite().all()
-
-
-@cosines
-def test_autocast_does_not_round_the_products(name):
-    x = vectors(3, COUNT, DIM).float()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = COSINES[name](*x, 0.05)
-    assert torch.equal(value, COSINES[name](*x, 0.05))
-
-
-@cosines
-def test_a_zero_vector_has_no_gradient(name):
-    x = vectors(3, COUNT, DIM)
-    x[0, 1] = 0
-    x.requires_grad_()
-    COSINES[name](*x, 0.3).sum().backward()
-    assert x.grad[0, 1].tolist() == [0] * DIM
-    assert x.grad[0, 0].abs().max() > 0
-
-
-# --- unsupported ---
+def test_a_zero_vector_has_no_gradient():
+    for name, loss in COSINES.items():
+        x = vectors(3, COUNT, DIM)
+        x[0, 1] = 0
+        x.requires_grad_()
+        loss(*x, 0.3).sum().backward()
+        assert x.grad[0, 1].tolist() == [0] * DIM, name
+        assert x.grad[0, 0].abs().max() > 0, name
 
 
 @pytest.mark.long
@@ -277,9 +263,6 @@ def test_a_second_derivative_raises(blocks):
         match=r"create_graph=True: a loss of 9 anchors and 11 candidates .* no second derivative.* at most 70",
     ):
         torch.autograd.grad(value, x, create_graph=True)
-
-
-# --- memory ---
 
 
 def memory(loss, count):

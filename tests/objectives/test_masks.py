@@ -92,11 +92,6 @@ def test_rounding_does_not_mask_the_positive_itself(similarity, scale):
     assert not nearer[:].diagonal().any()
 
 
-def test_below_positive_has_no_gradient():
-    x = vectors(3, 4).requires_grad_()
-    assert not below_positive(x, x, x, margin=0.1)[:].requires_grad
-
-
 def test_half_precision_is_compared_in_float32():
     anchors, positives, candidates = (100 * vectors(3, 6, 5)).half()  # dot products beyond float16
     mask = below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")[:]

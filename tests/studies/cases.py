@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from nearfar.evaluation.results import (
     EvaluationResult,
@@ -16,8 +17,8 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.transfer import classification
-from nearfar.studies.columns import Run
-from nearfar.studies.read import read_recorded
+from nearfar.studies.scores import Run
+from nearfar.studies.spec import read_recorded
 from nearfar.studies.table import build_table
 from nearfar.types import ScoredPair
 
@@ -117,7 +118,7 @@ def build(
     study = {"replicates": {"seed": [1, 2, 3]}, **study} if "best" in study else study
     axes = [{"setting": f"train.setting{number}", **axis} for number, axis in enumerate(study.get("axes", []))]
     loaded = read_recorded({**study, **({"axes": axes} if axes else {})})
-    return build_table(replace(loaded, base=base or {}, scale=scale), runs, **how)
+    return build_table(structs.replace(loaded, base=base or {}, scale=scale), runs, **how)
 
 
 def cells(*, seeds: tuple[int, ...] = (1, 2, 3)) -> list[Run]:

@@ -11,11 +11,10 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.evaluation.results import StudyTable
-from nearfar.jobs import JobsFailedError
 from nearfar.studies import steps
-from nearfar.studies.plan import CellJobs, plan_jobs
-from nearfar.studies.read import load_study
-from nearfar.studies.run import TABLE, dry_run, study
+from nearfar.studies.cells import Cell, load_study
+from nearfar.studies.plan import plan_jobs
+from nearfar.studies.run import dry_run, study
 from nearfar.types import NearfarError
 from tests.studies.helpers import write_study
 
@@ -77,7 +76,7 @@ def write_script(folder: Path, text: str) -> None:
     (folder / "peers" / "copy.py").write_text(text, encoding="utf-8")
 
 
-def cells_of(folder: Path) -> list[CellJobs]:
+def cells_of(folder: Path) -> list[Cell]:
     return plan_jobs(load_study(folder / "study.toml", placeholders={"start": "start"}))
 
 
@@ -102,17 +101,6 @@ def test_the_script_trains_and_its_numbers_are_columns(folder: Path) -> None:
     assert words[4] == "--seed"
     expected = ["--data", "nli.tsv", "--learning-rate", "2e-05", "--languages", "de", "fr", "--lower-case"]
     assert words[6:] == expected
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_a_worker_keeps_the_output_of_the_script(folder: Path) -> None:
-    run(engine="process", workers=2, threads=1)
-    logs = sorted(file.read_text() for file in (folder / "done" / "cells").glob("*/log.txt"))
-    assert [line for log in logs for line in log.splitlines() if "trained" in line] == [
-        "trained with seed 1",
-        "trained with seed 2",
-    ]
 
 
 def test_the_key_depends_on_script_and_data_and_not_on_places(folder: Path) -> None:
@@ -168,18 +156,6 @@ def test_what_is_wrong_with_a_script_is_named(folder: Path, script: str, message
     (folder / "job").mkdir()
     with pytest.raises(NearfarError, match=re.escape(message)):
         steps.script({**job.settings, **job.local}, {}, folder / "job")
-
-
-@pytest.mark.long
-def test_a_script_that_fails_is_a_failed_cell(folder: Path) -> None:
-    write_script(folder, "raise ValueError('bad rows')")
-    with pytest.raises(JobsFailedError, match="ValueError: bad rows"):
-        run()
-    table = StudyTable.load(folder / "done" / TABLE)
-    assert [cell.row for cell in table.cells] == ["untrained"]
-    assert all("ValueError: bad rows" in one.reason for one in table.missing)
-    write_script(folder, PEER)
-    assert not run().missing
 
 
 def test_a_script_that_is_changed_while_the_study_runs_is_an_error(folder: Path) -> None:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import nearfar
 from nearfar.cli import main
+from nearfar.commands.train.choose import resolve_config
 from nearfar.evaluation.results import ComparisonResult, StudyTable
 from nearfar.runs.held_out import load_held_out
+from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.collect import MAX_SHOWN, MODELS, model_lines
 from nearfar.studies.run import TABLE, dry_run, study
 from nearfar.types import NearfarError
@@ -68,6 +69,17 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         Path("seeds.toml").write_text(SEEDS, encoding="utf-8")
         study("seeds.toml", output="seeds", **SETTINGS)
         yield folder
+
+
+def test_a_study_can_take_the_recipe_of_the_rows_and_the_start(inside: Path) -> None:
+    """The settings are those of ``nearfar train --data``; ``method = "info-nce"`` has the method's defaults."""
+    given = {"data": ("pairs.tsv",), "model": "tiny", "output": "cell"}
+    file = inside / "auto.toml"
+    for method, expected in (("auto", resolve_config(None, given)), ("info-nce", resolve_config("info-nce", given))):
+        file.write_text(SEEDS.replace('"info-nce"', f'"{method}"').split("batch_size")[0] + SEEDS.split("= 1\n", 1)[1])
+        _, cell, _ = plan_cells(load_study(file, placeholders={"start": "tiny"}))
+        assert cell.steps[0].config == expected
+    assert resolve_config(None, given) != resolve_config("info-nce", given)
 
 
 @pytest.fixture
@@ -140,19 +152,6 @@ def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixtur
     assert main(["study", "--report", "seeds"]) == 0
     assert capsys.readouterr().out in shown
     assert all("tiny" not in line for line in model_lines(Path("seeds")))
-
-
-@pytest.mark.nightly
-@pytest.mark.long
-def test_other_commands_take_the_run_folders(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = str(run_folders()[0])
-    assert main(["evaluate", run, "--held-out", "--resamples", "0"]) == 0
-    assert main(["compare", run, "tiny", "--held-out", "--resamples", "20"]) == 0
-    assert main(["compare", *map(str, run_folders()), "--held-out", "--resamples", "20"]) == 0
-    assert main(["encode", run, "--input", "texts.txt", "--output", "vectors.npy", "--overwrite"]) == 0
-    assert np.load("vectors.npy").shape == (2, 32)
-    assert main(["report", *map(str, run_folders()), "--output", "report.html"]) == 0
-    capsys.readouterr()
 
 
 @pytest.mark.long

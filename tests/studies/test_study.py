@@ -18,14 +18,14 @@ from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.jobs.store import ATTEMPT_FILE
 from nearfar.studies import steps
-from nearfar.studies.plan import CellJobs, plan_jobs
-from nearfar.studies.read import load_study
-from nearfar.studies.run import TABLE, ModelsToDiscard, dry_run, study
-from nearfar.studies.sources import HUB
+from nearfar.studies.cells import Cell, load_study
+from nearfar.studies.plan import HUB, plan_jobs
+from nearfar.studies.run import TABLE, discard_model, dry_run, study
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study
 
 OUTPUTS = ("page.md", "study.json", "table.csv", "table.tex")
+SETTINGS: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         write_study(folder)
-        study("study.toml", output="whole", scale="tiny", start="start", engine="inline", resamples=20)
+        study("study.toml", output="whole", **SETTINGS)
         yield folder
 
 
@@ -45,7 +45,7 @@ def inside(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return workspace
 
 
-def cells_of(text: str, folder: Path, scale: str | None = None, start: str = "start") -> list[CellJobs]:
+def cells_of(text: str, folder: Path, scale: str | None = None, start: str = "start") -> list[Cell]:
     file = folder / "other.toml"
     file.write_text(text, encoding="utf-8")
     return plan_jobs(load_study(file, scale, placeholders={"start": start}))
@@ -99,7 +99,7 @@ def test_the_seconds_of_a_training_count_loading(inside: Path, whole: float, loo
         if json.loads(file.read_text(encoding="utf-8"))["function"].endswith(":train"):
             _change(file.parent / ATTEMPT_FILE, seconds=whole)
             _change(file.parent / "numbers.json", seconds=loop)
-    table = study("study.toml", output=folder, scale="tiny", start="start", engine="inline", resamples=20)
+    table = study("study.toml", output=folder, **SETTINGS)
     assert {cell.seconds for cell in table.cells if cell.row == "sbert"} == {expected}
 
 
@@ -109,7 +109,7 @@ def _change(file: Path, **values: float) -> None:
 
 def test_a_finished_study_runs_nothing_again(inside: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in (inside / "whole" / "cells").rglob("*")}
-    study("study.toml", output="whole", scale="tiny", start="start", engine="inline", resamples=20)
+    study("study.toml", output="whole", **SETTINGS)
     assert {file: file.stat().st_mtime_ns for file in (inside / "whole" / "cells").rglob("*")} == before
 
 
@@ -138,7 +138,7 @@ def test_cells_are_shared_by_their_content(inside: Path) -> None:
     (inside / "elsewhere" / "nli.tsv").write_text((inside / "nli.tsv").read_text(encoding="utf-8") + "\n")
     third = cells_of(moved, inside, start=str(inside / "elsewhere" / "start"))
     changed = [one.key != two.key for one, two in zip(second, third, strict=True)]
-    assert changed == [cell.cell.row.id != "untrained" for cell in second]
+    assert changed == [cell.row.id != "untrained" for cell in second]
 
 
 def test_a_setting_changes_the_key_and_a_default_does_not(inside: Path) -> None:
@@ -188,7 +188,7 @@ def test_rows_whose_data_are_missing_are_not_run(inside: Path) -> None:
     planned = dry_run("gone.toml", output="gone", scale="tiny", start="start")
     assert [row.missing for row in planned.rows] == [(), ("gone.tsv: no such file",)]
     assert not (inside / "gone").exists()
-    table = study("gone.toml", output="gone", scale="tiny", start="start", engine="inline", resamples=20)
+    table = study("gone.toml", output="gone", **SETTINGS)
     assert {cell.row for cell in table.missing} == {"sbert"}
     assert "gone.tsv" in (inside / "gone" / "page.md").read_text(encoding="utf-8")
 
@@ -199,14 +199,13 @@ def test_a_failed_cell_leaves_the_others(inside: Path) -> None:
     text = STUDY.replace('evaluate_on = "dev.tsv"', 'evaluate_on = "bad.tsv"')
     (inside / "bad.toml").write_text(text, encoding="utf-8")
     (inside / "bad.tsv").write_text("sentence1\tsentence2\tscore\na\tb\tnonsense\n", encoding="utf-8")
-    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
     with pytest.raises(JobsFailedError, match=r"train: sbert \(rate 0.01, seed 1\): .*nonsense"):
-        study("bad.toml", output="bad", **settings)
+        study("bad.toml", output="bad", **SETTINGS)
     table = StudyTable.load(inside / "bad" / TABLE)
     assert {cell.row for cell in table.missing} == {"sbert"}
     assert "nonsense" in str(table.missing)
     shutil.copy(inside / "dev.tsv", inside / "bad.tsv")
-    assert not study("bad.toml", output="bad", **settings).missing
+    assert not study("bad.toml", output="bad", **SETTINGS).missing
 
 
 @pytest.mark.parametrize("run", [study, dry_run])
@@ -274,22 +273,21 @@ def _after(function: Callable[..., None], then: Callable[..., None]) -> Callable
 
 @pytest.mark.long
 def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
     most = 0
 
     def count(*_: Any) -> None:
         nonlocal most
         most = max(most, len(list((inside / "small" / "cells").glob("*/run/model"))))
 
-    monkeypatch.setattr(ModelsToDiscard, "discard", _after(ModelsToDiscard.discard, count))
-    first = study("study.toml", output="small", discard_models=True, **settings)
+    monkeypatch.setattr("nearfar.studies.run.discard_model", _after(discard_model, count))
+    first = study("study.toml", output="small", discard_models=True, **SETTINGS)
     assert most == 0  # each model is discarded before the next training ends
     assert not list((inside / "small" / "cells").glob("*/run/model"))
-    assert study("study.toml", output="small", **settings).cells == first.cells
+    assert study("study.toml", output="small", **SETTINGS).cells == first.cells
     text = STUDY.replace('"pairs.tsv", "other.tsv"]\nresamples', '"pairs.tsv"]\nresamples')
     text = text.replace('columns = ["pairs.tsv", "other.tsv", ', 'columns = ["pairs.tsv", ')
     (inside / "less.toml").write_text(text, encoding="utf-8")
-    again = study("less.toml", output="less", cells="small/cells", **settings)
+    again = study("less.toml", output="less", cells="small/cells", **SETTINGS)
     names = ("row", "replicate")
     assert [[getattr(cell, name) for name in names] for cell in again.cells] == [
         [getattr(cell, name) for name in names] for cell in first.cells
@@ -389,10 +387,9 @@ def test_geometry_and_speed(inside: Path) -> None:
 
 @pytest.mark.long
 def test_shards_together_are_the_whole(inside: Path) -> None:
-    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
     found: list[set[str]] = []
     for number in (1, 2):
-        study("study.toml", output=f"shard-{number}", shard=f"{number}/2", **settings)
+        study("study.toml", output=f"shard-{number}", shard=f"{number}/2", **SETTINGS)
         found.append({file.parent.name for file in (inside / f"shard-{number}" / "cells").glob("*/job.json")})
     whole = {file.parent.name for file in (inside / "whole" / "cells").glob("*/job.json")}
     assert found[0] | found[1] == whole
@@ -444,13 +441,12 @@ def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", counted)
-    settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
     for allowed in (3, 8, 13, 18, 23):
         flushes = allowed
         with suppress(KeyboardInterrupt):
-            study("study.toml", output="stopped", **settings)
+            study("study.toml", output="stopped", **SETTINGS)
         stopped += not (inside / "stopped" / TABLE).exists()
     assert stopped > 3
     flushes = 0
-    study("study.toml", output="stopped", **settings)
+    study("study.toml", output="stopped", **SETTINGS)
     assert contents(inside / "stopped") == contents(inside / "whole")

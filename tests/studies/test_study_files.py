@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 import tomli_w
 
-from nearfar.studies.cells import plan_cells
-from nearfar.studies.read import load_study
+from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.spec import PaperNumber, Study
 from nearfar.types import NearfarError
 
@@ -96,12 +95,12 @@ def test_the_cells_are_rows_times_labels_times_replicates(tmp_path: Path) -> Non
     assert cells[0].steps[0].model == "tiny"
     assert cells[0].steps[1].model is None
     assert cells[-1].steps[0].model == "glove:vectors.txt"
-    assert study.compare == (("scl", "sbert"), ("glove", "sbert"))
-    assert study.row("scl").paper == (
+    assert study.pairs == [("scl", "sbert"), ("glove", "sbert")]
+    assert study.paper["scl"] == [
         PaperNumber({"lambda": "0.3"}, "stsb", 70.0),
         PaperNumber({"lambda": "CE"}, "stsb", 66.0, 0.5),
         PaperNumber({"lambda": "CE"}, "sts12", 60.0),
-    )
+    ]
 
 
 def test_a_scale_is_merged_over_the_file(tmp_path: Path) -> None:
@@ -109,16 +108,15 @@ def test_a_scale_is_merged_over_the_file(tmp_path: Path) -> None:
     assert [row.id for row in study.rows] == ["scl", "sbert", "augment"]
     assert study.row("scl").name == "SCL"
     assert study.columns == ("stsb",)
-    assert study.axis("lambda").labels == ("0.3", "0.5")
-    assert study.axis("lambda").use == "x"
+    assert [(axis.name, axis.labels, axis.use) for axis in study.axes] == [("lambda", ("0.3", "0.5"), "x")]
     assert study.settings["train"] == {"data": ["microworld"], "max_steps": 2}
-    assert study.row("scl").paper == (PaperNumber({"lambda": "0.3"}, "stsb", 70.0),)
-    assert study.compare == (("scl", "sbert"), ("augment", "sbert"))
+    assert study.paper["scl"] == [PaperNumber({"lambda": "0.3"}, "stsb", 70.0)]
+    assert study.pairs == [("scl", "sbert"), ("augment", "sbert")]
     assert study.content["compare"] == [["scl", "sbert"], ["augment", "sbert"]]
     assert "scales" not in study.content
     assert study.content["placeholders"] == {"start": "tiny"}
     assert study.content["rows"][0]["model"] == "{start}"
-    assert (study.scale, study.scales) == ("here", ("here",))
+    assert study.scale == "here"
 
 
 def test_the_scale_paper_is_the_file_itself(tmp_path: Path) -> None:
@@ -297,7 +295,7 @@ def test_a_study_is_loaded_without_torch(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(tomli_w.dumps(BASE), encoding="utf-8")
     code = (
-        "import sys; from nearfar.studies.read import load_study; "
+        "import sys; from nearfar.studies.cells import load_study; "
         "load_study(sys.argv[1], placeholders={'start': 'm'}); print('torch' in sys.modules, 'numpy' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=True)

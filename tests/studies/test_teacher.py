@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.studies.plan import CellJobs, plan_jobs
-from nearfar.studies.read import load_study
+from nearfar.studies.cells import Cell, load_study
+from nearfar.studies.plan import plan_jobs
 from tests.studies.helpers import write_study
 from tests.tiny import save_tiny
 
@@ -40,7 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def cell(teacher: str, text: str = STUDY) -> CellJobs:
+def cell(teacher: str, text: str = STUDY) -> Cell:
     Path("other.toml").write_text(text.replace("TEACHER", teacher), encoding="utf-8")
     (found,) = plan_jobs(load_study("other.toml", None))
     return found
@@ -60,7 +60,7 @@ def test_the_teacher_is_known_by_its_content(folder: Path) -> None:
 def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:
     text = STUDY.replace('method = "distill", teacher = "TEACHER"', 'method = "simcse-unsup", second = "second.toml"')
 
-    def second_cell(teacher: str) -> CellJobs:
+    def second_cell(teacher: str) -> Cell:
         Path("second.toml").write_text(SECOND.replace("TEACHER", teacher), encoding="utf-8")
         return cell(teacher, text)
 

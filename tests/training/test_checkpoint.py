@@ -103,15 +103,6 @@ def test_a_kill_at_any_moment_of_a_save_leaves_a_whole_checkpoint(
         assert Checkpoints(tmp_path / str(number)).load(state_of(network(1))).step in (1, 2), call
 
 
-def test_only_safetensors_and_json(tmp_path: Path) -> None:
-    state = state_of(network(0))
-    checkpoints = Checkpoints(tmp_path)
-    checkpoints.save(Progress(), state)
-    checkpoints.save_best(state)
-    names = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
-    assert names == {".safetensors", ".json"}
-
-
 def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     state = state_of(network(0))
     checkpoints = Checkpoints(tmp_path)
@@ -134,13 +125,6 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     again = state_of(network(5))
     assert Checkpoints(tmp_path).load(again).step == 1
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(again), kept, strict=True))
-
-
-def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    state = state_of(network(0))
-    with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):
-        Checkpoints(tmp_path / "file" / "run").save(Progress(), state)
 
 
 def test_half_a_deleted_checkpoint_is_replaced(tmp_path: Path) -> None:

@@ -194,13 +194,6 @@ def test_lower_precision_is_averaged_in_float32() -> None:
     assert torch.equal(layer.weight, torch.full((1, 3), 2.0, dtype=torch.bfloat16))
 
 
-def test_nothing_to_train_gives_an_empty_average() -> None:
-    average = WeightAverage({"encoder": nn.Linear(2, 2).requires_grad_(False)}, 0.9)
-    average.update(1)
-    with average.applied():
-        assert average.tensors == {}
-
-
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
 def test_the_average_with_the_start_weighs_both_by_their_shares(share: float) -> None:
     encoder = network()["encoder"]
@@ -269,10 +262,7 @@ def test_a_damaged_average_is_refused(tmp_path: Path) -> None:
     checkpoints.check(best=False, average=True)
     whole = file.read_bytes()
     file.write_bytes(whole[:-5])
-    for act in (
-        lambda: checkpoints.check(best=False, average=True),
-        lambda: checkpoints.load(state),
-    ):
+    for act in (lambda: checkpoints.check(best=False, average=True), lambda: checkpoints.load(state)):
         with pytest.raises(NearfarError, match=r"average\.safetensors: is damaged .*Remove the folder"):
             act()
     file.unlink()

@@ -142,30 +142,6 @@ def test_a_lost_connection_says_how_to_go_on(monkeypatch: pytest.MonkeyPatch) ->
         raise RuntimeError("shapes do not match")
 
 
-@pytest.mark.parametrize(("size", "total"), [(2, 5), (3, 7), (3, 6), (3, 2), (4, 1)])
-def test_gathered_rows_are_in_the_order_of_the_items(size: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Mocks the rows of the other processes: each its share, padded to the longest."""
-    rows = torch.arange(total * 3.0).reshape(total, 3)
-    longest = max(len(rows[rank::size]) for rank in range(size))
-
-    def all_gather(out: list[torch.Tensor], own: torch.Tensor) -> None:
-        assert len(own) == longest
-        for rank, slot in enumerate(out):
-            slot.fill_(-1)  # padding may have any values
-            slot[: len(rows[rank::size])] = rows[rank::size]
-
-    def broadcast(message: list[object]) -> None:
-        message[0] = ("value", (rows.shape[1:], rows.dtype, "cpu"))
-
-    monkeypatch.setattr(module.distributed, "all_gather", all_gather)
-    monkeypatch.setattr(module.distributed, "broadcast_object_list", broadcast)
-    for rank in range(size):
-        one = Processes()
-        one.rank, one.size = rank, size
-        own = rows[one.share]
-        assert torch.equal(one.gather(own if len(own) else None, total), rows)
-
-
 def test_gradients_are_reduced_in_buckets_without_missing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """Mocks a second process with the same gradients, except that only it has one for the last parameter."""
     sent: list[int] = []

@@ -90,10 +90,39 @@ class ToyTrainer(Trainer):
 def test_it_evaluates_before_training_every_few_steps_and_at_the_end() -> None:
     trainer = ToyTrainer([0.1, 0.3, 0.2, 0.4, 0.4])
     trainer.train()
-    assert trainer.evaluated == [(0, False), (3, True), (6, False), (9, True), (10, False)]
+    assert trainer.evaluated == [(0, True), (3, True), (6, False), (9, True), (10, False)]
     progress = trainer.progress
     assert (progress.step, progress.epoch, progress.finished, progress.items) == (10, 1, True, 20)
     assert (progress.start_score, progress.best_score, progress.best_step) == (0.1, 0.4, 9)
+
+
+@pytest.mark.parametrize(
+    ("steps", "every", "expected"),
+    [
+        (41, None, [5, 10, 15, 20, 25, 30, 35, 40, 41]),
+        (4, None, [1, 2, 3, 4]),
+        (100_000, None, [10_000 * n for n in range(1, 11)]),
+        (41, 100, [41]),
+        (41, 20, [20, 40, 41]),
+    ],
+)
+def test_a_run_of_any_length_is_evaluated_about_ten_times(steps: int, every: int | None, expected: list[int]) -> None:
+    loop = LoopSettings(epochs=1, total_steps=steps, evaluate_every=every, checkpoint_every=1)
+    assert [step for step in range(1, steps + 1) if loop.evaluates(step)] == expected
+
+
+@pytest.mark.parametrize(("candidate", "best", "kept"), [(True, (0.9, 0), 0), (False, (0.3, 3), 1)])
+def test_the_weights_before_training_are_kept_if_no_step_is_better(
+    candidate: bool, best: tuple[float, int], kept: int, tmp_path: Path
+) -> None:
+    trainer = ToyTrainer([0.9, 0.3, 0.2, 0.3, 0.1], checkpoints=Checkpoints(tmp_path), ema=0.9)
+    trainer.start_is_candidate = candidate
+    trainer.train()
+    progress = trainer.progress
+    assert (progress.start_score, progress.best_score, progress.best_step) == (0.9, *best)
+    assert [step for step, _ in progress.history] == [3, 6, 9, 10]
+    Checkpoints(tmp_path).load_best(trainer.state)
+    assert tuple(trainer.encoder.weight.flatten().tolist()) == trainer.seen[kept]
 
 
 def test_it_stops_when_patience_ends() -> None:

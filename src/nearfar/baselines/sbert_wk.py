@@ -28,7 +28,7 @@ from torch import Tensor
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
-from nearfar.encoder.ragged import RaggedBatch, hidden_states
+from nearfar.encoder.ragged import RaggedBatch, bf16_runs, hidden_states
 from nearfar.encoder.token_batches import compute_batches, warn_truncated
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
@@ -72,7 +72,7 @@ class SbertWk:
                 f"the layers of this encoder are 0 (embeddings) to {last}. {advice}"
             )
         self._encoder, self._layer_start, self._window = encoder, layer_start, window
-        self._bf16, self._progress = bf16, progress
+        self._bf16, self._progress = bf16 and bf16_runs(encoder.backbone, encoder.route), progress
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:

@@ -10,14 +10,7 @@ from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.config import (
-        CompareConfig,
-        EvaluateConfig,
-        GeometryConfig,
-        ReportConfig,
-        ReproduceConfig,
-        StudyConfig,
-    )
+    from nearfar.config import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig, ReproduceConfig, StudyConfig
     from nearfar.evaluation.results import StudyTable
 
 DRY_RUN = ExtraOption(
@@ -67,9 +60,13 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
         raise NearfarError("two sides are needed: nearfar compare FIRST SECOND [MORE ...]")
 
     from nearfar.commands.compare import compare
-    from nearfar.evaluation.tables.pages import comparison_tables
+    from nearfar.evaluation.results import ComparisonResult
+    from nearfar.evaluation.tables.pages import query_lines, query_notes, screen_tables
 
-    call.show(comparison_tables(compare(*sides, config=config))[0])
+    result = compare(*sides, config=config)
+    call.show(screen_tables(result)[0])
+    if isinstance(result, ComparisonResult) and result.queries is not None:
+        call.say(*query_notes(result), *query_lines(result))
 
 
 @verb(

@@ -113,10 +113,17 @@ def _parameter(one: ExtraOption, kind: FieldType) -> inspect.Parameter:
         hint = Annotated[object, spec]
         default = inspect.Parameter.empty if default is MISSING else _Default(default)
     no_default = default.texts == [] if isinstance(default, _Default) else False
-    hint = Annotated[hint, tyro.conf.arg(help=one.help, help_behavior_hint="" if no_default else None)]
+    text = _negative_help(one) if kind.scalar is bool and default else one.help
+    hint = Annotated[hint, tyro.conf.arg(help=text, help_behavior_hint="" if no_default else None)]
     if one.positional_name:
         hint = Annotated[hint, tyro.conf.Positional]
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _negative_help(one: ExtraOption) -> str:
+    """What the flag does that turns an option off: the part of its help after ``--no-NAME:``."""
+    before, marked, text = one.help.partition(f"{flag(f'no_{one.name}')}: ")
+    return f"{text[0].upper()}{text[1:]}" if marked else f"Turns this off: {before}"
 
 
 def _value(one: ExtraOption, kind: FieldType, found: Any) -> Any:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
-from nearfar.config.files import read_toml
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
-from nearfar.settings import check_values, load_method, load_toml
+from nearfar.settings import check_values, load_method, load_toml, read_toml
 from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ Without a method, the columns of FILE choose it:
   anchor, positive             pairs             info-nce
   anchor, positive, negative   triplets          info-nce
   premise, hypothesis, label   NLI rows          scl; nli-order if --model is a plain transformers model
-  text, label                  labelled texts    supcon-text
+  text, label                  labelled texts    supcon-text, and a classifier for nearfar predict
   sentence1, sentence2, score  scored pairs      regression
   lines of text, one column    sentences         sg-opt1
 
@@ -42,6 +41,19 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 --dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.
 
 Methods:
+"""
+FINETUNE_USAGE = """
+In short: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]
+
+Fine-tunes a classifier by cross-entropy and supervised contrastive learning, and tests it on rows that it was not
+trained on. Columns of FILE: text, label; or sentence1, sentence2, label, for pairs that are read together. Labels with
+a fraction, such as 3.5, are scores. For single texts nearfar train --data FILE is better, above all for few.
+
+Rows:      --text-columns --label-column --validation FILE --test FILE --splits --limit --sample-size --noise
+Training:  --model --epochs --learning-rate --batch-size --scl-weight (lambda) --temperature --seed --resume
+Selection: --metric --evaluate-every --patience --keep
+Epochs, learning rate and lambda fit the number of rows and the encoder. FILE.toml has all settings; those of the paper
+are in configs/gunel-*.toml. TASK: sst2, cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb, amazon2, yelp2.
 """
 RESUME = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
 DRY_RUN = ExtraOption(
@@ -68,6 +80,11 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     call = Call("train", argv, make_console)
     if choice is not None:
         call.say(choice.explain())
+    elif argv[0] in METHODS:
+        call.say(
+            f"{argv[0]} with its own defaults. nearfar train --data, without a method, takes the settings that were "
+            "measured for the rows and the start."
+        )
 
     if args.dry_run:
         from nearfar.commands.train.run import plan
@@ -87,10 +104,11 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
     return 0
 
 
-def _next_commands(run: Path, model: str, *, held_out: bool) -> list[str]:
+def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> list[str]:
     """Commands to go on with after training, one for each line."""
     trained = run / "model"
     lines = [
+        *([["nearfar", "predict", str(run), "--input", "FILE", "--output", "labels.csv"]] if labels else []),
         ["nearfar", "compare", str(run), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
         ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
         ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
@@ -142,12 +160,7 @@ def _values(flags: "Sequence[str]", name: str) -> list[str]:
 
 
 def _parse_flags(
-    kind: type[TrainConfig],
-    flags: list[str],
-    *,
-    prog: str,
-    values: "Mapping[str, Any]",
-    source: str | None = None,
+    kind: type[TrainConfig], flags: list[str], *, prog: str, values: "Mapping[str, Any]", source: str | None = None
 ) -> _TrainArgs:
     extras = (RESUME, DRY_RUN, VERBOSE)
     config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
@@ -173,23 +186,39 @@ def _say_plan(call: Call, plan: "Plan") -> None:
 
 def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
     from nearfar.commands.train.after import before_after
+    from nearfar.runs.held_out import has_held_out
 
     if trained.metric is None or trained.start_score is None or trained.best_score is None:
         call.say(f"The weights of the last step are in {trained.model}")
     else:
-        call.say(
-            f"{metric_title(trained.metric)} on {trained.dev}: {100 * trained.start_score:.2f} before training, "
-            f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
-            f"{trained.model}"
-        )
+        best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
+        kept = f"The {config.keep} weights"
+        if trained.best_step == 0:
+            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
+        start = f"{100 * trained.start_score:.2f} before training"
+        call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     if trained.comparison is not None:
-        call.show(before_after(trained.comparison, trained.metric or ""))
-    call.say("Next:", *_next_commands(trained.model.parent, config.model, held_out=trained.comparison is not None))
+        call.show(before_after(trained.comparison))
+    run = trained.model.parent
+    if trained.labels is not None:
+        from nearfar.commands.train.labels import PICTURE
+        from nearfar.evaluation.tables.evaluation import evaluation_tables
+
+        for table in evaluation_tables(trained.labels, screen=True):
+            call.show(table)
+        call.say(f"Which labels are mistaken for which: {run / PICTURE}")
+    labels = trained.labels is not None
+    call.say("Next:", *_next_commands(run, config.model, held_out=has_held_out(run), labels=labels))
 
 
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
     """Fine-tune a classifier; returns the exit status."""
-    config, resume = _parse_finetune(*_file_and_flags(argv))
+    try:
+        config, resume = _parse_finetune(*_file_and_flags(argv))
+    except SystemExit:
+        if {"-h", "--help"} & set(argv):  # below the list of all flags, where it stays on the screen
+            sys.stdout.write(FINETUNE_USAGE)
+        raise
     call = Call("finetune", argv, make_console)
 
     from nearfar.commands.finetune.command import finetune
@@ -228,6 +257,11 @@ def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[Finetu
             raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
     prog = "nearfar finetune [TASK|FILE|FILE.toml]"
     config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values, source=source)
+    if source is None:
+        from nearfar.commands.finetune.command import recommended_settings
+
+        values |= recommended_settings(config)
+        config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values)
     return config, extra_values["resume"]
 
 
@@ -262,7 +296,9 @@ def mine(call: Call, config: "MineConfig") -> int | None:
         result = mine(config)
     except KeyboardInterrupt:
         return call.kept_vectors(config.output)
-    train = f"nearfar train info-nce --data {config.output} --negative-column negative --output RUN"
+    train = shlex.join(
+        ["nearfar", "train", "--model", str(config.model), "--data", str(config.output), "--output", "RUN"]
+    )
     call.say(
         *_counts(result, config),
         "",

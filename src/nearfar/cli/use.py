@@ -147,13 +147,21 @@ def _table(query: str, hits: "Sequence[Hit]", opened: "OpenedSearch") -> "Any":
 
 @verb(
     "PredictConfig",
-    one_model("Run folder of nearfar finetune, its model folder, or any sequence classifier of transformers."),
+    one_model(
+        "Run folder of nearfar finetune, or of nearfar train on labelled texts; a model folder, or any sequence "
+        "classifier of transformers."
+    ),
 )
 def predict(call: Call, config: "PredictConfig", model: str) -> None:
-    """Write predicted labels and probabilities."""
+    """Write predicted labels and probabilities, and print how they agree with those of the input."""
     from nearfar.commands.predict import predict
+    from nearfar.evaluation.tables.evaluation import evaluation_tables
 
-    call.say(f"Wrote predictions for {predict(model, config):,} rows to {config.output}")
+    result = predict(model, config)
+    if result.scores is not None:
+        for table in evaluation_tables(result.scores, screen=True):
+            call.show(table)
+    call.say(f"Wrote predictions for {result.rows:,} rows to {config.output}")
 
 
 @verb(

@@ -1,28 +1,35 @@
 """``nearfar compare``: sides are read or evaluated, then tested against each other; optionally written to a file."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate, probe_flags
-from nearfar.commands.evaluate.tasks import run_of
+from nearfar.commands.evaluate.model import Model, RecentVectors, open_model
+from nearfar.commands.evaluate.tasks import run_of, stored_evaluation
 from nearfar.config.calls import accepts_settings
-from nearfar.config.verbs import CompareConfig
+from nearfar.config.verbs import CompareConfig, EvaluateConfig
+from nearfar.data.hold_out import TEST
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
+from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.comparison import compare_sides
+from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
+from nearfar.evaluation.retrieval import best_hits
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.runs.held_out import TASK, has_held_out
-from nearfar.types import Encode, NearfarError
+from nearfar.runs.held_out import TASK, has_held_out, load_held_out
+from nearfar.types import NearfarError
 
-ComparisonInput: TypeAlias = "str | Path | Encode | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
-"""A model (folder, hub name, function) or an evaluation (a result file, an :class:`EvaluationResult`, the content of a
-result file). A side of several runs is a list of these, or a folder of result files."""
-
+ComparisonInput: TypeAlias = "Model | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
+"""A model (folder, hub name, Encoder, SentenceTransformer, function) or an evaluation (a result file, an
+:class:`EvaluationResult`, the content of a result file). A side of several runs is a list of these, or a folder of
+result files."""
+_KINDS = {"scored": "scored pairs", "labelled": "labelled texts"}
 MODEL_FILES = ("modules.json", "config.json", "run.json")
 """A folder that contains one of these is a model or a run folder."""
 
@@ -67,14 +74,19 @@ def compare(
     opened = [[_open(item) for item in side] for side in items]
     opened_runs = [item for side in opened for item in side if isinstance(item, EvaluationRun)]
     tasks = list(config.tasks) if config.tasks else shared_tasks(opened_runs) if opened_runs else None
-    run = next((item for side in opened for item in side if _holds_out(item)), None)
+    runs = (run_of(item) for side in opened for item in side if not isinstance(item, EvaluationRun))
+    run = next((folder for folder in runs if folder is not None and has_held_out(folder)), None)
     if config.held_out or (tasks is None and run is not None):
         tasks = [*(tasks or []), *([] if tasks and TASK in tasks else [TASK])]
         if run is None and not opened_runs:
             raise NearfarError("--held-out: none of the sides is a run that holds out rows.")
+    task = _queries(opened, run if TASK in (tasks or ()) else None) if config.examples else None
+    recent = RecentVectors()
     sides = [
         [
-            item if isinstance(item, EvaluationRun) else _evaluate(item, tasks, opened_runs, run, progress=progress)
+            item
+            if isinstance(item, EvaluationRun)
+            else _evaluate(item, tasks, opened_runs, run, recent=recent, progress=progress)
             for item in side
         ]
         for side in opened
@@ -88,9 +100,47 @@ def compare(
         seed=config.seed,
         progress=progress,
     )
+    if task is not None:
+        assert isinstance(comparison, ComparisonResult)
+        relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
+        rankings = [_rank(model, task, recent=recent, progress=progress) for (model,) in opened]
+        comparison = replace(comparison, queries=compare_rankings(task.queries, relevant, *rankings))
     if file:
         save_with_tables(comparison, file)
     return comparison
+
+
+def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:
+    """The held-out queries that ``--examples`` shows, of the run whose rows two models are compared on.
+
+    Raises:
+        NearfarError: not two models, no such run, or its rows have no queries.
+    """
+    if len(sides) != 2 or any(len(side) != 1 or isinstance(side[0], EvaluationRun) for side in sides):
+        raise NearfarError("--examples: searches with two models; name two model or run folders, not result files.")
+    if run is None:
+        raise NearfarError(
+            "--examples: shows held-out queries; one side must be a run that holds out rows (--held-out)."
+        )
+    held_out = load_held_out(run)
+    if held_out.kind in _KINDS:
+        raise NearfarError(f"--examples: shows queries with their hits, and {run} holds out {_KINDS[held_out.kind]}.")
+    return held_out.retrieval(TEST)
+
+
+def _rank(model: Model, task: RetrievalTask, *, recent: RecentVectors, progress: bool) -> list[list[tuple[str, float]]]:
+    """The best hits of each query of a task by a model, which is opened as for its evaluation."""
+    if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
+        model = folder
+    opened = open_model(model, EvaluateConfig(), bf16=False, progress=progress, recent=recent)
+    return best_hits(
+        opened.encode_query,
+        opened.encode_document,
+        task,
+        per_task=opened.per_task,
+        device=opened.device,
+        progress=progress,
+    )
 
 
 def _expand_runs(side: ComparisonInput) -> list[Any]:
@@ -135,28 +185,26 @@ def _open(item: Any) -> Any:
     return item
 
 
-def _holds_out(item: Any) -> bool:
-    """Whether the item is a run that holds out rows."""
-    run = run_of(item) if isinstance(item, str | Path) else None
-    return run is not None and has_held_out(run)
-
-
 def _evaluate(
-    model: "str | Path | Encode",
+    model: "Model",
     tasks: Sequence[str] | None,
     opened_runs: Sequence[EvaluationRun],
-    run: "str | Path | None",
+    run: Path | None,
     *,
+    recent: RecentVectors,
     progress: bool,
 ) -> EvaluationRun:
     """Evaluate a model in the same way as the evaluations that it is compared with.
 
-    ``run`` is the run whose held-out rows are evaluated on, if they are among the tasks.
+    ``run`` is the run whose held-out rows are evaluated on, if they are among the tasks. What training has stored of
+    them is used again.
     """
     held_out: dict[str, Any] = {}
     if tasks is not None and TASK in tasks:
         tasks = [task for task in tasks if task != TASK]
         held_out = {"held_out_of": run} if run is not None else {"held_out": True}
+        if run is not None and not tasks and (stored := stored_evaluation(run, model)) is not None:
+            return EvaluationRun(stored.model, stored)
     transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
     probe = probe_flags(transfer) if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
@@ -175,6 +223,7 @@ def _evaluate(
         **read,
         **probe,
         resamples=0,
+        recent=recent,
         progress=progress,
     )
     return EvaluationRun(result.model, result)

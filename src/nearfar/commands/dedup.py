@@ -11,18 +11,16 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
-from nearfar.commands.mine.command import check_table_suffix, write_table
+from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import DedupConfig
 from nearfar.data.files import EXTENSIONS, PLAIN_TEXT, is_plain_text, read_file, read_lines
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
 from nearfar.data.sources import normalize_whitespace, text_field
-from nearfar.disk import check_output_file, disk_errors, new_file, path_errors
-from nearfar.encoder.precision import check_computing, resolve
+from nearfar.disk import TABLES, check_output_file, disk_errors, new_file, path_errors, write_table
+from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
-from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -109,30 +107,17 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     check_computing(config.device, config.precision)
     before = file_version(source)
     rows = read_rows(source, config.column)
-
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.weights import locate
-
-    folder = locate(config.model)
-    encoder = Encoder.from_pretrained(folder, **config.opening)
-    bf16 = resolve(config.precision, config.device) == "bf16"
+    opened = open_encoder(config.model, config.opening, config.precision)
+    device = opened.encoder.device
     with vectors_folder(config.output) as kept_there:
         with progress_bar("encoding", len(rows.texts), shown=progress) as advance:
-            vectors = encode_texts(
-                kept_there,
-                rows.texts,
-                encoder,
-                model=fingerprint_model(folder),
-                prompt=encoder.resolve_prompt(),
-                bf16=bf16,
-                on_texts=advance,
-            )
+            vectors = opened.encode_texts(kept_there, rows.texts, on_texts=advance)
         with progress_bar("comparing", len(vectors), shown=progress) as advance:
-            near = find_nearest_others(vectors, device=encoder.device, on_rows=advance)
+            near = find_nearest_others(vectors, device=device, on_rows=advance)
         bins = histogram(rows.texts, near.scores, near.ids)
         if config.threshold is None:
             return DedupResult(len(rows.lines), len(rows.texts), bins, None, None, None, None)
-        groups = _group_texts(vectors, near, config.threshold, encoder.device, progress=progress)
+        groups = _group_texts(vectors, near, config.threshold, device, progress=progress)
         group_of = groups[rows.text_of]
         kept = _choose(rows, group_of, config.keep)
         if config.groups is not None:
@@ -152,19 +137,16 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
 
 def _check_outputs(config: DedupConfig, source: Path) -> None:
     """Raise an error now if a file cannot be written."""
-    outputs = {}
     if config.output is not None:
-        outputs["--output"] = Path(config.output)
-        if extension(outputs["--output"]) != extension(source):
+        output = Path(config.output)
+        if extension(output) != extension(source):
             raise NearfarError(
-                f"--output {config.output}: must have the format of --input {source}; end its name in "
-                f"{extension(source)}."
+                f"--output {output}: must have the format of --input {source}; end its name in {extension(source)}."
             )
+        check_output_file(output, [source], overwrite=config.overwrite)
     if config.groups is not None:
-        outputs["--groups"] = Path(config.groups)
-        check_table_suffix(Path(config.groups), "--groups")
-    for flag, output in outputs.items():
-        check_output_file(output, [source], overwrite=config.overwrite, flag=flag)
+        groups = Path(config.groups)
+        check_output_file(groups, [source], overwrite=config.overwrite, flag="--groups", suffixes=TABLES)
 
 
 def _group_texts(

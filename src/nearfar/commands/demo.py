@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from nearfar.commands.search.hits import Hit
 from nearfar.config import DemoConfig
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import flag
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
-from nearfar.disk import path_errors, write_text
+from nearfar.disk import path_errors, write_table, write_text
+from nearfar.evaluation.examples import RULE, compare_rankings, describe_changes, describe_examples
 from nearfar.evaluation.render import Table, to_markdown, to_rich
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
@@ -43,9 +43,6 @@ INTRODUCTION = (
     "Written by `nearfar demo`: a pretrained sentence encoder is trained on pairs of generated sentences and tested on "
     "held-out pairs. Each command works the same way on other rows."
 )
-PERCENTS = (0, 25, 50, 75, 100)
-"""Where in the order of queries by change the shown ones are."""
-SHOWN_HITS = 3
 
 
 @accepts_settings(DemoConfig)
@@ -101,7 +98,7 @@ class ParaphrasePair(NamedTuple):
 
 def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: "Report") -> None:
     file = folder / "pairs.tsv"
-    _write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
+    write_table(file, ("anchor", "positive"), [pair[:2] for pair in pairs])
     report.step("Pairs")
     report.text(
         f"`{file}` has {len(pairs):,} pairs of generated sentences with the same meaning, and no scores or labels. "
@@ -125,13 +122,12 @@ def _train(config: DemoConfig, folder: Path, report: "Report") -> Path:
     report.step("Train, and test on held-out rows", command_line("train", **settings))
     trained = train(**settings, console=report.console)
     assert trained.comparison is not None
-    assert trained.metric is not None
     report.text(
         f"The columns choose the method, info-nce. {HOLD_OUT} pairs are held out: half of them choose the best step, "
         f"half test the result. Each test query is searched for among all {PAIRS:,} second sentences of the pairs. "
         "MRR@10 is the mean of 1 / rank of the right one, 0 if it is not among the first 10."
     )
-    report.table(before_after(trained.comparison, trained.metric))
+    report.table(before_after(trained.comparison))
     return run
 
 
@@ -143,13 +139,13 @@ def _write_test_rows(run: Path, pairs: Sequence[ParaphrasePair], folder: Path) -
     from nearfar.runs.held_out import load_held_out
 
     task = load_held_out(run).retrieval(TEST)
-    _write_table(folder / "queries.tsv", ("query",), [(text,) for text in task.queries])
-    _write_table(folder / "documents.tsv", ("text",), [(text,) for text in task.documents])
+    write_table(folder / "queries.tsv", ("query",), [(text,) for text in task.queries])
+    write_table(folder / "documents.tsv", ("text",), [(text,) for text in task.documents])
     tested = set(task.queries)
     texts = [
         (text, other, pair.topic) for pair in pairs if pair.anchor in tested for text, other in (pair[:2], pair[1::-1])
     ]
-    _write_table(folder / "texts.tsv", ("text", "paraphrase", "topic"), texts)
+    write_table(folder / "texts.tsv", ("text", "paraphrase", "topic"), texts)
     return task
 
 
@@ -171,59 +167,11 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
     (folder / "index").mkdir()
     report.step("Search before and after", *(command_line("search", **settings) for settings in sides.values()))
     hits = (search(**settings, progress=report.console.is_terminal) for settings in sides.values())
-    positives = [task.documents[next(iter(relevant))] for relevant in task.relevant]
-    queries = [SearchedQuery(*query) for query in zip(task.queries, positives, *hits, strict=True)]
-    report.text(
-        f"{describe_changes(queries)} The queries below are chosen by rule: all test queries are sorted by the change "
-        "of their reciprocal rank, equal ones in the order of `queries.tsv`, and those at "
-        f"{', '.join(map(str, PERCENTS[:-1]))} and {PERCENTS[-1]} percent are shown, from the largest loss to the "
-        "largest gain. `*` marks the right hit."
-    )
-    report.code([line for percent, query in choose_queries(queries) for line in query.describe(percent)])
-
-
-class SearchedQuery(NamedTuple):
-    """A query with its hits before and after training."""
-
-    query: str
-    positive: str
-    """The right hit."""
-    before: Sequence[Hit]
-    after: Sequence[Hit]
-
-    @property
-    def change(self) -> float:
-        """The change of the reciprocal rank of the right hit, which is 0 where it is not among the hits."""
-        before, after = (
-            next((1 / hit.rank for hit in hits if hit.text == self.positive), 0.0) for hits in (self.before, self.after)
-        )
-        return after - before
-
-    def describe(self, percent: int) -> list[str]:
-        """The query and its first hits, in lines of text."""
-        lines = [f"{percent}%  {self.query}"]
-        for name, hits in (("before", self.before), ("after", self.after)):
-            rank = next((hit.rank for hit in hits if hit.text == self.positive), None)
-            lines.append(f"  {name}: {f'rank {rank}' if rank else f'not among the first {len(hits)}'}")
-            for hit in hits[:SHOWN_HITS]:
-                lines.append(f"    {'*' if hit.text == self.positive else ' '} {hit.score:.3f}  {hit.text}")
-        return [*lines, f"  right: {self.positive}", ""]
-
-
-def choose_queries(queries: Sequence[SearchedQuery]) -> list[tuple[int, SearchedQuery]]:
-    """The queries at :data:`PERCENTS` of the order by change, equal changes in the order of ``queries``."""
-    order = sorted(queries, key=lambda query: query.change)
-    return [(percent, order[round(percent / 100 * (len(order) - 1))]) for percent in PERCENTS]
-
-
-def describe_changes(queries: Sequence[SearchedQuery]) -> str:
-    """The number of queries whose right hit ranks higher, lower, and the same."""
-    changes = [query.change for query in queries]
-    higher, lower = sum(change > 0 for change in changes), sum(change < 0 for change in changes)
-    return (
-        f"After training, the right hit ranks higher for {higher:,} of {len(changes):,} test queries, lower for "
-        f"{lower:,}, and the same for {len(changes) - higher - lower:,}."
-    )
+    rankings = [[[(hit.text, hit.score) for hit in found] for found in side] for side in hits]
+    relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
+    changes = compare_rankings(task.queries, relevant, first=rankings[1], second=rankings[0])
+    report.text(f"{describe_changes(changes, start='After training')} {RULE}")
+    report.code(describe_examples(changes, first="after", second="before"))
 
 
 def _explore(config: DemoConfig, run: Path, folder: Path, report: "Report") -> None:
@@ -266,10 +214,6 @@ def _open_elsewhere(texts: Sequence[str], model: Path, report: "Report") -> None
         f"The embeddings of the {len(texts):,} test queries are those of nearfar: the largest difference of any number "
         f"is {float(np.abs(own - theirs).max()):.1e}."
     )
-
-
-def _write_table(file: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    write_text(file, "".join("\t".join(row) + "\n" for row in (header, *rows)))
 
 
 def command_line(verb: str, *arguments: str, **settings: str | PathLike[str] | float) -> str:

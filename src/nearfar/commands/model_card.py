@@ -13,9 +13,9 @@ from typing import Any
 
 from nearfar.commands.soup import SOUP_FILE, SoupResult
 from nearfar.commands.train.after import before_after
-from nearfar.config.files import read_toml
 from nearfar.data.named_sets import CATALOG, SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
+from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.prompts import describe_widths, read_widths
 from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
@@ -23,6 +23,7 @@ from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 from nearfar.runs.held_out import COMPARISON
+from nearfar.settings import read_toml
 
 CARD = "README.md"
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
@@ -85,7 +86,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
         NearfarError: a record of the run is damaged.
     """
     run = _read_run(model)
-    is_classifier = run.is_classifier if run else not _is_sentence_transformer(model)
+    is_classifier = run.is_classifier if run else holds_classifier(model)
     results = [*([run.test] if run and run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
     dim = _dimensions(model)
@@ -132,14 +133,6 @@ def _read_run(model: Path) -> RunRecords | None:
         is_classifier=is_classifier,
         second=read_toml(second) if info["config"].get("second") or info["config"].get("sentences") else {},
     )
-
-
-def _is_sentence_transformer(model: Path) -> bool:
-    if (model / "modules.json").is_file():
-        return True
-    config = read_json(model / "config.json") if (model / "config.json").is_file() else {}
-    names = config.get("architectures") if isinstance(config, dict) else None
-    return not any("SequenceClassification" in str(name) for name in names or [])
 
 
 def _dimensions(model: Path) -> int | None:
@@ -231,7 +224,8 @@ def _training(run: RunRecords) -> dict[str, Any]:
     names = (spec.partition(":")[0] for key in ("data", "sentences", "task") for spec in _texts(config.get(key)))
     hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
     machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
-    kept = f"step {info['best_step']}" if config.get("keep") == "best" and info.get("best_step") else "the last"
+    best = info.get("best_step") if config.get("keep") == "best" else None
+    kept = "the last" if best is None else f"step {best}" if best else "those before training, as no step was better"
     facts = [
         f"Steps: {info.get('step')}; kept weights: {kept}; training took {_duration(info.get('seconds'))}, without "
         "evaluation.",
@@ -268,7 +262,7 @@ def _score_tables(run: RunRecords | None, results: Sequence[EvaluationResult]) -
     """The tables of scores: held-out rows, then evaluations."""
     tables = []
     if run is not None and run.held_out is not None:
-        table = before_after(run.held_out, str(run.info.get("metric")))
+        table = before_after(run.held_out)
         tables.append(replace(table, notes=[*table.notes, "before: the model that training started from."]))
     return tables + [table for result in results for table in evaluation_tables(result)]
 

@@ -1,38 +1,72 @@
-"""``nearfar predict``: a file of texts or text pairs -> a file of labels and probabilities."""
+"""``nearfar predict``: a file of texts or text pairs -> its rows with labels and probabilities, and their scores."""
 
-import csv
-import io
-import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
-from nearfar.data.files import MissingColumnError, is_plain_text, read_lines
-from nearfar.data.sources import normalize_whitespace, read_columns, text_field
-from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.data.files import (
+    Location,
+    MissingColumnError,
+    extension,
+    find_columns,
+    is_plain_text,
+    json_records,
+    read_lines,
+)
+from nearfar.data.labelled import PAIR
+from nearfar.data.sources import (
+    column_names,
+    label_field,
+    normalize_whitespace,
+    open_table,
+    parse_number,
+    read_columns,
+    text_field,
+)
+from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
 from nearfar.types import NearfarError
 
-SUFFIXES = (".tsv", ".csv", ".jsonl")
+if TYPE_CHECKING:
+    from nearfar.encoder.classifier import Classifier, EmbeddingClassifier
+    from nearfar.evaluation.results import EvaluationResult
+
+OTHER = "(another label)"
+
+
+@dataclass(frozen=True)
+class PredictResult:
+    """Result of :func:`predict`."""
+
+    rows: int
+    """Number of rows."""
+    scores: "EvaluationResult | None"
+    """How well the predictions agree with the labels of the input; None if it has none."""
 
 
 @accepts_settings(PredictConfig)
 @path_errors()
-def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) -> int:
-    """Write the likeliest label and each label's probability for every row of ``config.input``; returns their number.
+def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) -> PredictResult:
+    """Write the likeliest label and each label's probability for every row of ``config.input``.
 
     Settings can be given by name: ``predict("run", input="texts.txt", output="labels.tsv")``; see
     :class:`nearfar.PredictConfig`. The input is a text file with one text per line, where a blank line is an empty text
     so that row i belongs to line i; or a table with one or two ``text_columns``, where an empty field is an error.
-    White space is normalised (:func:`nearfar.data.sources.normalize_whitespace`). The output has the columns of the
-    texts, then ``label`` and ``p_LABEL`` for each label; for a regression model, ``score``. It is written
-    completely or not at all.
+    White space of texts is normalised (:func:`nearfar.data.sources.normalize_whitespace`). The output has all columns
+    of the input, then ``label`` and ``p_LABEL`` for each label, or ``score`` for a regression model; where the input
+    has such a column, its name begins with ``predicted_``. It is written completely or not at all.
+
+    If the input has labels (``label_column``, by default ``label``), the predictions are scored. A label that the
+    classifier does not have counts as an error unless all are such; rows without a label are left out.
 
     Args:
-        model: the run folder of a fine-tuned classifier, a model folder, or ``owner/name`` on the Hugging Face Hub.
+        model: the run folder of ``nearfar finetune``, or of ``nearfar train`` on labelled texts; a model folder, or
+            ``owner/name`` on the Hugging Face Hub.
         config: the settings.
         progress: show a progress bar.
 
@@ -41,76 +75,130 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
             input or cannot be written; the model is not a classifier.
     """
     output = Path(config.output)
-    if output.suffix not in SUFFIXES:
-        raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
+    check_output_file(output, [config.input], overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
-    check_output_path(output)
-    refuse_overwriting_inputs(output, [config.input])
-    refuse_existing([output], overwrite=config.overwrite)
-    columns, items = _read(config.input, config.text_columns)
+    columns, items, labels = _read(config.input, config.text_columns, config.label_column)
     if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
 
-    from nearfar.encoder.classifier import Classifier
+    from nearfar.encoder.classifier import open_classifier
 
-    classifier = Classifier.from_pretrained(str(model), max_length=config.max_length, device=config.device)
+    classifier = open_classifier(str(model), max_length=config.max_length, device=config.device)
     outputs = classifier.predict(items, precision=config.precision, progress=progress)
-    names, rows = _predicted_columns(classifier.label_names, outputs)
-    table = [(*texts, *predicted) for texts, predicted in zip(items, rows, strict=True)]
-    write_text(output, _format_table(output.suffix, (*columns, *names), table))
-    return len(items)
+    for name, values in _predicted_columns(classifier.label_names, outputs).items():
+        free = name
+        while free in columns:
+            free = f"predicted_{free}"
+        columns[free] = values
+    write_table(output, list(columns), zip(*columns.values(), strict=True))
+    labelled = [row for row, label in enumerate(labels) if label is not None]
+    scores = None
+    if labelled:
+        given = [str(labels[row]) for row in labelled]
+        scores = _score(
+            classifier, config, [items[row] for row in labelled], given, outputs[labelled], model=str(model)
+        )
+    return PredictResult(len(items), scores)
 
 
-def _read(source: str | Path, columns: tuple[str, ...]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The names of the text columns, and the texts of each row."""
-    if len(columns) > 2 or len(set(columns)) < len(columns):
-        raise NearfarError(f"--text-columns {' '.join(columns)}: give one column, or two different ones.")
+def _read(
+    source: str | Path, texts: tuple[str, ...], label: str | None
+) -> tuple[dict[str, list[Any]], list[tuple[str, ...]], list[str | float | None]]:
+    """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``."""
+    if len(texts) > 2 or len(set(texts)) < len(texts):
+        raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
-        if columns:
-            raise NearfarError(f"--text-columns {' '.join(columns)}: {source} has one text per line, and no columns.")
-        return ("text",), [(normalize_whitespace(line),) for _, line in read_lines(Path(source), keep_blank=True)]
-    names = columns or _default_columns(source)
-    items = [
-        tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True))
-        for where, values in read_columns(source, names)
-    ]
-    return names, items
+        if named := texts or (() if label is None else (label,)):
+            flag = "--text-columns" if texts else "--label-column"
+            raise NearfarError(f"{flag} {' '.join(named)}: {source} has one text per line, and no columns.")
+        lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
+        return {"text": lines}, [(line,) for line in lines], []
+    every = column_names(open_table(source))
+    names = texts or find_columns(every, ("text",)) or find_columns(every, PAIR)
+    if names is None:
+        raise MissingColumnError(
+            f"{source}: has neither a column text nor {' and '.join(PAIR)}, but {', '.join(every[:20])}. Name the "
+            "columns of the texts with --text-columns."
+        )
+    places, items = [], []
+    for where, values in read_columns(source, names):
+        places.append(where)
+        items.append(tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True)))
+    columns = _all_columns(source)
+    columns |= {name: [item[place] for item in items] for place, name in enumerate(names)}
+    if label is not None and label not in columns:
+        next(read_columns(source, (label,)), None)  # says which columns there are
+    given = columns.get(label or "label", [])
+    return columns, items, [_label(value, label, where) for where, value in zip(places, given, strict=False)]
 
 
-def _default_columns(source: str | Path) -> tuple[str, ...]:
-    """``text``, or ``sentence1`` and ``sentence2`` if the table has no column ``text``."""
+def _all_columns(source: str | Path) -> dict[str, list[Any]]:
+    """The values of each column of a table; a key that a JSON line does not have is None there."""
+    if extension(Path(source)).removesuffix(".gz") in (".jsonl", ".json"):
+        records = [record for _, record in json_records(Path(source))]
+        return {name: [record.get(name) for record in records] for record in records for name in record}
+    every = column_names(open_table(source))
+    names = [name for name in every if every.count(name) == 1]
+    rows = [values for _, values in read_columns(source, names)]
+    return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+
+
+def _label(value: object, column: str | None, where: Location) -> str | float | None:
+    """A label, or a score with a fraction; None for an empty field, and for one that is none if nobody named it."""
+    if value is None or not str(value).strip():
+        return None
+    number = parse_number(value)
     try:
-        next(read_columns(source, ("text",)), None)
-    except MissingColumnError as error:
-        try:
-            next(read_columns(source, ("sentence1", "sentence2")), None)
-        except MissingColumnError:
-            raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
-        return ("sentence1", "sentence2")
-    return ("text",)
+        return label_field(value, column or "label", where) if np.isnan(number) or number.is_integer() else number
+    except NearfarError:
+        if column is not None:
+            raise
+        return None
 
 
-def _predicted_columns(
-    label_names: Sequence[str], outputs: "np.ndarray"
-) -> tuple[tuple[str, ...], list[tuple[str | float, ...]]]:
-    """The names of the predicted columns, and their values in each row."""
+def _score(
+    classifier: "Classifier | EmbeddingClassifier",
+    config: PredictConfig,
+    texts: Sequence[tuple[str, ...]],
+    labels: Sequence[str],
+    outputs: "np.ndarray",
+    *,
+    model: str,
+) -> "EvaluationResult | None":
+    """The scores of rows with labels; None if the classifier has none of these labels, or predicts scores."""
+    from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
+
+    names, task = classifier.label_names, Path(config.input).name
+    gold = np.array(
+        [names.index(label) if label in names else len(names) for label in labels]
+        if names
+        else [parse_number(label) for label in labels]
+    )
+    unknown = int((gold == len(names)).sum()) if names else int(np.isnan(gold).sum())
+    if unknown == len(gold) or (unknown and not names):
+        return None
+    if unknown:
+        names = (*names, OTHER)
+        outputs = np.column_stack([outputs, np.full(len(outputs), outputs.min() - 1)])  # is never predicted
+    return finetuned_result(
+        finetuned_entry(texts, gold.tolist(), outputs, label_names=names, seed=list(task.encode())),
+        texts,
+        model=model,
+        task=task,
+        settings=asdict(config),
+        facts=[f"{unknown:,} rows have a label that the classifier does not have"] * bool(unknown),
+        dim=outputs.shape[1],
+        seen=classifier.seen,
+    )
+
+
+def _predicted_columns(label_names: Sequence[str], outputs: "np.ndarray") -> dict[str, list[str] | list[float]]:
+    """The predicted columns and their values in each row."""
     if not label_names:
-        return ("score",), [(round(float(score), 6),) for score in outputs[:, 0]]
+        return {"score": [round(float(score), 6) for score in outputs[:, 0]]}
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)
     probabilities = shifted / shifted.sum(axis=1, keepdims=True)
-    rows: list[tuple[str | float, ...]] = [
-        (label_names[int(best)], *(round(float(probability), 6) for probability in row))
-        for best, row in zip(outputs.argmax(axis=1), probabilities, strict=True)
-    ]
-    return ("label", *(f"p_{name}" for name in label_names)), rows
-
-
-def _format_table(suffix: str, names: Sequence[str], rows: Sequence[Sequence[str | float]]) -> str:
-    if suffix == ".jsonl":
-        return "".join(json.dumps(dict(zip(names, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
-    if suffix == ".tsv":  # no quoting: texts contain no tabs or line breaks
-        return "".join("\t".join(map(str, row)) + "\n" for row in (names, *rows))
-    stream = io.StringIO()
-    csv.writer(stream, lineterminator="\n").writerows((names, *rows))
-    return stream.getvalue()
+    columns: dict[str, list[str] | list[float]] = {"label": [label_names[best] for best in outputs.argmax(axis=1)]}
+    for name, shares in zip(label_names, probabilities.T, strict=True):
+        columns[f"p_{name}"] = [round(float(share), 6) for share in shares]
+    return columns

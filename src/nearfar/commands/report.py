@@ -53,6 +53,8 @@ from nearfar.evaluation.results import (
     parse_result,
     refuse_both,
 )
+from nearfar.runs.folder import HELD_OUT, HELD_OUT_SUMMARY
+from nearfar.runs.held_out import COMPARISON
 from nearfar.types import NearfarError
 
 MAX_COMPARED = 6
@@ -93,7 +95,7 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
     for written in (file, file.with_suffix(".md")):
         refuse_overwriting_inputs(written, opened.read)
     found = opened.collect()
-    automatic = 2 <= len(found.sides) <= MAX_COMPARED and not found.comparisons
+    automatic = 2 <= len(found.sides) <= MAX_COMPARED
     computed = None
     if config.compare == "yes" or (config.compare == "auto" and automatic):
         try:
@@ -188,13 +190,14 @@ class Sources:
 
     def collect(self) -> ReportInputs:
         """All sources, each with a distinct name."""
-        sides = sorted(
-            [*self.sides, *group_by_setting(self.single_results)],
-            key=lambda side: self.result_order[side.runs[0].source],
-        )
         short = short_names([str(folder) for folder, _ in self.runs])
         runs = [run._replace(name=short[str(folder)], group_name=short[str(folder)]) for folder, run in self.runs]
         runs = assign_seed_groups(runs)
+        groups = {str(folder): run.group_name for (folder, _), run in zip(self.runs, runs, strict=True)}
+        sides = sorted(
+            [*self.sides, *group_by_setting(self.single_results, groups)],
+            key=lambda side: self.result_order[side.runs[0].source],
+        )
         names = RunNames([(os.path.realpath(folder), run) for (folder, _), run in zip(self.runs, runs, strict=True)])
         return ReportInputs(
             sides=disambiguate_names(map(names.side, sides)),
@@ -259,8 +262,22 @@ class Sources:
         ):
             if not (folder / name).is_file():
                 self.missing.append(f"{folder}: has no {name}, {why}.")
-        run = TrainingRun("", str(folder), "", settings, files, steps, evaluations, record)
+        tested, summary = (folder / HELD_OUT / name for name in (COMPARISON, HELD_OUT_SUMMARY))
+        run = TrainingRun(
+            "",
+            str(folder),
+            "",
+            settings,
+            files,
+            steps,
+            evaluations,
+            record,
+            tested=ComparisonResult.from_dict(self._read_json(tested), source=tested) if tested.is_file() else None,
+            held_out=self._read_json(summary).get("digest") if summary.is_file() else None,
+        )
         self.runs.append((folder, run))
+        if (folder / "result.json").is_file():  # of fine-tuning: the scores on its test rows
+            self.add(folder / "result.json")
 
     def _record(self, file: Path, content: dict[str, Any]) -> None:
         """The run.json of a run without its folder."""

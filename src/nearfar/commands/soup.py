@@ -179,7 +179,7 @@ def _open(source: Source, *, device: str | None) -> "Encoder":
     """Open a sentence encoder; adapters and classifiers are refused."""
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.encoder_folder import transformer_folder
-    from nearfar.encoder.folder_checks import read_object
+    from nearfar.encoder.folder_checks import holds_classifier
 
     inner = transformer_folder(source.folder)
     file = inner / "config.json"
@@ -188,8 +188,7 @@ def _open(source: Source, *, device: str | None) -> "Encoder":
             f"{source.name}: is an adapter without its model, and averages of adapters are not those of models; merge "
             "it into its model, and name the merged model."
         )
-    kinds = read_object(file).get("architectures") if file.exists() else None
-    if isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds):
+    if holds_classifier(inner):
         raise NearfarError(f"{source.name}: is a classifier; soup averages sentence encoders.")
     return Encoder.from_pretrained(source.folder, device=device)
 

@@ -68,59 +68,14 @@ _NAMES = {
     "validation": "format_value unknown_name_message",
 }
 _MODULES = {name: f"nearfar.{module}" for module, names in _NAMES.items() for name in names.split()}
-__all__ = [
-    "FINETUNE",
-    "METHODS",
-    "AugmentConfig",
-    "BackTranslateConfig",
-    "BtConfig",
-    "BtSgOptConfig",
-    "Cap",
-    "CompareConfig",
-    "DedupConfig",
-    "DemoConfig",
-    "DistillConfig",
-    "EncodeConfig",
-    "EnvConfig",
-    "EvaluateConfig",
-    "ExportConfig",
-    "File",
-    "FinetuneConfig",
-    "GeometryConfig",
-    "GetDataConfig",
-    "InfoNceConfig",
-    "MineConfig",
-    "NliOrderConfig",
-    "PredictConfig",
-    "PushConfig",
-    "RegressionConfig",
-    "ReportConfig",
-    "ReproduceConfig",
-    "RunConfig",
-    "SbertConfig",
-    "SclConfig",
-    "SearchConfig",
-    "Settings",
-    "SgConfig",
-    "SgOpt1Config",
-    "SgOpt2Config",
-    "SgOptConfig",
-    "SimcseSupConfig",
-    "SimcseUnsupConfig",
-    "SoupConfig",
-    "StaticConfig",
-    "StudyConfig",
-    "SupconTextConfig",
-    "TrainConfig",
-    "build",
-    "check_keys",
-    "dump_toml",
-    "flag",
-    "format_value",
-    "load_toml",
-    "method_of",
-    "unknown_name_message",
-]
+__all__ = ["FINETUNE", "METHODS", "AugmentConfig", "BackTranslateConfig", "BtConfig", "BtSgOptConfig", "Cap"]
+__all__ += ["CompareConfig", "DedupConfig", "DemoConfig", "DistillConfig", "EncodeConfig", "EnvConfig"]
+__all__ += ["EvaluateConfig", "ExportConfig", "File", "FinetuneConfig", "GeometryConfig", "GetDataConfig"]
+__all__ += ["InfoNceConfig", "MineConfig", "NliOrderConfig", "PredictConfig", "PushConfig", "RegressionConfig"]
+__all__ += ["ReportConfig", "ReproduceConfig", "RunConfig", "SbertConfig", "SclConfig", "SearchConfig", "Settings"]
+__all__ += ["SgConfig", "SgOpt1Config", "SgOpt2Config", "SgOptConfig", "SimcseSupConfig", "SimcseUnsupConfig"]
+__all__ += ["SoupConfig", "StaticConfig", "StudyConfig", "SupconTextConfig", "TrainConfig", "build", "check_keys"]
+__all__ += ["dump_toml", "flag", "format_value", "load_toml", "method_of", "unknown_name_message"]
 
 
 def __getattr__(name: str) -> object:

@@ -15,7 +15,9 @@ from nearfar.validation import format_value, unknown_name_message
 Result = TypeVar("Result")
 
 
-def accepts_settings(kind: type[Settings]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def accepts_settings(
+    kind: type[Settings], recommend: Callable[[Any], Mapping[str, Any]] | None = None
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a command whose parameter ``config`` is a ``kind``, so that settings can be given by name.
 
     These three calls are the same::
@@ -25,8 +27,10 @@ def accepts_settings(kind: type[Settings]) -> Callable[[Callable[..., Result]], 
         encode("model", EncodeConfig(input="a.txt", output="b.npy"), output="a.npy")
 
     A keyword overrides the value in ``config``. The command's other parameters keep their names, positions and
-    defaults. Values are checked as flags and TOML values are; in addition, one text or path may stand for a list of
-    one. ``help()`` and :func:`inspect.signature` show every setting as a keyword with its type and default.
+    defaults. Without a ``config``, settings that are not given are those that ``recommend`` returns for the config of
+    the others, else the defaults. Values are checked as flags and TOML values are; in addition, one text or path may
+    stand for a list of one. ``help()`` and :func:`inspect.signature` show every setting as a keyword with its type and
+    default.
 
     Raises:
         NearfarError: from the decorated command, for a keyword that is neither a setting nor a parameter, a value that
@@ -47,7 +51,10 @@ def accepts_settings(kind: type[Settings]) -> Callable[[Callable[..., Result]], 
                 raise TypeError(f"{source}: {error}; give settings by name") from None
             given = bound.arguments.get("config")
             _check_names(kind, settings, parameters=own.parameters, source=source)
-            bound.arguments["config"] = _build(kind, given, settings, source=source)
+            config = _build(kind, given, settings, source=source)
+            if given is None and recommend is not None:
+                config = _build(kind, None, {**recommend(config), **settings}, source=source)
+            bound.arguments["config"] = config
             return command(*bound.args, **bound.kwargs)
 
         call.__signature__ = _signature(own, kind)  # type: ignore[attr-defined]

@@ -43,6 +43,8 @@ class ExportConfig(Settings):
     layer:K:max."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
+    timing: bool = True
+    """Leave out the texts per second of each side, which take some seconds to measure."""
     force: bool = False
     """Keep the graph even if it differs too much from the original."""
     overwrite: bool = False

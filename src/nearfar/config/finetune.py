@@ -43,7 +43,7 @@ class FinetuneConfig(RunConfig):
     sample_seed: Seed = 1
     """Seed of the sample."""
     sample_balanced: bool = True
-    """Sample the same number of rows for each label; otherwise in the labels' proportions."""
+    """Sample the same number of rows for each label. --no-sample-balanced: sample in the labels' proportions."""
     noise: File = "none"
     """Noise in the training texts: word-dropout, word-swap or characters, or a file of back-translations to use."""
     noise_rate: Fraction = 0.1

@@ -59,7 +59,7 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka; by default
     all."""
     normalize: bool = True
-    """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
+    """Rank by cosine similarity. --no-normalize: rank by inner products of the embeddings as they are."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
     supports it natively, else fp32."""

@@ -87,8 +87,9 @@ class RunConfig(Settings):
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     seed: Seed = 1
     """Seed of the batch order, dropout, and the heads' initial weights."""
-    evaluate_every: Steps = 100
-    """Steps between evaluations; the last step is always evaluated."""
+    evaluate_every: Steps | None = None
+    """Steps between evaluations; by default a tenth of the run. The weights before the first step and after the last
+    one are always evaluated."""
     patience: Steps | None = None
     """Stop after this number of evaluations in a row without a new best score; by default never."""
     keep: Literal["best", "last"] = "best"
@@ -100,8 +101,8 @@ class RunConfig(Settings):
     OUTPUT/tracking; a resumed run may have others (tensorboard needs nearfar[track])."""
     fingerprints: bool = True
     """Save 64-bit hashes of the training and dev texts with the model, so that evaluations report which test rows it
-    has seen. Whoever has the model and a text can then check whether the text was used: leave them out by
-    --no-fingerprints if the texts are confidential."""
+    has seen. Whoever has the model and a text can then check whether the text was used. --no-fingerprints: save none,
+    if the texts are confidential; then evaluations cannot tell what the model has seen."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
@@ -154,7 +155,7 @@ class TrainConfig(RunConfig):
     """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2. By default rows of
     DATA are held out: half choose the best step, half test the result."""
     hold_out: HoldOut | None = None
-    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 50, at most 1,000 and
+    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 200, at most 1,000 and
     at most a fifth; none with EVALUATE_ON."""
 
     def __post_init__(self) -> None:

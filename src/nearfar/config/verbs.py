@@ -146,6 +146,9 @@ class CompareConfig(Settings):
     held_out: bool = False
     """Compare on the rows that the first run among the sides held out to test on; the default for runs that have them
     if no tasks are named."""
+    examples: bool = False
+    """Also show held-out queries that two models rank differently, with their hits: five, from the largest loss to the
+    largest gain."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None
@@ -162,7 +165,7 @@ class CompareConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig(ComputeOptions):
-    """Predict labels and their probabilities for the rows of a file, with a fine-tuned classifier."""
+    """Predict labels and their probabilities for the rows of a file, and score them where the file has labels."""
 
     input: File
     """Text file with one text per line (a blank line is an empty text); or a .tsv, .csv, .jsonl or .parquet file."""
@@ -172,6 +175,8 @@ class PredictConfig(ComputeOptions):
     """Replace OUTPUT if it exists."""
     text_columns: tuple[str, ...] = ()
     """One or two columns with the texts of a row; by default text, or sentence1 and sentence2."""
+    label_column: str | None = None
+    """Column with labels, or scores, to score the predictions; by default label, if there is one."""
     max_length: Length | None = None
     """Maximum number of tokens in a row; longer rows are truncated. By default the model's own limit."""
 
@@ -187,7 +192,7 @@ class ReportConfig(Settings):
     title: str | None = None
     """Title of the report; by default the names of the models in it."""
     compare: Literal["auto", "yes", "no"] = "auto"
-    """Whether to test each pair of evaluated models; auto: if there are 2 to 6 and no comparison file is given."""
+    """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: Resamples = 10_000
@@ -328,7 +333,8 @@ class SoupConfig(ComputeOptions):
     evaluate_on: File | None = None
     """Dev set of GREEDY, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
     fingerprints: bool = True
-    """Save the hashes of the texts that the models were trained on, and of the dev set, with the average."""
+    """Save the hashes of the texts that the models were trained on, and of the dev set, with the average.
+    --no-fingerprints: save none; then evaluations cannot tell what the average has seen."""
     precision: Precision = "auto"
     """Precision of the embeddings of the dev set: auto, fp32 or bf16. Weights are averaged in float64."""
 

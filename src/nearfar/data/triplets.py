@@ -47,7 +47,7 @@ def negative_columns(names: Sequence[str], column: str | None = None) -> list[st
     >>> negative_columns(["anchor", "positive", "Negative 1", "negative_2"])
     ['Negative 1', 'negative_2']
     """
-    if column in names and column[-1:].isdigit():
+    if column is not None and column in names and column[-1:].isdigit():
         return [column]
     for stem in NEGATIVE_NAMES if column is None else (column,):
         numbered = re.compile(re.escape(fold_name(stem)) + r"s?\d*")

@@ -21,6 +21,7 @@ from nearfar.disk.model_folder import CARD_MARK, SEEN_FILE, SeenHashes, model_of
 from nearfar.disk.private import exclusive_file, is_private, private_temporary_folder
 from nearfar.disk.reading import check_regular, read_errors, read_json, read_text, sha256_of
 from nearfar.disk.writing import (
+    TABLES,
     apply_umask,
     create_folder,
     disk_errors,
@@ -29,8 +30,10 @@ from nearfar.disk.writing import (
     new_file,
     publish,
     remove,
+    table_lines,
     write_bytes,
     write_npy,
+    write_table,
     write_text,
 )
 
@@ -38,6 +41,7 @@ __all__ = [
     "CARD_MARK",
     "LOCK",
     "SEEN_FILE",
+    "TABLES",
     "FolderBusyError",
     "SeenHashes",
     "apply_umask",
@@ -69,8 +73,10 @@ __all__ = [
     "remove",
     "restore_folder",
     "sha256_of",
+    "table_lines",
     "write_bytes",
     "write_npy",
     "write_seen",
+    "write_table",
     "write_text",
 ]

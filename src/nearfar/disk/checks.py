@@ -1,7 +1,7 @@
 """Check output paths before a command starts its work."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
 from pathlib import Path
@@ -43,12 +43,22 @@ def check_output_path(file: Path, *, flag: str = "--output") -> None:
     file.with_name(file.name + ".partial").exists()  # the longest temporary name; raises if it is too long
 
 
-def check_output_file(file: Path, inputs: Iterable[object], *, overwrite: bool, flag: str = "--output") -> None:
+def check_output_file(
+    file: Path,
+    inputs: Iterable[object],
+    *,
+    overwrite: bool,
+    flag: str = "--output",
+    suffixes: Sequence[str] = (),
+) -> None:
     """Raise an error now if an output file cannot be written, is one of the inputs, or exists without ``overwrite``.
 
     Raises:
-        NearfarError: see :func:`check_output_path`, :func:`refuse_overwriting_inputs` and :func:`refuse_existing`.
+        NearfarError: it has none of the ``suffixes``; see :func:`check_output_path`,
+            :func:`refuse_overwriting_inputs` and :func:`refuse_existing`.
     """
+    if suffixes and file.suffix not in suffixes:
+        raise NearfarError(f"{flag} {file}: must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
     check_output_path(file, flag=flag)
     refuse_overwriting_inputs(file, inputs, flag=flag)
     refuse_existing([file], overwrite=overwrite, flag=flag)

@@ -168,8 +168,10 @@ def refuse_changes(where: object, changes: Sequence[str], *, way: str = "choose 
 
 
 def _shown(value: object) -> str:
-    if value is None or value == []:
+    if value is None:
         return "not given"
+    if value == []:
+        return "none"
     if value == "":
         return "''"
     return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,10 +1,13 @@
 """Write files atomically: a file is replaced as a whole or left as it was, and is flushed to the disk."""
 
+import csv
+import json
 import os
 import shutil
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+TABLES = (".tsv", ".csv", ".jsonl")
+"""Suffixes of the tables that :func:`write_table` writes."""
 _CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
 
 
@@ -74,6 +79,39 @@ def write_npy(file: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...], blocks
         np.lib.format.write_array_header_1_0(stream, layout)
         for block in blocks:
             stream.write(np.ascontiguousarray(block, stored).view(np.uint8).data)
+
+
+class _Line:
+    """What a CSV writer writes to: ``writerow`` returns the line."""
+
+    write = staticmethod(str)
+
+
+def table_lines(kind: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    r"""The lines of a table: ``.jsonl``, or with a header ``.csv`` or ``.tsv``.
+
+    In TSV too, fields with quotation marks are enclosed, as pandas does it, so that they are read back as they are.
+
+    >>> list(table_lines(".csv", ["text", "score"], [("a, b", 0.5)]))
+    ['text,score\n', '"a, b",0.5\n']
+    """
+    if kind == ".jsonl":
+        return (
+            json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n" for row in rows
+        )
+    every = chain([columns], rows)
+    writer = csv.writer(_Line, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
+    return map(writer.writerow, every)
+
+
+def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows one at a time in the format of the file's suffix (:func:`table_lines`), by :func:`new_file`.
+
+    Raises:
+        NearfarError: the file cannot be written.
+    """
+    with new_file(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        stream.writelines(table_lines(file.suffix, columns, rows))
 
 
 @contextmanager

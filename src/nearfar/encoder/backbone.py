@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from nearfar.encoder.pretrained import PreTrainedModel
-from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, transformer_layers
+from nearfar.encoder.pretrained import PreTrainedModel, reason
+from nearfar.encoder.ragged import ALONE, hidden_states, synthetic_batch, transformer_layers
 from nearfar.encoder.token_batches import evaluating
 from nearfar.types import NearfarError
 
@@ -49,7 +49,7 @@ def keep_layers(backbone: PreTrainedModel, given: str) -> list[int]:
             place, so that a model of the kept ones cannot be saved.
     """
     if not backbone.config.num_hidden_layers:
-        raise NearfarError(f"--keep-layers {given}: a static encoder has no layers.")
+        raise NearfarError(f"--keep-layers {given}: this encoder has no layers.")
     kept = parse_layers(given, layers=backbone.config.num_hidden_layers)
     stack = transformer_layers(backbone)
     if len(kept) == len(stack):
@@ -84,13 +84,9 @@ def _survives_saving(backbone: PreTrainedModel) -> bool:
         except (RuntimeError, ValueError, KeyError, IndexError):
             return False
         fresh.to(backbone.device, backbone.dtype).eval()
-        first = (backbone.config.pad_token_id or 0) + 1
-        length = 2 * (getattr(backbone.config, "sliding_window", None) or 0) + 9
-        length = min(length, getattr(backbone.config, "max_position_embeddings", None) or 512)
-        tokens = [first + number % max(1, backbone.config.vocab_size - first) for number in range(length)]
-        batch = RaggedBatch.pack([tokens], device=backbone.device)
+        batch = synthetic_batch(backbone)
         with evaluating(backbone):
-            states, again = (hidden_states(model, batch, Route(ragged=False))[0] for model in (backbone, fresh))
+            states, again = (hidden_states(model, batch, ALONE)[0] for model in (backbone, fresh))
     return bool(torch.allclose(states, again, rtol=1e-3, atol=1e-4))
 
 
@@ -142,7 +138,7 @@ def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: flo
 
     Raises:
         NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
-            already.
+            already, or no linear layers, or peft does not support its architecture.
     """
     if rank < 1:
         raise NearfarError(f"--lora-rank {rank}: must be 1 or more.")
@@ -152,22 +148,31 @@ def add_lora(backbone: PreTrainedModel, *, rank: int, alpha: float, dropout: flo
         from peft import LoraConfig, LoraModel
     except ImportError as error:
         raise NearfarError("LoRA needs the package peft: pip install nearfar[lora].") from error
+    from transformers.pytorch_utils import Conv1D
 
     if not backbone.config.num_hidden_layers:
         raise NearfarError("--lora-rank: a static encoder has no linear layers to adapt; train all of its vectors.")
     if hasattr(backbone, "peft_config"):
         raise NearfarError("this encoder has LoRA adapters already; merge them first.")
     inside = set(transformer_layers(backbone).modules())
-    targets = [name for name, module in backbone.named_modules() if module in inside and isinstance(module, nn.Linear)]
+    linear = {name: type(module) for name, module in backbone.named_modules() if module in inside}
+    linear = {name: kind for name, kind in linear.items() if issubclass(kind, nn.Linear | Conv1D)}
+    if not linear:
+        raise NearfarError(f"--lora-rank: {type(backbone).__name__} has no linear layers to adapt.")
     trainable = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,  # type: ignore[arg-type]  # peft only divides it by the rank
         lora_dropout=dropout,
-        target_modules=targets,
+        target_modules=list(linear),
+        fan_in_fan_out=Conv1D in linear.values(),  # the linear layers of GPT-2 have transposed weights
         bias="none",
     )
-    adapted = LoraModel(backbone, config, "default")
+    try:
+        adapted = LoraModel(backbone, config, "default")
+    except ValueError as error:
+        name = type(backbone).__name__
+        raise NearfarError(f"--lora-rank: peft cannot adapt {name} ({reason(error)}).") from error
     backbone.train(backbone.training)  # new adapters are in training mode
 
     def merge() -> None:

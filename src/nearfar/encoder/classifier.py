@@ -5,6 +5,7 @@ folder with a classifier for the requested labels is loaded completely. From any
 loaded, including a trained pooler, and the head is initialised anew.
 """
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +14,14 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Float
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 from torch import Tensor, nn
 
-from nearfar.disk import SeenHashes, apply_umask, read_seen, write_seen
-from nearfar.encoder import encoder_folder
+from nearfar.disk import SeenHashes, apply_umask, read_seen, write_bytes, write_seen
 from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
+from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import (
@@ -26,7 +29,7 @@ from nearfar.encoder.pretrained import (
     opening,
     quiet,
 )
-from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
+from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states, uses_token_types
 from nearfar.encoder.token_batches import compute_batches, warn_truncated
 from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
@@ -34,6 +37,7 @@ from nearfar.types import NearfarError, Precision
 
 Item: TypeAlias = tuple[str, ...]
 """One text, or a pair that is encoded in one sequence with the backbone's separator and token types."""
+HEAD_FILE = "nearfar_head.safetensors"
 CLS = Pooling("cls", (), "cls")
 
 
@@ -123,10 +127,9 @@ class Classifier(nn.Module):
         target = choose_device(device)
         folder = locate(model)
         with opening(folder):
-            parts = read_classifier(folder, label_names=label_names, regression=regression, dropout=dropout)
-        if max_length is not None:
-            length = encoder_folder.check_length(max_length, backbone_of(parts.model), parts.tokenizer)
-            parts = parts._replace(max_length=length)
+            parts = read_classifier(
+                folder, label_names=label_names, regression=regression, dropout=dropout, max_length=max_length
+            )
         with opening(folder / "config.json"):
             classifier = cls(parts)
         classifier.seen = read_seen(folder)
@@ -222,7 +225,7 @@ class Classifier(nn.Module):
                 lambda rows: self(tokens.select(rows)),
                 (max(1, len(self.label_names)),),
                 device=self.device,
-                bf16=bf16,
+                bf16=bf16 and bf16_runs(self.backbone, self.route),
                 describe=describe,
                 on_batch=advance,
             )
@@ -244,6 +247,65 @@ class Classifier(nn.Module):
         for file in Path(folder).glob("model*.safetensors"):
             apply_umask(file)  # safetensors writes files that only the owner can read
         write_seen(Path(folder), self.seen)
+
+
+@dataclass(frozen=True)
+class EmbeddingClassifier:
+    """A sentence encoder and a linear classifier of its embeddings, as ``nearfar train`` makes them of labelled texts.
+
+    Its folder is that of the encoder, with the file :data:`HEAD_FILE`. Logits are W x + b, with x of length 1.
+    """
+
+    encoder: Encoder
+    label_names: tuple[str, ...]
+    weight: Float[np.ndarray, "classes dim_and_bias"]
+
+    @property
+    def seen(self) -> SeenHashes | None:
+        """Hashes of the texts that made the encoder; None where they are not known."""
+        return self.encoder.seen
+
+    def predict(
+        self, items: Sequence[Item], *, precision: Precision = "auto", progress: bool = False
+    ) -> Float[np.ndarray, "items classes"]:
+        """Logits as float32, as :meth:`Classifier.predict`.
+
+        Raises:
+            NearfarError: an item is not a tuple of one string; an embedding is not finite.
+        """
+        _check_items(items)
+        if any(len(item) == 2 for item in items):
+            raise NearfarError("this classifier labels single texts, not pairs; nearfar finetune trains one for pairs.")
+        texts = [item[0] for item in items]
+        vectors = self.encoder.encode(texts, normalize=True, precision=precision, progress=progress)
+        return vectors @ self.weight[:, :-1].T + self.weight[:, -1]
+
+    def save_head(self, folder: Path) -> None:
+        """Write the labels and the weights into the folder of the encoder."""
+        tensors = {"weight": np.ascontiguousarray(self.weight, dtype=np.float32)}  # others are saved in wrong order
+        write_bytes(folder / HEAD_FILE, save(tensors, {"labels": json.dumps(self.label_names)}))
+
+
+def open_classifier(
+    model: str | Path, *, max_length: int | None = None, device: str | None = None
+) -> Classifier | EmbeddingClassifier:
+    """Open what ``nearfar finetune`` or ``nearfar train`` made of labelled rows, or any sequence classifier.
+
+    Raises:
+        NearfarError: as :meth:`Classifier.from_pretrained` and :meth:`nearfar.Encoder.from_pretrained`; a damaged head.
+    """
+    file = locate(model) / HEAD_FILE
+    if not file.exists():
+        return Classifier.from_pretrained(model, max_length=max_length, device=device)
+    encoder = Encoder.from_pretrained(model, max_length=max_length, device=device)
+    try:
+        with safe_open(file, framework="numpy") as tensors:
+            names, weight = tuple(json.loads(tensors.metadata()["labels"])), tensors.get_tensor("weight")
+        if weight.shape != (len(names), encoder.dim + 1):
+            raise ValueError(f"weights of shape {weight.shape} for {len(names)} labels and {encoder.dim} dimensions")
+    except (SafetensorError, OSError, ValueError, TypeError, KeyError) as error:
+        raise NearfarError(f"{file}: is damaged ({error}). Copy the model again.") from None
+    return EmbeddingClassifier(encoder, names, weight)
 
 
 def _check_items(items: Sequence[Item]) -> None:

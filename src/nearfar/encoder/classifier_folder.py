@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.folder_checks import quoted, read_object
+from nearfar.encoder.folder_checks import LABELS, quoted, read_object, transformer_settings
 from nearfar.encoder.pretrained import (
     PretrainedConfig,
     PreTrainedModel,
@@ -39,7 +39,12 @@ class ClassifierComponents(NamedTuple):
 
 
 def read_classifier(
-    folder: Path, *, label_names: Sequence[str] | None, regression: bool, dropout: float | None
+    folder: Path,
+    *,
+    label_names: Sequence[str] | None,
+    regression: bool,
+    dropout: float | None,
+    max_length: int | None = None,
 ) -> ClassifierComponents:
     """Open a classifier, a sentence-transformers folder or a plain transformers encoder, in float32.
 
@@ -47,7 +52,8 @@ def read_classifier(
 
     Raises:
         NearfarError: no labels are given and the folder has none; the labels are invalid; weights are missing,
-            truncated or of another architecture; the architecture's head needs more than [CLS].
+            truncated or of another architecture; the architecture's head needs more than [CLS]; ``max_length`` is over
+            the model's limit.
     """
     inner = encoder_folder.transformer_folder(folder)
     config = load_config(inner, kind="sequence classifier")
@@ -58,9 +64,14 @@ def read_classifier(
     if dropout is not None:
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
+    if transformer_settings(inner).lower_case:
+        raise NearfarError(
+            f"{folder}: its texts are lower-cased before the tokenizer (do_lower_case), which the folder of a "
+            "classifier cannot say; choose a model whose tokenizer lower-cases."
+        )
     tokenizer = load_tokenizer(inner)
     check_vocabulary(inner, tokenizer, backbone_of(model))
-    length = encoder_folder.default_max_length(inner, backbone_of(model), tokenizer)
+    length = encoder_folder.choose_length(inner, backbone_of(model), tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
     return ClassifierComponents(model, tokenizer, names, length, head)
@@ -99,7 +110,7 @@ def _read_labels(file: Path) -> tuple[str, ...]:
     numbers = {str(number) for number in range(len(id2label))} if isinstance(id2label, dict) else set()
     labels = list(id2label.values()) if isinstance(id2label, dict) else []
     if not labels or id2label.keys() != numbers or not all(isinstance(name, str) for name in labels):
-        raise NearfarError(f'{file}: id2label must name each label by its number, from "0" on, as a string.')
+        raise NearfarError(f"{file}: {LABELS}")
     if len(set(labels)) < len(labels):
         raise NearfarError(f"{file}: id2label gives two labels the same name.")
     if count is not None and count != len(labels):

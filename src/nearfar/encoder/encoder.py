@@ -1,5 +1,6 @@
 """The public Encoder: texts -> vectors, by any BERT-like encoder, without padding, each distinct text once."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,12 +14,13 @@ from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder, token_batches
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
+from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.fixed_shape import FixedShapeBatch
 from nearfar.encoder.pooling import Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
-from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
+from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states
 from nearfar.encoder.token_batches import NotFiniteError, Tokenized, check_texts, compute_batches, warn_truncated
 from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
@@ -55,7 +57,11 @@ class Encoder(Prompts, nn.Module):
         self._inference = parts.inference
         use_fast_dropout(self.backbone)
         use_fused(self.backbone)
-        self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
+        layers = parts.backbone.config.num_hidden_layers
+        of_graph = Pooling(parts.pooling, (), "cls")  # a graph pools, and gives the embedding in the first place
+        self._pooling = (
+            of_graph if isinstance(parts.backbone, GraphBackbone) else parse_pooling(parts.pooling, layers=layers)
+        )
         self.route = choose_route(parts.backbone)
 
     @classmethod
@@ -98,13 +104,17 @@ class Encoder(Prompts, nn.Module):
         weights_dtype, target = choose_dtype(dtype), choose_device(device)
         folder = locate(name_or_path)
         with opening(folder):
-            parts = encoder_folder.read(folder, dtype=weights_dtype, pooling=pooling)
+            parts = encoder_folder.read(folder, dtype=weights_dtype, pooling=pooling, max_length=max_length)
             if keep_layers is not None:
                 keep_some_layers(parts.backbone, keep_layers)
-        if max_length is not None:
-            parts = parts._replace(max_length=encoder_folder.check_length(max_length, parts.backbone, parts.tokenizer))
         with opening(folder / "config.json"):
             encoder = cls(parts)
+        if (similarity := parts.inference.similarity_fn_name) != "cosine":
+            warnings.warn(
+                f"{folder}: similarity_fn_name is {similarity!r}, but nearfar trains, ranks and scores by cosine"
+                + ("; nearfar search --no-normalize ranks by the inner product." if similarity == "dot" else "."),
+                stacklevel=2,
+            )
         encoder.seen, encoder.source = read_seen(folder), folder
         encoder.set_prompts(query=query_prompt, document=document_prompt, default=prompt)
         encoder.to(target).eval()
@@ -298,7 +308,7 @@ class Encoder(Prompts, nn.Module):
             embed,
             (width,),
             device=self.device,
-            bf16=bf16,
+            bf16=bf16 and bf16_runs(self.backbone, self.route),
             describe=describe if check_finite else None,
             on_batch=on_batch,
         )

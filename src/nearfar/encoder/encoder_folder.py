@@ -9,6 +9,7 @@ A folder without ``modules.json`` is a plain transformers encoder, whose default
 """
 
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -20,7 +21,8 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.disk import CARD_MARK, apply_umask
-from nearfar.encoder.folder_checks import quoted, read_object
+from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
+from nearfar.encoder.folder_checks import NO_LIMIT, TRANSFORMER_SETTINGS, transformer_settings
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
     STATIC,
@@ -47,10 +49,11 @@ from nearfar.encoder.pretrained import (
 )
 from nearfar.encoder.prompts import (
     PROMPTS_FILE,
+    WIDTHS,
     InferenceSettings,
+    add_settings,
     describe_widths,
     read_inference_settings,
-    write_widths,
 )
 from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.types import NearfarError
@@ -87,15 +90,19 @@ class EncoderComponents(NamedTuple):
     inference: InferenceSettings
 
 
-def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> EncoderComponents:
-    """Open a sentence-transformers folder or a plain transformers encoder; ``pooling`` overrides the folder's.
+def read(
+    folder: Path, *, dtype: torch.dtype, pooling: str | None = None, max_length: int | None = None
+) -> EncoderComponents:
+    """Open a sentence-transformers folder or a plain transformers encoder.
+
+    ``pooling`` and ``max_length`` override the folder's.
 
     Raises:
-        NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module or
-            the pooling.
+        NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module, the
+            pooling or another setting; ``max_length`` is over the model's limit.
     """
     (kind, path), *rest = modules_of(folder)
-    inner, include_prompt = folder / path, True
+    inner, include_prompt, lower_case = folder / path, True, False
     backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
@@ -103,11 +110,19 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
                 f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
             )
         backbone, tokenizer, length = read_static(inner, dtype=dtype)
-        pooling = "mean"
+        pooling, length = "mean", length if max_length is None else check_length(max_length, backbone, tokenizer)
     else:
-        backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
-        check_vocabulary(inner, tokenizer, backbone)
-        length = default_max_length(inner, backbone, tokenizer)
+        graph = graph_format(inner)
+        backbone = GraphBackbone(inner, graph) if graph else _load_backbone(inner, dtype)
+        tokenizer = load_tokenizer(inner)
+        if isinstance(backbone, GraphBackbone):
+            if pooling not in (None, backbone.pooling):
+                refuse_graph(backbone, f"pooled by {pooling}")
+            pooling = backbone.pooling
+        else:
+            check_vocabulary(inner, tokenizer, backbone)
+        length = choose_length(inner, backbone, tokenizer, max_length)
+        lower_case = transformer_settings(inner).lower_case
         has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
         pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
         include_prompt = includes_prompt(folder, rest)
@@ -116,9 +131,21 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
                 f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
                 f"mean and max, not with {pooling}."
             )
+        if pooling.endswith("mean_without_cls") and not _adds_cls(tokenizer):
+            raise NearfarError(
+                f"{folder}: the pooling {pooling} leaves out [CLS], which this model's tokenizer does not put first; "
+                "choose another with --pooling, such as mean."
+            )
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
-    inference = read_inference_settings(folder, include_prompt=include_prompt)
+    normalize = normalize or getattr(backbone, "normalized", False)
+    inference = read_inference_settings(folder, include_prompt=include_prompt, lower_case=lower_case)
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
+
+
+def _adds_cls(tokenizer: PreTrainedTokenizerBase) -> bool:
+    """Whether each text starts with the token [CLS] of the tokenizer."""
+    ids: list[int] = tokenizer("")["input_ids"]
+    return tokenizer.cls_token_id is not None and ids[:1] == [tokenizer.cls_token_id]
 
 
 def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
@@ -145,9 +172,10 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
     Raises:
-        NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold.
+        NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold, or is a graph.
     """
     inference = parts.inference
+    refuse_graph(parts.backbone, "saved")
     if hasattr(parts.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain:
@@ -160,7 +188,9 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     widths = inference.matryoshka
-    write_widths(folder / PROMPTS_FILE, widths)
+    add_settings(folder / PROMPTS_FILE, {WIDTHS: list(widths)} if widths else {})
+    # sentence-transformers reads this setting, but does not write it
+    add_settings(folder / TRANSFORMER_SETTINGS[0], {"do_lower_case": True} if inference.lower_case else {})
     card = MODEL_CARD.format(
         dim=dim,
         pooling=pooling.name,
@@ -231,31 +261,39 @@ def new_dense(dim: int, width: int, activation: nn.Module) -> Any:
     return module_classes().Dense(dim, width, activation_function=activation)
 
 
-def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The folder's ``max_seq_length``, or else :func:`max_supported_length`.
+def choose_length(
+    folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
+) -> int:
+    """The maximum number of tokens: the one asked for, else the folder's, else :func:`max_supported_length`.
+
+    Warns if the folder's is over the number of positions, as in published RoBERTa folders.
 
     Raises:
-        NearfarError: ``max_seq_length`` is invalid or over the number of positions.
+        NearfarError: the one asked for is over :func:`max_supported_length` or under 3, or the folder's is invalid.
     """
-    file = folder / "sentence_bert_config.json"
-    length = read_object(file).get("max_seq_length") if file.exists() else None
-    if length is None:
-        return max_supported_length(backbone, tokenizer)
-    positions = num_positions(backbone)
-    if type(length) is not int or length < 3 or (positions is not None and length > positions):
-        limit = "" if positions is None else f" to {positions}, the model's number of positions"
-        raise NearfarError(f"{file}: max_seq_length is {quoted(length)}, and must be an integer from 3{limit}.")
-    return length
+    settings = transformer_settings(folder, any_length=asked is not None)
+    if asked is not None:
+        return check_length(asked, backbone, tokenizer)
+    length, positions = settings.max_length, num_positions(backbone)
+    if length is None or positions is None or length <= positions:
+        return length or max_supported_length(backbone, tokenizer)
+    warnings.warn(
+        f"{settings.file}: max_seq_length is {length}, but the model has positions for {positions} tokens, to which "
+        "longer texts are truncated.",
+        stacklevel=2,
+    )
+    return positions
 
 
 def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """The longest text, in tokens, that both the backbone's positions and the tokenizer allow."""
-    return int(min(num_positions(backbone) or tokenizer.model_max_length, tokenizer.model_max_length))
+    return int(min(num_positions(backbone) or UNLIMITED, tokenizer.model_max_length, UNLIMITED))
 
 
 def num_positions(backbone: PreTrainedModel) -> int | None:
     """The number of tokens that the backbone has positions for; None if it has no limit."""
     positions = getattr(backbone.config, "max_position_embeddings", None)
+    positions = None if positions == NO_LIMIT else positions
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
     first = getattr(table, "padding_idx", None)  # set in RoBERTa-like models, which reserve positions up to this one
     return positions if positions is None or first is None else positions - first - 1

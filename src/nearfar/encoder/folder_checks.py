@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nearfar.disk.reading import check_characters
 from nearfar.types import NearfarError
@@ -31,8 +31,35 @@ BUILT_IN = ("eager", "sdpa")
 HEAD_WIDTHS = {"head_dim", "attention_head_size", "d_kv"}
 POSITIONS = 10**7
 """Upper bound on the number of positions, more than any model has."""
+NO_LIMIT = -1
+"""The number of positions of XLNet and T5, which have no table of them."""
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "vocab-src.json", "*.model", "*.spm", "tekken.json")
 TOKENIZER_SETTINGS = ("special_tokens_map.json", "added_tokens.json")
+TRANSFORMER_SETTINGS = tuple(
+    f"sentence_{name}_config.json"
+    for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+)
+"""Names of the file with the settings of sentence-transformers' module Transformer; the later ones are old."""
+EXPORTED = "export.json"
+"""The file that marks a folder of ``nearfar export``, whose graph gives embeddings in place of hidden states."""
+HONOURED = ("max_seq_length", "do_lower_case", "unpad_inputs")
+OF_ROLES = ("query_length", "document_length")
+ONLY = {
+    "transformer_task": "feature-extraction",
+    "module_output_name": "token_embeddings",
+    "modality_config": {"text": {"method": "forward", "method_output_name": "last_hidden_state"}},
+}
+"""Settings of which nearfar supports one value; with others, texts would get a head or a chat template."""
+OF_TOKENIZER = ("tokenizer_args", "processor_kwargs")
+KEYWORDS = {
+    ("model_args", "model_kwargs"): ("attn_implementation", "dtype", "torch_dtype", "low_cpu_mem_usage"),
+    ("config_args", "config_kwargs"): ("output_hidden_states", "use_cache"),
+    OF_TOKENIZER: (
+        *("model_max_length", "do_lower_case", "padding_side", "truncation_side", "use_fast", "add_prefix_space"),
+        *("add_bos_token", "add_eos_token", "strip_accents", "tokenize_chinese_chars", "clean_up_tokenization_spaces"),
+    ),
+}
+"""Settings by their old and new names -> their entries that change no vector, or for the tokenizer name no file."""
 LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
 
 
@@ -85,6 +112,18 @@ def read_object(file: Path) -> dict[str, Any]:
     return content
 
 
+def holds_classifier(folder: Path) -> bool:
+    """Whether a folder holds a sequence classifier of transformers, and no encoder of sentence-transformers.
+
+    Raises:
+        NearfarError: as :func:`read_object`.
+    """
+    if (folder / "modules.json").is_file() or not (folder / "config.json").is_file():
+        return False
+    kinds = read_object(folder / "config.json").get("architectures")
+    return isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
+
+
 def check_links(folder: Path, root: Path) -> None:
     """Refuse links in ``folder`` to files outside the model folder ``root``, which may itself be a link.
 
@@ -116,7 +155,12 @@ def check_config(folder: Path) -> dict[str, Any]:
     Raises:
         NearfarError: config.json is missing or damaged, one of its settings is invalid, or the weights are quantized.
     """
-    file = folder / "config.json"
+    file, adapter = folder / "config.json", folder / "adapter_config.json"
+    if adapter.exists():
+        raise NearfarError(
+            f"{adapter}: the folder holds an adapter, and nearfar does not load adapters; merge the adapter into its "
+            "model and save the merged model (merge_and_unload of peft)."
+        )
     if not file.exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     settings = read_object(file)
@@ -164,7 +208,7 @@ def _size_problems(settings: Mapping[str, Any]) -> Iterator[str]:
         if value is not None and (type(value) is not int or value < least):
             yield f"{name} is {quoted(value)}, and must be an integer of at least {least}."
     positions = settings.get("max_position_embeddings")
-    if positions is not None and (type(positions) is not int or not 1 <= positions <= POSITIONS):
+    if positions not in (None, NO_LIMIT) and (type(positions) is not int or not 1 <= positions <= POSITIONS):
         yield f"max_position_embeddings is {quoted(positions)}, and must be an integer from 1 to {POSITIONS}."
     width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
     if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:
@@ -192,6 +236,63 @@ def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Ma
     ]
     for name, value, why in exceeded:
         raise NearfarError(f"{folder / 'config.json'}: {name} is {value}, but {why}.")
+
+
+class TransformerSettings(NamedTuple):
+    """What the file of sentence-transformers' module Transformer says of texts before they reach the model."""
+
+    file: Path
+    max_length: int | None = None
+    lower_case: bool = False
+    tokenizer: Mapping[str, Any] = {}
+    """Keywords for the tokenizer."""
+
+
+def transformer_settings(folder: Path, *, any_length: bool = True) -> TransformerSettings:
+    """Read the settings of the module Transformer in its folder.
+
+    Args:
+        folder: of the transformer.
+        any_length: whether the caller has a maximum length of its own, in place of the folder's.
+
+    Raises:
+        NearfarError: the file is damaged, or nearfar does not support a setting.
+    """
+    file = next((folder / name for name in TRANSFORMER_SETTINGS if (folder / name).exists()), None)
+    if file is None:
+        return TransformerSettings(folder / TRANSFORMER_SETTINGS[0])
+    settings = {name: value for name, value in read_object(file).items() if value not in (None, {})}
+    if (folder / EXPORTED).is_file():
+        settings = {name: value for name, value in settings.items() if name not in ONLY}
+    for problem in _transformer_problems(settings, any_length=any_length):
+        raise NearfarError(f"{file}: {problem}")
+    keywords: dict[str, Any] = next((settings[name] for name in OF_TOKENIZER if name in settings), {})
+    length = None if any_length else keywords.get("model_max_length", settings.get("max_seq_length"))
+    if length is not None and (type(length) is not int or length < 3):
+        raise NearfarError(f"{file}: max_seq_length is {quoted(length)}, and must be an integer from 3.")
+    tokenizer = {name: value for name, value in keywords.items() if name != "trust_remote_code"}
+    return TransformerSettings(file, length, settings.get("do_lower_case", False), tokenizer)
+
+
+def _transformer_problems(settings: Mapping[str, Any], *, any_length: bool) -> Iterator[str]:
+    for name, value in settings.items():
+        keywords = next((allowed for names, allowed in KEYWORDS.items() if name in names), None)
+        if keywords is not None:
+            entries = value if isinstance(value, dict) else [value]
+            for entry in entries:
+                if entry not in (*keywords, "trust_remote_code"):
+                    yield f"{name} has {quoted(entry)}, which nearfar does not support; remove this entry."
+        elif name in OF_ROLES and not any_length:
+            yield (
+                f"{name} is {quoted(value)}, but nearfar truncates queries and documents at one length; choose it with "
+                "--max-length."
+            )
+        elif name in ONLY and value != ONLY[name]:
+            yield f"{name} is {quoted(value)}, but nearfar supports only {quoted(ONLY[name])}."
+        elif name not in (*HONOURED, *OF_ROLES, *ONLY):
+            yield f"{name} is a setting that nearfar does not support; remove this entry."
+    if not isinstance(settings.get("do_lower_case", False), bool):
+        yield f"do_lower_case is {quoted(settings['do_lower_case'])}, and must be true or false."
 
 
 def nested_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

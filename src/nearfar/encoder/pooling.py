@@ -19,6 +19,7 @@ out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -98,11 +99,17 @@ def pool(
     many, they are pooled on a few padded blocks (``padded``), unless they have prompts to leave out. The order of
     summation does not change from call to call, which ``index_add`` on a GPU does not promise.
 
-    ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
+    ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty. A text without tokens gets the
+    zero vector.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
     if isinstance(batch, FixedShapeBatch):
         return _pool_block(states, batch.block(None, states.dtype), batch.lengths[:, None], pooling.tokens)
+    if empty := batch.lengths.count(0):  # they come first
+        zeros = states.new_zeros(empty, states.shape[1])
+        prompts = None if batch.prompt_lengths is None else batch.prompt_lengths[empty:]
+        rest = replace(batch, lengths=batch.lengths[empty:], order=batch.order[empty:], prompt_lengths=prompts)
+        return torch.cat([zeros, pool(hidden, rest, pooling, padded=padded)]) if rest.lengths else zeros
     if padded is None:
         padded = states.device.type == "cuda" and batch.prompt_lengths is None
     blocks: Sequence[PaddedBlock]
@@ -123,7 +130,7 @@ def pool(
 def _pool_block(
     states: Float[Tensor, "tokens dim"], block: PaddedBlock, lengths: Int[Tensor, "texts 1"], tokens: TokenPooling
 ) -> Float[Tensor, "texts dim"]:
-    """Pool the texts of a block; ``lengths`` are their numbers of tokens, which may be 0 in a static encoder."""
+    """Pool the texts of a block; ``lengths`` are their numbers of tokens."""
     rows = states
     if block.slots is not None:
         padding = -torch.inf if tokens == "max" else 0.0
@@ -137,7 +144,7 @@ def _pool_block(
         case "mean":
             return (texts.sum(1, dtype=precise) / lengths.clamp(min=1)).to(texts.dtype)
         case "mean_without_cls":
-            return (texts[:, 1:].sum(1, dtype=precise) / (lengths - 1)).to(texts.dtype)
+            return (texts[:, 1:].sum(1, dtype=precise) / (lengths - 1).clamp(min=1)).to(texts.dtype)
         case _:
             return texts.amax(1)
 

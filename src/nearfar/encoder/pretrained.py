@@ -15,16 +15,18 @@ from typing import Any, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from torch import nn
 
 from nearfar.encoder.folder_checks import (
+    ONLY,
     check_config,
     check_sizes_of_weights,
     check_tokenizer_files,
     nested_entries,
     quoted,
     read_object,
+    transformer_settings,
 )
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.weights import check_weights
@@ -38,6 +40,7 @@ with paused():
         AutoModel,
         AutoModelForSeq2SeqLM,
         AutoModelForSequenceClassification,
+        AutoModelForTextEncoding,
         AutoTokenizer,
         PretrainedConfig,
         PreTrainedModel,
@@ -55,6 +58,12 @@ LONGEST_REASON = 300
 MAX_GROWTH, FREE_ELEMENTS = 4, 2**24
 """A model may have this many times the numbers in its file, and so many more: tied weights are stored once."""
 TOKENIZER_PACKAGES = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
+REFUSED_TYPES = {
+    "markuplm": "MarkupLM reads web pages through a processor, which sentence-transformers cannot save with the model",
+    "mra": "the attention of MRA needs a kernel for CUDA, without which transformers computes zeros",
+    "reformer": "the attention of Reformer hashes by random numbers, so that a text has no vector of its own",
+}
+"""Model types that transformers opens, but that are of no use here, and why."""
 MODELS: dict[str, tuple[Any, str]] = {
     "encoder": (AutoModel, "MODEL_MAPPING_NAMES"),
     "sequence classifier": (AutoModelForSequenceClassification, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
@@ -79,6 +88,13 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
             f"{folder / 'config.json'}: transformers has no {kind} of the model type {quoted(settings['model_type'])}; "
             "choose another model."
         )
+    if kind == "encoder" and config.is_encoder_decoder and _auto_class(config, kind) is AutoModel:
+        raise NearfarError(
+            f"{folder / 'config.json'}: {quoted(settings['model_type'])} is an encoder with a decoder, and nearfar "
+            "trains encoders alone (of T5, MT5 and UMT5 it takes the encoder); choose another model."
+        )
+    if settings["model_type"] in REFUSED_TYPES:
+        raise NearfarError(f"{folder / 'config.json'}: {REFUSED_TYPES[settings['model_type']]}; choose another model.")
     config.return_dict = True  # changes only the type of the output, no vector
     if hasattr(config, "auto_map"):  # otherwise it would be saved again
         del config.auto_map
@@ -91,14 +107,9 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
     Raises:
         NearfarError: transformers cannot open it, or it is much larger than its weights.
     """
-    if (folder / "adapter_config.json").exists():
-        raise NearfarError(
-            f"{folder / 'adapter_config.json'}: nearfar does not load adapters; merge the adapter into the model and "
-            "save the merged model."
-        )
     _check_parameters(folder, config, kind)
     with opening(folder / "config.json"), quiet():  # names config.json, because the weights have been checked
-        return MODELS[kind][0].from_pretrained(
+        return _auto_class(config, kind).from_pretrained(
             folder,
             config=config,
             trust_remote_code=False,
@@ -109,16 +120,27 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
         )
 
 
+def _auto_class(config: PretrainedConfig, kind: str) -> Any:
+    """The class that loads a model: of the kind in :data:`MODELS`, or for T5 and its like that of the encoder alone."""
+    auto, own = MODELS[kind][0], AutoModelForTextEncoding._model_mapping.get(type(config), None)
+    return (
+        AutoModelForTextEncoding if auto is AutoModel and own not in (None, auto._model_mapping[type(config)]) else auto
+    )
+
+
 def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBase:
-    """The tokenizer of a transformers folder.
+    """The tokenizer of a transformers folder, as the module Transformer of sentence-transformers sets it.
 
     Raises:
         NearfarError: its files are missing or damaged; ``fast`` is set and it is not a fast tokenizer; or
             tokenizer_config.json names a tokenizer of another type than that in tokenizer.json.
     """
     vocabulary, kind = check_tokenizer_files(folder)
+    settings = transformer_settings(folder)
     with opening(vocabulary), quiet():
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=False, **settings.tokenizer
+        )
     if fast and not tokenizer.is_fast:
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
     backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -128,6 +150,9 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
             f"{folder / 'tokenizer_config.json'}: selects a {loaded} tokenizer, but tokenizer.json holds a "
             f"{kind} tokenizer; copy both files from the original model."
         )
+    if settings.lower_case and backend:
+        steps = [normalizers.Lowercase(), *([backend.normalizer] if backend.normalizer else [])]
+        backend.normalizer = normalizers.Sequence(steps)
     return tokenizer
 
 
@@ -166,6 +191,8 @@ def load_transformer(plain: str, *, max_length: int, hidden_states: bool, pooler
         transformer = module_classes().Transformer(
             plain,
             max_seq_length=max_length,
+            modality_config=ONLY["modality_config"],  # otherwise a tokenizer's chat template would be applied
+            module_output_name=ONLY["module_output_name"],
             config_kwargs={"trust_remote_code": False} | ({"output_hidden_states": True} if hidden_states else {}),
             model_kwargs={"trust_remote_code": False, "dtype": "auto"},
             processor_kwargs={"trust_remote_code": False},
@@ -324,7 +351,7 @@ def _check_parameters(folder: Path, config: PretrainedConfig, kind: str) -> None
     """Refuse a config that describes a much larger model than the weights; transformers would initialise the rest."""
     elements = sum(map(prod, check_weights(folder).values()))
     with opening(folder / "config.json"), quiet(), torch.device("meta"):  # takes no memory for weights
-        described = sum(weight.numel() for weight in MODELS[kind][0].from_config(config).parameters())
+        described = sum(weight.numel() for weight in _auto_class(config, kind).from_config(config).parameters())
     if described > MAX_GROWTH * elements + FREE_ELEMENTS:
         raise NearfarError(
             f"{folder / 'config.json'}: describes a model of {described:,} parameters, but the weights have only "

@@ -64,10 +64,10 @@ def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
     return tuple(widths)
 
 
-def write_widths(file: Path, widths: Sequence[int]) -> None:
-    """Add the widths to the settings of a model folder; no widths change nothing."""
-    if widths:
-        settings = {**read_object(file), WIDTHS: list(widths)}
+def add_settings(file: Path, more: Mapping[str, Any]) -> None:
+    """Add settings to those in a file of a model folder; none change nothing."""
+    if more:
+        settings = {**read_object(file), **more}
         file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
@@ -88,7 +88,7 @@ DOCUMENT = ("document", "passage", "corpus")
 """Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
 Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
 
@@ -101,6 +101,8 @@ class InferenceSettings(NamedTuple):
     similarity_fn_name: Similarity = "cosine"
     include_prompt: bool = True
     """Whether the pooling includes the tokens of the prompt."""
+    lower_case: bool = False
+    """Whether texts are lower-cased before the tokenizer (``do_lower_case`` of the module Transformer)."""
     matryoshka: tuple[int, ...] = ()
     """Widths at which the embeddings were trained, widest first; empty if only at their full width."""
 
@@ -112,7 +114,9 @@ class PromptedText(NamedTuple):
     text: str
 
 
-def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> InferenceSettings:
+def read_inference_settings(
+    folder: Path, *, include_prompt: bool = True, lower_case: bool = False
+) -> InferenceSettings:
     """Read the prompts and the similarity of a model folder; without the file, there are no prompts.
 
     As in sentence-transformers, ``query`` and ``document`` are always defined, and empty unless the folder has them.
@@ -126,7 +130,7 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
     saved = settings.get("prompts") or {}
     if not isinstance(saved, dict) or not all(isinstance(text, str | None) for text in saved.values()):
         raise NearfarError(f"{file}: prompts must be an object that maps the name of each prompt to its text.")
-    if broken := [name for name, text in saved.items() if _SURROGATE.search(name + (text or ""))]:
+    if broken := [name for name, text in saved.items() if SURROGATE.search(name + (text or ""))]:
         raise NearfarError(
             f"{file}: the prompt {quoted(broken[0])} holds half a surrogate pair, which is not a character."
         )
@@ -139,7 +143,7 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
         raise NearfarError(
             f"{file}: similarity_fn_name is {quoted(similarity)}, but must be one of {_listed(SIMILARITIES)}."
         )
-    return InferenceSettings(prompts, default, similarity, include_prompt, read_widths(settings, file))
+    return InferenceSettings(prompts, default, similarity, include_prompt, lower_case, read_widths(settings, file))
 
 
 class Prompts:

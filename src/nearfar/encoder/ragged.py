@@ -3,12 +3,14 @@
 A batch is packed shortest text first, so that texts of the same length are neighbours. Attention then runs on dense
 views, one per length, and padding is never computed. :func:`ragged_attention` is registered with transformers, so that
 encoders from the hub run unpadded without model classes of our own. Some backbones ignore the registered function and
-would attend across texts. Therefore :func:`choose_route` compares ragged with padded results on a few synthetic tokens,
-and falls back to padded batches where they differ.
+would attend across texts, and some compute other vectors where texts are padded (convolutions over neighbouring tokens,
+Fourier transforms). Therefore :func:`choose_route` compares ragged and then padded results on a few synthetic tokens
+with those of each text alone; where both differ, only texts of equal length go together.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from inspect import signature
 from typing import Any, NamedTuple
@@ -19,9 +21,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nearfar.encoder.attention import attend
+from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.fixed_shape import FixedShapeBatch
 from nearfar.encoder.padded_attention import LengthGroup, group_by_length, padded
-from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel
+from nearfar.encoder.pretrained import AttentionInterface, PreTrainedModel, reason
 from nearfar.encoder.static import is_static
 from nearfar.encoder.token_batches import evaluating
 from nearfar.encoder.tokens import TokenRows
@@ -79,6 +82,17 @@ class RaggedBatch:
         """Groups of texts of equal length, in packed order."""
         return group_by_length(self.lengths)
 
+    def by_length(self) -> list["RaggedBatch"]:
+        """A batch for each length, in packed order; those of texts without tokens are left out."""
+        batches, first = [], 0
+        for group in self.groups:
+            texts, first = slice(first, first + group.num_texts), first + group.num_texts
+            if group.length:
+                types = None if self.types is None else self.types[group.span]
+                ids, lengths = self.ids[group.span], self.lengths[texts]
+                batches.append(replace(self, ids=ids, lengths=lengths, order=self.order[texts], types=types))
+        return batches
+
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
         lengths = np.array(self.lengths)
@@ -98,19 +112,42 @@ class RaggedBatch:
 
 
 class Route(NamedTuple):
-    """How a backbone runs: on ragged batches with position ids from ``first_position`` on, or on padded batches."""
+    """How a backbone runs: on ragged batches with position ids from ``first_position`` on, or on padded batches.
+
+    With ``equal_lengths``, a padded batch has texts of one length only, so that there is no padding.
+    """
 
     ragged: bool
     first_position: int = 0
+    equal_lengths: bool = False
+
+
+PADDED, ALONE = Route(ragged=False), Route(ragged=False, equal_lengths=True)
 
 
 def hidden_states(
     backbone: PreTrainedModel, batch: RaggedBatch | FixedShapeBatch, route: Route, *, all_layers: bool = False
 ) -> list[Float[Tensor, "tokens dim"]]:
-    """Hidden states of every real token: the last layer's, or with ``all_layers`` every layer's, embeddings first."""
+    """Hidden states of every real token: the last layer's, or with ``all_layers`` every layer's, embeddings first.
+
+    Raises:
+        NearfarError: the states of a layer are not those of the tokens.
+    """
+    if not len(batch.ids):  # texts without tokens, of a tokenizer that adds none
+        states = torch.zeros(0, backbone.config.hidden_size, dtype=backbone.dtype, device=backbone.device)
+        return [states] * (backbone.config.num_hidden_layers + 1 if all_layers else 1)
+    if route.equal_lengths and isinstance(batch, RaggedBatch):
+        parts = [hidden_states(backbone, part, PADDED, all_layers=all_layers) for part in batch.by_length()]
+        return [torch.cat(layer) for layer in zip(*parts, strict=True)]
     arguments, real = _arguments(backbone, batch, route)
     output = backbone(**arguments, output_hidden_states=all_layers)
     layers = output.hidden_states if all_layers else (output.last_hidden_state,)
+    shape = (*arguments["input_ids"].shape, backbone.config.hidden_size)
+    if wrong := [layer.shape for layer in layers if layer.shape != shape]:
+        raise NearfarError(
+            f"{type(backbone).__name__}: gives hidden states of the shape {list(wrong[0])} for {shape[0]} texts of "
+            f"{shape[1]} tokens and a hidden_size of {shape[2]}, so nearfar cannot pool them."
+        )
     return [layer[real] for layer in layers]
 
 
@@ -136,6 +173,11 @@ def visit_hidden_states(
     Raises:
         NearfarError: the backbone has no list of its layers.
     """
+    if route.equal_lengths or not len(batch.ids):
+        for number, states in enumerate(hidden_states(backbone, batch, route, all_layers=True)):
+            if last_layer is None or number <= last_layer:
+                visit(number, states)
+        return
     arguments, real = _arguments(backbone, batch, route)
 
     def capture_input(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -181,11 +223,12 @@ def _arguments(
         if batch.types is not None:
             arguments["token_type_ids"] = batch.types[None]
         return arguments, 0
-    ids = _padded(batch.ids, batch.lengths, backbone.config.pad_token_id or 0)
-    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(batch.lengths, device=ids.device)[:, None]
+    lengths = tuple(length for length in batch.lengths if length)
+    ids = _padded(batch.ids, lengths, backbone.config.pad_token_id or 0)
+    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(lengths, device=ids.device)[:, None]
     arguments = {"input_ids": ids, "attention_mask": real.long()}
     if batch.types is not None:
-        arguments["token_type_ids"] = _padded(batch.types, batch.lengths, 0)
+        arguments["token_type_ids"] = _padded(batch.types, lengths, 0)
     return arguments, real
 
 
@@ -200,44 +243,71 @@ def uses_token_types(backbone: PreTrainedModel) -> bool:
 
 
 def choose_route(backbone: PreTrainedModel) -> Route:
-    """Ragged if the backbone gives the same hidden states as on padded batches, else padded.
+    """Ragged if the backbone gives the hidden states of each text alone, else padded if that does, else neither.
 
     Position ids are tried from 0 and, as RoBERTa numbers them, from ``pad_token_id + 1``. The synthetic texts include
     one longer than the local attention window, if the backbone has one, and pairs, if it uses token types. Draws no
     random numbers.
+
+    Raises:
+        NearfarError: as :func:`hidden_states`.
     """
     if is_static(backbone):
         return Route(ragged=True)
-    if not backbone._supports_attention_backend:
-        return Route(ragged=False)
+    if isinstance(backbone, GraphBackbone):
+        return PADDED
+    config, batch = backbone.config, synthetic_batch(backbone)
+    previous = config._attn_implementation
+    with evaluating(backbone), torch.no_grad():
+        expected = hidden_states(backbone, batch, ALONE)[0].float()
+        if backbone._supports_attention_backend:
+            backbone.set_attn_implementation(ATTENTION)
+            for first_position in (0, (config.pad_token_id or 0) + 1):
+                route = Route(ragged=True, first_position=first_position)
+                if _gives(backbone, batch, route, expected):
+                    return route
+            backbone.set_attn_implementation(previous)
+        return PADDED if _gives(backbone, batch, PADDED, expected) else ALONE
+
+
+def synthetic_batch(backbone: PreTrainedModel) -> RaggedBatch:
+    """Three texts of different lengths, to try a backbone on: one is longer than its local attention window."""
     config = backbone.config
     window = getattr(config, "sliding_window", None) or 0
-    longest = min(2 * window + 9, getattr(config, "max_position_embeddings", None) or 512)
+    positions = getattr(config, "max_position_embeddings", None) or 512
+    longest = min(2 * window + 9, positions if positions > 0 else 512)
     usable = [token for token in range(min(64, config.vocab_size)) if token != config.pad_token_id]
     texts = [[usable[(7 * text + token) % len(usable)] for token in range(n)] for text, n in enumerate((3, 5, longest))]
     types = [[int(2 * token >= len(text)) for token in range(len(text))] for text in texts]
-    batch = RaggedBatch.pack(texts, types=types if uses_token_types(backbone) else None, device=backbone.device)
-    previous = config._attn_implementation
-    with evaluating(backbone), torch.no_grad():
-        expected = hidden_states(backbone, batch, Route(ragged=False))[0].float()
-        backbone.set_attn_implementation(ATTENTION)
-        for first_position in (0, (config.pad_token_id or 0) + 1):
-            route = Route(ragged=True, first_position=first_position)
-            if _matches_padded(backbone, batch, route, expected):
-                return route
-    backbone.set_attn_implementation(previous)
-    return Route(ragged=False)
+    return RaggedBatch.pack(texts, types=types if uses_token_types(backbone) else None, device=backbone.device)
 
 
-def _matches_padded(
-    backbone: PreTrainedModel, batch: RaggedBatch, route: Route, expected: Float[Tensor, "tokens dim"]
-) -> bool:
+def _gives(backbone: PreTrainedModel, batch: RaggedBatch, route: Route, expected: Float[Tensor, "tokens dim"]) -> bool:
     try:
         actual = hidden_states(backbone, batch, route)[0].float()
     except (TypeError, ValueError, IndexError, RuntimeError):  # the backbone rejects the arguments or the position ids
         return False
     tolerance = 1e-4 if backbone.dtype == torch.float32 else 5e-2
     return bool((actual - expected).abs().max() <= tolerance * expected.abs().max())
+
+
+def bf16_runs(backbone: PreTrainedModel, route: Route) -> bool:
+    """Whether the backbone computes under bfloat16 autocast; it is tried once, and a warning says if not.
+
+    Some architectures mask by the smallest float32, which overflows in bfloat16 (DeBERTa), or mix types.
+    """
+    known: bool | None = getattr(backbone, "_bf16_runs", None)
+    if known is None:
+        with evaluating(backbone), torch.no_grad(), torch.autocast(backbone.device.type, dtype=torch.bfloat16):
+            try:
+                hidden_states(backbone, synthetic_batch(backbone), route)
+                known = True
+            except RuntimeError as error:
+                known = False
+                name = type(backbone).__name__
+                warnings.warn(f"{name} does not run in bfloat16 ({reason(error)}); fp32 is used.", stacklevel=4)
+        setattr(backbone, "_bf16_runs", known)  # noqa: B010  (an attribute of ours)
+    return known
 
 
 def ragged_attention(

@@ -1,6 +1,5 @@
 """Tokenised texts, batches of a limited number of tokens, and what is said of texts: truncated, or not finite."""
 
-import re
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nearfar.encoder.prompts import SURROGATE
 from nearfar.types import NearfarError
 
 SHOWN = 60
@@ -52,9 +52,6 @@ class Tokenized(NamedTuple):
     """Number of first tokens of each text that pooling leaves out."""
 
 
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
 def check_texts(texts: Sequence[str]) -> None:
     """Check that ``texts`` is a list of strings.
 
@@ -72,8 +69,10 @@ def check_texts(texts: Sequence[str]) -> None:
     for number, text in enumerate(texts):
         if not isinstance(text, str):
             raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
-        if not text.isascii() and _SURROGATE.search(text):
-            raise NearfarError(f"text {number} holds half a surrogate pair, which is not a character: {text!r}.")
+        if not text.isascii() and SURROGATE.search(text):
+            raise NearfarError(
+                f"text {number} holds half a surrogate pair, which is not a character: {text[:SHOWN]!r}."
+            )
 
 
 def warn_truncated(truncated: int, texts: int, limit: int) -> None:

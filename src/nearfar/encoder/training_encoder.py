@@ -14,8 +14,10 @@ from torch.nn import functional
 from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
 from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.exported import refuse_graph
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.prompts import PromptedText
+from nearfar.encoder.ragged import bf16_runs
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
 if TYPE_CHECKING:
@@ -101,11 +103,12 @@ class TrainingEncoder:
         cuda_graphs: bool = False,
         console: "Console | None" = None,
     ) -> None:
+        refuse_graph(encoder.backbone, "trained")
         add_gradients_in_place(encoder)
         self.encoder = encoder
         self.default_prompt = encoder.resolve_prompt()
-        self.bf16 = bf16
-        self.graphs = GraphedEncoder(encoder, bf16=bf16) if cuda_graphs and uses_graphs(encoder) else None
+        self.bf16 = bf16 and bf16_runs(encoder.backbone, encoder.route)
+        self.graphs = GraphedEncoder(encoder, bf16=self.bf16) if cuda_graphs and uses_graphs(encoder) else None
         self._max_length = min(max_length or encoder.max_length, encoder.max_length)
         self._prompt_length = cache(partial(encoder.prompt_length, max_length=self._max_length))
         self.tokens = TokenStore(
@@ -184,7 +187,7 @@ class TrainingClassifier:
         add_gradients_in_place(classifier)
         self.classifier = classifier
         self.max_length = max_length
-        self.bf16 = bf16
+        self.bf16 = bf16 and bf16_runs(classifier.backbone, classifier.route)
         self.head = TrainingHead(classifier)
         self.truncated = 0
         self._rows: dict[Item, int] = {}

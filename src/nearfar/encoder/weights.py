@@ -15,7 +15,8 @@ from nearfar.encoder.folder_checks import printable, read_object
 from nearfar.types import NearfarError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
-FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never pickled weights, never code
+FILES = ["*.json", "*.txt", "*.model", "*.safetensors", "model.onnx*", "openvino_model.*"]
+"""What is downloaded and fingerprinted: never pickled weights, never code."""
 
 LARGE = 2**20
 """Size in bytes from which a file's SHA-256 is cached, because reading the file again is slow."""

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.correlation import AGGREGATES, Aggregate, check_resampling
+from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.paired import (
     EvaluationRun,
     RunScores,
@@ -45,7 +45,6 @@ from nearfar.evaluation.statistics import (
 )
 from nearfar.evaluation.tables.evaluation import seen_of
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
-from nearfar.types import NearfarError
 
 SIGNIFICANCE_LEVEL = 0.05
 AVERAGES = {"overall": "similarity", "overall_transfer": "classification", "overall_retrieval": "retrieval"}
@@ -53,17 +52,6 @@ AVERAGES = {"overall": "similarity", "overall_transfer": "classification", "over
 NAMED_AVERAGES = {**SIMILARITY_AVERAGES, **TRANSFER_AVERAGES}
 """Averages that papers report, which a comparison has too where all their tasks are compared."""
 _Test = TypeVar("_Test", bound=PairedTest)
-
-
-def check_comparison(aggregate: str, resamples: int, seed: int) -> None:
-    """Refuse invalid settings before texts are encoded.
-
-    Raises:
-        NearfarError: an unknown aggregate, fewer than one resample, a negative seed.
-    """
-    check_resampling(resamples, seed, at_least=1)
-    if aggregate not in AGGREGATES:
-        raise NearfarError(f"aggregate {aggregate!r}: take one of {', '.join(AGGREGATES)}.")
 
 
 def compare_sides(sides: Sequence[Sequence[EvaluationRun]], **settings: Any) -> ComparisonResult | PairwiseResult:
@@ -108,7 +96,6 @@ def compare_pairwise(
     progress: bool = False,
 ) -> PairwiseResult:
     """Test each pair of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm)."""
-    check_comparison(aggregate, resamples, seed)
     runs = [run for side in sides for run in side]
     chosen, left_out = select_tasks(runs, tasks)
     for task in chosen:

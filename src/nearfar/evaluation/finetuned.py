@@ -6,17 +6,31 @@ over seeds (:mod:`nearfar.evaluation.comparison`). Tasks with two labels also ge
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.named_sets import Metric
+from nearfar.disk import SeenHashes
 from nearfar.evaluation.correlation import spearman
-from nearfar.evaluation.results import ClassificationScores, Estimate, RelatednessScores, fingerprint
+from nearfar.evaluation.results import (
+    ClassificationScores,
+    Estimate,
+    EvaluationResult,
+    FinetuningSummary,
+    RelatednessScores,
+    TransferResults,
+    fingerprint,
+    provenance,
+)
+from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.statistics import estimate
 from nearfar.evaluation.transfer import classification, confusions, f1_score, relatedness
 from nearfar.types import NearfarError
 
+RESAMPLES = 1000
+"""Bootstrap resamples of the confidence intervals."""
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
 """Metric of a task -> its main metric, by which steps and settings are chosen if no other is given."""
 
@@ -95,8 +109,8 @@ def finetuned_entry(
     outputs: NDArray[np.floating],
     *,
     label_names: Sequence[str],
-    validation: Mapping[str, float],
-    resamples: int,
+    validation: Mapping[str, float] | None = None,
+    resamples: int = RESAMPLES,
     seed: Sequence[int],
 ) -> ClassificationScores | RelatednessScores:
     """The entry of a task.
@@ -106,7 +120,7 @@ def finetuned_entry(
         gold: labels or scores of the tested rows.
         outputs: the classifier's outputs for them [rows, classes], or [rows, 1].
         label_names: names of the labels; empty where rows have scores.
-        validation: scores on the validation rows, by metric, in [-1, 1] (:func:`validation_scores`).
+        validation: scores on the validation rows, by metric, in [-1, 1] (:func:`validation_scores`), if there are any.
         resamples: bootstrap resamples of the tested rows behind each interval.
         seed: seed of the bootstrap.
 
@@ -118,7 +132,7 @@ def finetuned_entry(
         raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
     names = [label_names[int(label)] if label_names else label for label in gold]
     digest = fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
-    dev = {metric: round(100 * score, 4) for metric, score in validation.items()}
+    dev = {metric: round(100 * score, 4) for metric, score in (validation or {}).items()}
     if not label_names:
         predicted = outputs[:, 0].astype(np.float64)
         learned = relatedness(
@@ -141,6 +155,46 @@ def finetuned_entry(
         dev_f1=dev.get("f1"),
         dev_matthews=dev.get("matthews"),
     )
+
+
+def finetuned_result(
+    entry: ClassificationScores | RelatednessScores,
+    texts: Sequence[tuple[str, ...]],
+    *,
+    model: str,
+    task: str,
+    settings: Mapping[str, Any],
+    facts: Sequence[str],
+    dim: int,
+    seen: SeenHashes | None,
+    training: FinetuningSummary | None = None,
+) -> EvaluationResult:
+    """The result file of a classifier whose only task has ``entry``, which is of ``texts``.
+
+    Args:
+        entry: the scores (:func:`finetuned_entry`).
+        texts: one or two texts per tested row.
+        model: name of the model or its run folder.
+        task: name of the task.
+        settings: the settings of the run.
+        facts: sentences on the rows.
+        dim: width of the encoder.
+        seen: hashes of what the tested model has seen; None where they are not known.
+        training: steps and scores on validation rows.
+    """
+    plain = {key: list(value) if isinstance(value, tuple) else value for key, value in settings.items()}
+    own = {"training_seed": settings.get("seed"), "tasks": [task], "data": list(facts), "resamples": RESAMPLES}
+    result = EvaluationResult(
+        model=model,
+        config=plain | own,
+        provenance=provenance(),
+        tasks={},
+        texts=len({text for row in texts for text in row}),
+        dim=dim,
+        transfer=TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks={task: entry}),
+        training=training,
+    )
+    return result if seen is None else add_seen(result, seen, tested={task: texts})
 
 
 def _matthews_estimate(

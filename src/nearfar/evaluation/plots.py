@@ -67,6 +67,23 @@ def layer_heat_map(
     save(figure, file)
 
 
+def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], file: Path) -> None:
+    """Number of rows by label (rows) and predicted label (columns); the arguments are numbers of ``classes``."""
+    from sklearn.metrics import confusion_matrix
+
+    counts = confusion_matrix(gold, predicted, labels=range(len(classes)))
+    figure = _figure(2.5 + 0.6 * len(classes), 2.5 + 0.6 * len(classes))
+    axes = figure.subplots()
+    axes.imshow(counts, cmap="Blues")
+    for (row, column), count in np.ndenumerate(counts):
+        axes.text(column, row, f"{count:,}", ha="center", color="white" if 2 * count > counts.max() else "black")
+    names = [_wrapped(name[:30], 30) for name in classes]
+    axes.set_xticks(range(len(names)), names, rotation=90)
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="predicted label", ylabel="label")
+    save(figure, file)
+
+
 def labelled_texts(models: Mapping[str, Projection]) -> Any:
     """t-SNE of the same labelled texts by several encoders, a panel for each, as in Gunel et al. 2021, Figure 2."""
     figure, panels = _panels(len(models))

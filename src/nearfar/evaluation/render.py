@@ -168,12 +168,6 @@ def to_latex(table: Table) -> str:
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
 
 
-def to_csv(table: Table) -> str:
-    """Columns and rows for a spreadsheet, without title and notes."""
-    rows = [[f"{cell.text} {cell.detail}".rstrip() for cell in row] for row in table.cells]
-    return csv_lines([table.columns, *rows])
-
-
 def to_rich(table: Table) -> "RichTable":
     """The table for a console of rich."""
     from rich.table import Table as RichTable
@@ -189,6 +183,16 @@ def to_rich(table: Table) -> "RichTable":
     for number, row in enumerate(table.cells, start=1):
         rich.add_row(*map(shown, row), end_section=number in table.breaks)
     return rich
+
+
+def to_text(table: Table, *, width: int = 120) -> str:
+    """The table in plain letters, as a console of this width shows it, without spaces at the ends of lines."""
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=width, color_system=None, legacy_windows=False)
+    with console.capture() as capture:
+        console.print(to_rich(table))
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
 @cache

@@ -21,7 +21,7 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Never
+from typing import Any, NamedTuple, Never
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from nearfar.data.retrieval_task import MEASURES, RetrievalTask
-from nearfar.evaluation.correlation import Floats, check_resampling
+from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
 from nearfar.evaluation.tasks import ROWS_PER_BLOCK, ScoredTasks, TextEmbeddings, embed, embed_tasks
@@ -38,6 +38,8 @@ from nearfar.types import Encode, NearfarError
 
 DEPTH = 100
 """The number of ranks that the measures need."""
+COPIES = "documents that have the same text as a relevant one but count as not relevant"
+"""What copies of relevant documents are called in the counts of a result."""
 TEXTS_PER_CALL = 65_536
 """Number of texts that are encoded in one call, so that memory beside the vectors does not grow with their number."""
 
@@ -77,7 +79,6 @@ def evaluate_retrieval(
         NearfarError: no tasks, a task without queries or documents; ``encode_query`` or ``encode_document`` does not
             return one vector per text, or their vectors have different widths.
     """
-    check_resampling(resamples, seed)
     if not tasks:
         raise NearfarError("no retrieval tasks to evaluate on.")
     for name, task in tasks.items():
@@ -87,23 +88,81 @@ def evaluate_retrieval(
     unavailable: dict[str, str] = {}
     dim = None
     for name, task in tasks.items():
-        # In the order in which trec_eval sorts ties, so that the first of equals is its first.
-        order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
-        queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
-        if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
-            unavailable[name] = failure
+        found = _search(name, task, encode_query, encode_document, per_task=per_task, device=device, progress=progress)
+        if isinstance(found, str):
+            unavailable[name] = found
             continue
-        if queries.vectors.shape[1] != documents.vectors.shape[1]:
-            raise NearfarError(
-                f"The vectors of queries have {queries.vectors.shape[1]} numbers and those of documents "
-                f"{documents.vectors.shape[1]}; they must have the same width."
-            )
-        dim = documents.vectors.shape[1]
-        ranked = _rank(task, order, queries, documents, device=device, progress=progress, title=name)
-        values = measure_rankings(ranked, task.relevant)
+        dim = found.documents.vectors.shape[1]
+        values = measure_rankings(found.ranked, task.relevant)
         scored[name] = _score_task(name, task, values, resamples=resamples, seed=seed)
     distinct = {text for name in tasks for text in (*tasks[name].queries, *tasks[name].documents)}
     return ScoredTasks(scored, {}, unavailable, len(distinct), dim)
+
+
+class _Search(NamedTuple):
+    """The vectors of a task, and its ranked documents."""
+
+    queries: TextEmbeddings
+    documents: TextEmbeddings
+    ranked: Sequence[Sequence[int]]
+    """For each query the positions of the documents, best first."""
+
+
+def _search(
+    name: str,
+    task: RetrievalTask,
+    encode_query: Encode,
+    encode_document: Encode,
+    *,
+    per_task: bool,
+    device: str,
+    progress: bool,
+) -> _Search | str:
+    """Search for the queries of a task; why it cannot be scored, where a vector is not finite.
+
+    Raises:
+        NearfarError: the vectors of queries and documents have different widths.
+    """
+    # In the order in which trec_eval sorts ties, so that the first of equals is its first.
+    order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+    queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
+    if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
+        return failure
+    if queries.vectors.shape[1] != documents.vectors.shape[1]:
+        raise NearfarError(
+            f"The vectors of queries have {queries.vectors.shape[1]} numbers and those of documents "
+            f"{documents.vectors.shape[1]}; they must have the same width."
+        )
+    ranked = _rank(task, order, queries, documents, device=device, progress=progress, title=name)
+    return _Search(queries, documents, ranked)
+
+
+def best_hits(
+    encode_query: Encode,
+    encode_document: Encode,
+    task: RetrievalTask,
+    *,
+    depth: int = 10,
+    per_task: bool = False,
+    device: str = "cpu",
+    progress: bool = False,
+) -> list[list[tuple[str, float]]]:
+    """For each query of a task its best ``depth`` documents with their cosines, in the order that is measured.
+
+    Raises:
+        NearfarError: a vector is not finite, or the vectors have different widths.
+    """
+    found = _search("", task, encode_query, encode_document, per_task=per_task, device=device, progress=progress)
+    if isinstance(found, str):
+        raise NearfarError(f"the queries cannot be searched for: {found}.")
+    rows = found.documents.rows
+    return [
+        [
+            (text, float(found.queries.vectors[found.queries.rows[query]] @ found.documents.vectors[rows[text]]))
+            for text in (task.documents[position] for position in ranked[:depth])
+        ]
+        for query, ranked in zip(task.queries, found.ranked, strict=True)
+    ]
 
 
 def retrieval_digest(task: RetrievalTask) -> str:
@@ -120,6 +179,27 @@ def retrieval_digest(task: RetrievalTask) -> str:
     return fingerprint.hexdigest()[:16]
 
 
+def _unjudged_copies(task: RetrievalTask) -> int:
+    """Number of documents with the text of a document that is relevant to a query, to which they are not relevant.
+
+    They have the score of the relevant one, so identifiers alone decide which of them comes first.
+    """
+    if len(set(task.documents)) == len(task.documents):
+        return 0
+    positions: dict[str, list[int]] = {}
+    for position, text in enumerate(task.documents):
+        positions.setdefault(text, []).append(position)
+    return len(
+        {
+            copy
+            for query, grades in enumerate(task.relevant)
+            for relevant in grades
+            for copy in positions[task.documents[relevant]]
+            if copy not in grades and copy != task.excluded.get(query)
+        }
+    )
+
+
 def _score_task(
     name: str, task: RetrievalTask, values: Mapping[str, NDArray[np.float64]], *, resamples: int, seed: int
 ) -> RetrievalScores:
@@ -132,7 +212,7 @@ def _score_task(
         documents=len(task.documents),
         main=task.main,
         measures=measures,
-        counts=dict(task.counts),
+        counts={**task.counts, **({COPIES: copies} if (copies := _unjudged_copies(task)) else {})},
         per_query={
             str(measure): [int(value) if value.is_integer() else value for value in of_queries]
             for measure, of_queries in zip(MEASURES, rounded.tolist(), strict=True)
@@ -181,7 +261,7 @@ def _rank(
     device: str,
     progress: bool,
     title: str,
-) -> Sequence[Sequence[int]] | NDArray[np.int64]:
+) -> list[list[int]]:
     """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
     distinct = dict.fromkeys(task.queries)
     rows = [queries.rows[text] for text in distinct]

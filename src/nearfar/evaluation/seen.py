@@ -11,13 +11,7 @@ from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
 from nearfar.data.labelled import TransferTask
 from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.disk import SeenHashes
-from nearfar.evaluation.correlation import (
-    bootstrap_scores,
-    check_resampling,
-    scores,
-    undefined_reason,
-    weighted_spearman,
-)
+from nearfar.evaluation.correlation import bootstrap_scores, scores, undefined_reason, weighted_spearman
 from nearfar.evaluation.results import Estimate, EvaluationResult, SeenShares, SimilarityScores, UnseenScores
 from nearfar.evaluation.statistics import estimate
 from nearfar.evaluation.sts import Subsets
@@ -62,11 +56,7 @@ def unseen_scores(
         seen_pairs: which pairs the model has seen, shape (pairs,), subset after subset.
         resamples: bootstrap resamples; 0 for no interval.
         seed: seed of the bootstrap.
-
-    Raises:
-        NearfarError: negative ``resamples`` or ``seed``.
     """
-    check_resampling(resamples, seed)
     gold = np.array([score for subset in scored.subsets.values() for score in subset.gold], dtype=np.float64)
     cosines = np.array([one for subset in scored.subsets.values() for one in subset.cosines_e6], dtype=np.float64)
     subset_of = np.repeat(np.arange(len(scored.subsets)), [subset.pairs for subset in scored.subsets.values()])

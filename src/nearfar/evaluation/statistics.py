@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
+from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import Estimate, SeedTest
 
 CONFIDENCE = 0.95
@@ -69,39 +69,6 @@ def bootstrap_test(point: float, draws: Floats) -> Difference | None:
     defined = draws[np.isfinite(draws)]
     tails = [(1 + int(np.sum(side))) / (1 + len(defined)) for side in (defined <= 0, defined >= 0)]
     return Difference(point, *bounds, min(1.0, 2 * min(tails)), "paired bootstrap over pairs")
-
-
-def paired_bootstrap(
-    gold: ArrayLike,
-    first: ArrayLike,
-    second: ArrayLike,
-    *,
-    sizes: Sequence[int] | None = None,
-    aggregate: Aggregate = "all",
-    resamples: int = 10_000,
-    seed: int | Sequence[int] = 0,
-) -> Difference | None:
-    """Test Spearman(gold, first) - Spearman(gold, second) by resampling pairs, the same ones for both sides.
-
-    ``first`` and ``second`` are [pairs], or [seeds, pairs] with any number of seeds, whose correlations are averaged
-    on each resample. ``sizes`` splits the pairs into subsets (default: one). The p (see :func:`bootstrap_test`)
-    generalises to other pairs, not to other training runs; for those see :func:`t_test_over_seeds`.
-    """
-    gold = np.asarray(gold, dtype=np.float64)
-    a, b = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (first, second))
-    sizes = [len(gold)] if sizes is None else sizes
-    systems = np.concatenate([a, b])
-    point = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)
-    draws = bootstrap_scores(
-        weighted_spearman,
-        gold,
-        systems,
-        sizes=sizes,
-        resamples=resamples,
-        seed=seed,
-        per_subset=aggregate != "all",
-    ).aggregate(aggregate)
-    return bootstrap_test(float(mean_difference(point, len(a))[0]), mean_difference(draws, len(a)))
 
 
 def mean_difference(values: Floats, first: int) -> Floats:

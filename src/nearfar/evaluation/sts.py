@@ -21,7 +21,6 @@ from nearfar.evaluation.correlation import (
     Aggregate,
     Floats,
     bootstrap_scores,
-    check_resampling,
     scores,
     undefined_reason,
     usual_size,
@@ -71,7 +70,6 @@ def evaluate_sts(
         NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` does not return one vector per
             text. The message names task and text.
     """
-    check_resampling(resamples, seed)
     _check_gold(tasks)
     texts = {task: list(_texts({task: subsets})) for task, subsets in tasks.items()}
     embedded = embed_tasks(encode, texts, per_task=per_task)

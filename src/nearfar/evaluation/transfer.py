@@ -25,11 +25,10 @@ from nearfar.evaluation.correlation import (
     Floats,
     Indices,
     bootstrap_scores,
-    check_resampling,
     undefined_reason,
     usual_size,
 )
-from nearfar.evaluation.probe_settings import Probe, check_probe
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import (
     ProbeResult,
     check_labels,
@@ -87,12 +86,10 @@ def evaluate_transfer(
         progress: show a progress bar.
 
     Raises:
-        NearfarError: no tasks; invalid settings of the probe; a user's own data set that cannot be probed (one label,
+        NearfarError: no tasks; a user's own data set that cannot be probed (one label,
             or too few rows of a label for the folds), before anything is encoded; ``encode`` does not return one
             vector per text.
     """
-    check_probe(probe)
-    check_resampling(resamples, seed)
     if not tasks:
         raise NearfarError("no transfer tasks to evaluate on.")
     reasons = {name: reason for name, task in tasks.items() if (reason := _unprobeable_reason(task, probe))}

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
-from heapq import heappop, heappush
 from pathlib import Path
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
@@ -210,92 +208,82 @@ class _Loop:
     ) -> None:
         self.failures: list[JobFailure] = []
         self.skipped: list[Job] = []
-        self._todo, self._store, self._retries, self._on_event = todo, store, retries, on_event
+        self._store, self._retries, self._on_event = store, retries, on_event
         self._done, self._total = 0, len(todo) + len(found)
-        self._rank = {job.key: number for number, job in enumerate(todo)}
-        self._order = TopologicalSorter(
-            {job.key: [one.key for one in job.inputs.values() if one.key in self._rank] for job in todo}
-        )
-        self._order.prepare()
-        self._ready: list[int] = []  # a heap of ranks: of the jobs that can start, the first ones start first
-        self._running: set[str] = set()
+        self._waiting = {job.key: job for job in todo}
+        """Jobs that do not run, in the order in which they start where nothing prevents it."""
+        self._running: dict[str, Job] = {}
+        self._unfinished = set(self._waiting)
         self._attempts: dict[str, int] = {}
         self._busy: dict[str, float] = {}
         """Jobs that another process runs -> when they are tried again."""
-        self._waited: set[str] = set()
         for job in found:
             self._report("found", job)
 
     def run(self, engine: Engine) -> None:
         """Run all jobs."""
         folder = os.getcwd()
-        while self._collect_ready() or self._running or self._busy:
+        while True:
             for job in self._startable(engine):
-                self._running.add(job.key)
+                self._running[job.key] = self._waiting.pop(job.key)
                 if job.key not in self._attempts:
                     self._attempts[job.key] = 1
                     self._report("started", job)
                 engine.submit(Task.of(job, self._store, folder), uses=job.uses)
-            pause = max(0.0, min(self._busy.values()) - time.monotonic()) if self._busy else None
+            now = time.monotonic()
+            pause = min((at - now for at in self._busy.values() if at > now), default=None)
             if self._running:
                 for outcome in engine.wait(pause):
                     self._handle(outcome)
-            elif pause:
+            elif pause is not None:
                 time.sleep(pause)
+            elif not self._startable(engine):
+                break
         self._skip()
 
-    def _collect_ready(self) -> bool:
-        """Find the jobs whose inputs are finished, or that another process has left; whether any can start."""
-        now = time.monotonic()
-        again = [key for key, at in self._busy.items() if at <= now]
-        for key in (*self._order.get_ready(), *again):
-            self._busy.pop(key, None)
-            heappush(self._ready, self._rank[key])
-        return bool(self._ready)
-
-    def _startable(self, engine: Engine) -> Iterator[Job]:
-        """Ready jobs, in order, for which there is a worker and whose resource is free."""
-        put_back = []
-        while self._ready and len(self._running) < engine.slots:
-            job = self._todo[heappop(self._ready)]
-            in_use = {self._todo[self._rank[key]].uses for key in self._running}
-            if job.uses is not None and job.uses in in_use and not engine.shares_resources:
-                put_back.append(self._rank[job.key])
-            else:
-                yield job
-        for rank in put_back:
-            heappush(self._ready, rank)
+    def _startable(self, engine: Engine) -> list[Job]:
+        """Jobs whose inputs are finished, for which there is a worker and whose resource is free, in order."""
+        now, chosen = time.monotonic(), list[Job]()
+        in_use = {job.uses for job in self._running.values()}
+        for job in self._waiting.values():
+            if len(self._running) + len(chosen) >= engine.slots:
+                break
+            if self._busy.get(job.key, now) > now or any(one.key in self._unfinished for one in job.inputs.values()):
+                continue
+            if job.uses is None or engine.shares_resources or job.uses not in in_use:
+                chosen.append(job)
+                in_use.add(job.uses)
+        return chosen
 
     def _handle(self, outcome: Outcome) -> None:
-        job = self._todo[self._rank[outcome.key]]
-        self._running.remove(job.key)
+        job = self._running.pop(outcome.key)
         attempts = self._attempts[job.key]
         if outcome.kind in ("finished", "found"):
             self._report(outcome.kind, job, seconds=outcome.seconds)
-            self._order.done(job.key)
+            self._unfinished.remove(job.key)
+            self._busy.pop(job.key, None)
         elif outcome.kind == "busy":
-            self._busy[job.key] = time.monotonic() + BUSY_SECONDS
-            if job.key not in self._waited:
-                self._waited.add(job.key)
+            if job.key not in self._busy:
                 self._report("waiting", job, message="another process runs it")
+            self._busy[job.key] = time.monotonic() + BUSY_SECONDS
+            self._waiting = {job.key: job, **self._waiting}
         elif outcome.kind == "died" and attempts <= self._retries:
             self._attempts[job.key] += 1
             self._report("retried", job, message=outcome.message)
-            heappush(self._ready, self._rank[job.key])
+            self._waiting = {job.key: job, **self._waiting}
         else:
             times = f", {attempts} times" if attempts > 1 and outcome.kind == "died" else ""
             self.failures.append(JobFailure(job, outcome.message + times, self._store.part(job)))
             self._report("failed", job, message=outcome.message + times)
 
     def _skip(self) -> None:
-        """Report the jobs that need a failed one."""
+        """Report the jobs that need a failed one: all that still wait."""
         failed = {failure.job.key: failure.job for failure in self.failures}
-        for job in self._todo:
-            cause = next((failed[one.key] for one in job.inputs.values() if one.key in failed), None)
-            if cause is not None:
-                failed[job.key] = cause
-                self.skipped.append(job)
-                self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
+        for job in self._waiting.values():
+            cause = next(failed[one.key] for one in job.inputs.values() if one.key in failed)
+            failed[job.key] = cause
+            self.skipped.append(job)
+            self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
 
     def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
         """Tell the caller of a change; a job that is finished, failed or skipped is done."""

@@ -177,10 +177,7 @@ def distillation(
         terms: dict[str, Tensor] = {}
         if config.list_weight:
             terms["lists"] = list_distillation(
-                representations,
-                target,
-                temperature=config.temperature,
-                teacher_temperature=config.teacher_temperature,
+                representations, target, temperature=config.temperature, teacher_temperature=config.teacher_temperature
             ).mean()
             total = total + config.list_weight * terms["lists"]
         if config.vector_weight:

@@ -86,7 +86,7 @@ class KimConfig(MarginSettings, TrainConfig):
 
     pooling: str | None = "cls"
     freeze_embeddings: bool = True
-    """Do not train the embedding layer (Kim et al. 2021, section 3); --no-freeze-embeddings trains it."""
+    """Do not train the embedding layer (Kim et al. 2021, section 3). --no-freeze-embeddings: train it too."""
     temperature: Temperature = 0.01
     """Divides the cosines (Kim et al. 2021, appendix)."""
     drift_weight: Weight = 0.1
@@ -98,7 +98,7 @@ class KimConfig(MarginSettings, TrainConfig):
     beta2: BelowOne = 0.9
     """AdamW's second beta; the first is 0.9 (Kim et al. 2021, appendix)."""
     train_max_length: Length | None = 128
-    evaluate_every: Steps = 50
+    evaluate_every: Steps | None = 50
     patience: Steps | None = 10
 
 

@@ -63,7 +63,8 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     batch_size: Count = 192
     """Rows in a batch per process, in SNLI about 64 premises; the default shrinks to the number of rows."""
     distinct_texts: bool = True
-    """No text of two premises in a batch, as far as possible: a premise that repeats one waits for a later batch."""
+    """No text of two premises in a batch, as far as possible: a premise that repeats one waits for a later batch.
+    --no-distinct-texts: take the premises in a random order, whatever they repeat."""
     similarity: Literal["cosine", "dot"] = "cosine"
     """cosine, or dot."""
     order_weight: Weight = 1.0
@@ -78,7 +79,7 @@ class NliOrderConfig(DirectionSettings, NliSettings, InfoNceSettings):
     order_unrelated: bool = False
     """With ORDER_PAIRS batch: rank the hypotheses of other premises below contradicted ones."""
     neutral: bool = True
-    """Rank neutral hypotheses between entailed and contradicted ones; without, they are not used."""
+    """Rank neutral hypotheses between entailed and contradicted ones. --no-neutral: leave them out."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
@@ -213,10 +214,7 @@ def _contrast(
 
 
 def _order(
-    config: NliOrderConfig,
-    queries: 'Float[Tensor, "texts dim"]',
-    documents: 'Float[Tensor, "texts dim"]',
-    pairs: Pairs,
+    config: NliOrderConfig, queries: 'Float[Tensor, "texts dim"]', documents: 'Float[Tensor, "texts dim"]', pairs: Pairs
 ) -> 'Float[Tensor, ""]':
     """How far the similarities of the pairs are from the order of their labels; 0 if there is nothing to compare."""
     import torch

@@ -77,8 +77,8 @@ class SimcseConfig(InfoNceSettings):
     warmup: Fraction = 0.0
     train_max_length: Length | None = 32
     """Maximum number of tokens in training only (the authors' script)."""
-    evaluate_every: Steps = 250
-    """Steps between evaluations (the paper; its script has 125); the last step is always evaluated."""
+    evaluate_every: Steps | None = 250
+    """Steps between evaluations (the paper; its script has 125); none for a tenth of the run."""
 
 
 @dataclass(frozen=True, kw_only=True)

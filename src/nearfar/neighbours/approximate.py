@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from nearfar.disk import new_file
-from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.exact import nearest
 from nearfar.neighbours.index import APPROXIMATE, SearchIndex
-from nearfar.neighbours.recall import Recall, recall_on_texts, recorded_recall, rescored
+from nearfar.neighbours.recall import Recall, RecallSearch, recall_on_texts, recorded_recall
 from nearfar.types import NearfarError
 
 ADDED_AT_ONCE = 2**13
@@ -30,12 +29,11 @@ def check_installed() -> None:
         raise NearfarError("--approximate: needs the package usearch; install it with: pip install 'nearfar[search]'")
 
 
-class ApproximateSearch:
+class ApproximateSearch(RecallSearch):
     """A graph over the vectors of an index, kept in the index folder; it is made or extended by the constructor.
 
-    The graph stores vectors in float16. Scores are computed again from the float32 vectors of the index, so they equal
-    those of exact search for the same documents (up to rounding in the last bits). The graph depends on the order in
-    which threads insert vectors.
+    The graph stores vectors in float16, and depends on the order in which threads insert them. For a query for which it
+    finds too few documents, the candidates are those of exact search.
 
     Args:
         index: an index with at least one text.
@@ -47,15 +45,15 @@ class ApproximateSearch:
 
     def __init__(self, index: SearchIndex, *, on_added: Callable[[int], None] | None = None) -> None:
         check_installed()
-        self._index, self._vectors = index, index.vectors
+        super().__init__(index)
         self._file, self._record = index.folder / APPROXIMATE[0], APPROXIMATE[1]
         record = index.read_derived(self._record)
         self._graph = self._load(record)
-        before, texts = len(self._graph), len(self._vectors)
+        before, texts = len(self._graph), len(self.vectors)
         try:
             for start in range(before, texts, ADDED_AT_ONCE):
                 end = min(start + ADDED_AT_ONCE, texts)
-                added = np.array(self._vectors[start:end])
+                added = np.array(self.vectors[start:end])
                 index.check_finite(added)
                 self._graph.add(np.arange(start, end, dtype=np.uint64), added)
                 if on_added:
@@ -63,45 +61,34 @@ class ApproximateSearch:
         except KeyboardInterrupt:
             self._save(None)
             raise
-        self.recall: Recall
-        """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
         recorded = recorded_recall(record) if before == texts else None
         if recorded is None:
-            recorded = recall_on_texts(self.search, self._vectors)
+            recorded = recall_on_texts(self.search, self.vectors)
             self._save(recorded)
         self.recall = recorded
 
-    def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
-        """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise."""
-        k = min(k, len(self._vectors))
-        if k == 0 or len(queries) == 0:
-            return nearest(queries, self._vectors, max(k, 1))
-        ids, short = self._candidates(np.ascontiguousarray(queries), k)
-        ids, scores = rescored(self._index, queries, ids, k)
-        if short.any():
-            ids[short], scores[short] = nearest(queries[short], self._vectors, k)
-        return Neighbours(ids, scores)
-
-    def _candidates(self, queries: np.ndarray, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The ``k`` documents that the graph finds for each query, and the queries for which it found fewer."""
+    def candidates(self, queries: np.ndarray, k: int) -> NDArray[np.int64]:
+        """The ``k`` documents that the graph finds for each query, or exact search if it finds fewer."""
         matches = self._graph.search(queries, k)
         counts = getattr(matches, "counts", None)  # for one query, usearch returns its matches alone
         counts = np.array([len(matches.keys)]) if counts is None else np.asarray(counts)
         short, ids = counts < k, np.zeros((len(queries), k), np.int64)
         if not short.all():
             ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
-        return ids, short
+        if short.any():
+            ids[short] = nearest(queries[short], self.vectors, k).ids
+        return ids
 
     def _load(self, record: Mapping[str, Any]) -> Any:
         """The recorded graph, or an empty one if there is none, it is damaged, or it belongs to another index."""
         from usearch.index import Index
 
-        dim = self._index.manifest.dim
+        dim = self.index.manifest.dim
         if "bytes" in record and record["bytes"] == _size(self._file):
             graph = Index(ndim=dim, metric="ip", dtype="f16")
             with suppress(RuntimeError, ValueError, OSError):
                 graph.load(str(self._file))
-                if len(graph) == record.get("texts") and len(graph) <= len(self._vectors) and graph.ndim == dim:
+                if len(graph) == record.get("texts") and len(graph) <= len(self.vectors) and graph.ndim == dim:
                     return graph
         return Index(ndim=dim, metric="ip", dtype="f16")
 
@@ -113,7 +100,7 @@ class ApproximateSearch:
             except RuntimeError as error:  # usearch reports a full disk so
                 raise OSError(str(error)) from error
         record = {"texts": len(self._graph), "bytes": _size(self._file), "recall": recall}
-        self._index.write_derived(self._record, record)
+        self.index.write_derived(self._record, record)
 
 
 def _size(file: Path) -> int:

@@ -20,14 +20,16 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float32
+from msgspec import Meta
 from numpy.typing import DTypeLike, NDArray
 
 from nearfar.disk import read_errors, read_json, write_text
 from nearfar.types import ARRAY_HEADER_ERRORS, NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 FORMAT = 1
 """Version of the layout of the folder."""
@@ -42,6 +44,9 @@ FILES = (*DATA, *(f"{name}{end}" for name in (MANIFEST, *DERIVED) for end in (""
 """Every name that an index folder may hold."""
 TEXT = np.dtype([("hash", "<u8"), ("row", "<i8")])
 ROW = np.dtype([("hash", "<u8"), ("text", "<i8"), ("end", "<i8")])
+
+
+_Count = Annotated[int, Meta(ge=1)]
 
 
 class IndexDamagedError(NearfarError):
@@ -59,11 +64,11 @@ class Manifest:
 
     settings: dict[str, Any]
     """Everything that determines the vectors and the columns; see :mod:`nearfar.commands.search.update`."""
-    dim: int
+    dim: _Count
     """Width of a vector."""
-    rows: int
-    texts: int
-    bytes: int
+    rows: _Count
+    texts: _Count
+    bytes: _Count
     """Length of ``rows.jsonl``."""
     source: dict[str, Any]
     """The file that was indexed: path, and status where the file can be recognised by it."""
@@ -100,15 +105,13 @@ def read_manifest(folder: Path) -> Manifest:
             f"{file}: has the format {version}, and this version of nearfar reads format {FORMAT}. Update nearfar, or "
             "make the index again with --rebuild."
         )
-    counts = ("dim", "rows", "texts", "bytes")
-    kinds = {"settings": dict, "source": dict, "generation": str, **dict.fromkeys(counts, int)}
-    wrong = [name for name, kind in kinds.items() if type(found.get(name)) is not kind]
-    wrong += [name for name in counts if name not in wrong and found[name] < 1]
-    if not wrong and found["texts"] > found["rows"]:
-        wrong = ["rows and texts"]
-    if version != FORMAT or wrong:
-        raise damaged(file, f"has a wrong value of {', '.join(wrong) or 'format'}")
-    return Manifest(**{name: found[name] for name in kinds})
+    try:
+        manifest = convert(found, Manifest)
+    except InvalidValueError as error:
+        raise damaged(file, f"has a wrong value ({error})") from None
+    if version != FORMAT or manifest.texts > manifest.rows:
+        raise damaged(file, f"has a wrong value of {'texts' if version == FORMAT else 'format'}")
+    return manifest
 
 
 @dataclass(frozen=True)

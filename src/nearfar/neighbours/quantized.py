@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float32, Int64, UInt8
+from jaxtyping import Int64, UInt8
 from numpy.typing import NDArray
 
 from nearfar.disk import new_file, write_npy
-from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.exact import nearest
 from nearfar.neighbours.index import QUANTIZED, SearchIndex
-from nearfar.neighbours.recall import Recall, recall_on_texts, recorded_recall, rescored
+from nearfar.neighbours.recall import RecallSearch, recall_on_texts, recorded_recall
 from nearfar.quantization import int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS
 
@@ -28,11 +28,10 @@ _NUMBERS = 2**40
 """More than the number of documents: distance * this + number orders documents by distance, then by number."""
 
 
-class QuantizedSearch:
+class QuantizedSearch(RecallSearch):
     """Search over codes of the vectors of an index, kept in the index folder; the constructor makes missing ones.
 
-    A query is compared with all codes. ``factor`` * k candidates are then scored by their float32 vectors, so the
-    scores equal those of exact search for the same documents (up to rounding in the last bits).
+    A query is compared with all codes. ``factor`` * k candidates are then scored by their float32 vectors.
 
     int8: the inner product of the query with the decoded vectors, whose ranges are those of all vectors. binary: the
     number of dimensions in which the signs of query and document agree.
@@ -56,7 +55,8 @@ class QuantizedSearch:
         device: str = "cpu",
         on_added: Callable[[int], None] | None = None,
     ) -> None:
-        self._index, self._vectors, self.kind, self.device = index, index.vectors, kind, device
+        super().__init__(index)
+        self.kind, self.device = kind, device
         self.factor = factor or FACTORS[kind]
         self._file, record_file = index.folder / QUANTIZED[kind][0], QUANTIZED[kind][1]
         self._ranges: NDArray[np.float32] | None = None
@@ -66,24 +66,16 @@ class QuantizedSearch:
             record, codes = {}, self._make_codes(on_added)
         self.codes = codes
         recorded = recorded_recall(record) if record.get("factor") == self.factor else None
-        self.recall: Recall
-        """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
         if recorded is None:
-            recorded = recall_on_texts(self.search, self._vectors)
+            recorded = recall_on_texts(self.search, self.vectors)
             ranges = None if self._ranges is None else self._ranges.tolist()
             record = {"texts": len(codes), "ranges": ranges, "factor": self.factor, "recall": recorded}
             index.write_derived(record_file, record)
         self.recall = recorded
 
-    def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
-        """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise."""
-        k = min(k, len(self._vectors))
-        if k == 0 or len(queries) == 0:
-            return nearest(queries, self._vectors, max(k, 1))
-        candidates = self._candidates(queries, min(k * self.factor, len(self._vectors)))
-        return rescored(self._index, queries, candidates, k)
-
-    def _candidates(self, queries: np.ndarray, count: int) -> NDArray[np.int64]:
+    def candidates(self, queries: np.ndarray, k: int) -> NDArray[np.int64]:
+        """The documents with the nearest codes, ``factor`` times as many as are wanted."""
+        count = min(k * self.factor, len(self.vectors))
         if self.kind == "binary":
             return nearest_codes(quantize(queries, "binary"), self.codes, count)
         assert self._ranges is not None
@@ -96,10 +88,10 @@ class QuantizedSearch:
         with suppress(*ARRAY_ERRORS):
             if self.kind == "int8":
                 self._ranges = np.array(record.get("ranges"), np.float32)
-                if self._ranges.shape != (2, self._vectors.shape[1]):
+                if self._ranges.shape != (2, self.vectors.shape[1]):
                     return None
             codes: NDArray[Any] = np.load(self._file, mmap_mode="r", allow_pickle=False)
-            if record.get("texts") == len(self._vectors) and (codes.dtype, codes.shape) == self._layout:
+            if record.get("texts") == len(self.vectors) and (codes.dtype, codes.shape) == self._layout:
                 return codes
         return None
 
@@ -122,13 +114,13 @@ class QuantizedSearch:
     @property
     def _layout(self) -> tuple[np.dtype[Any], tuple[int, int]]:
         """Type and shape of the array of codes."""
-        texts, dim = self._vectors.shape
+        texts, dim = self.vectors.shape
         return (np.dtype("u1"), (texts, -(-dim // 8))) if self.kind == "binary" else (np.dtype("i1"), (texts, dim))
 
     def _blocks(self) -> Iterator[NDArray[np.float32]]:
-        for start in range(0, len(self._vectors), ROWS):
-            block = np.array(self._vectors[start : start + ROWS])
-            self._index.check_finite(block)
+        for start in range(0, len(self.vectors), ROWS):
+            block = np.array(self.vectors[start : start + ROWS])
+            self.index.check_finite(block)
             yield block
 
 

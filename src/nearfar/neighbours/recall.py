@@ -1,10 +1,12 @@
 """Recall of a search that is not exact: the share of the exact nearest documents that it finds."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
+from numpy.typing import NDArray
 
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import SearchIndex
@@ -27,31 +29,45 @@ def recorded_recall(record: Mapping[str, Any]) -> Recall | None:
     return Recall(*found) if isinstance(found, list) and len(found) == len(Recall._fields) else None
 
 
-class RecallSearch(Protocol):
-    """A search of the vectors of an index that is not exact, and its recall."""
+class RecallSearch(ABC):
+    """A search of the vectors of an index that is not exact: it finds candidates by files derived from the index.
+
+    The candidates are scored by the float32 vectors, so the scores equal those of exact search for the same documents
+    (up to rounding in the last bits).
+
+    Args:
+        index: an index with at least one text.
+    """
 
     recall: Recall
     """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
 
-    def search(self, queries: np.ndarray, k: int) -> Neighbours:
-        """The nearest documents of each query, best first, with their exact scores."""
+    def __init__(self, index: SearchIndex) -> None:
+        self.index, self.vectors = index, index.vectors
 
+    @abstractmethod
+    def candidates(self, queries: np.ndarray, k: int) -> NDArray[np.int64]:
+        """At least ``k`` documents for each query; ``k`` is at most their number."""
 
-def rescored(index: SearchIndex, queries: np.ndarray, candidates: np.ndarray, k: int) -> Neighbours:
-    """The ``k`` best of each query's ``candidates`` [queries, candidates] by the vectors of an index, best first.
+    def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
+        """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise.
 
-    Of equal scores the document that comes first. Only the vectors of the candidates are read.
+        Of equal scores the document that comes first. Only the vectors of the candidates are read.
 
-    Raises:
-        IndexDamagedError: a vector is not finite.
-    """
-    ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
-    for row, (query, own) in enumerate(zip(queries, np.sort(candidates, axis=1), strict=True)):
-        products = np.asarray(index.vectors[own]) @ query
-        index.check_finite(products)
-        best = np.argsort(-products, kind="stable")[:k]
-        ids[row], scores[row] = own[best], products[best]
-    return Neighbours(ids, scores)
+        Raises:
+            IndexDamagedError: a vector is not finite.
+        """
+        k = min(k, len(self.vectors))
+        if k == 0 or len(queries) == 0:
+            return nearest(queries, self.vectors, max(k, 1))
+        ids, scores = np.empty((len(queries), k), np.int64), np.empty((len(queries), k), np.float32)
+        candidates = np.sort(self.candidates(np.ascontiguousarray(queries), k), axis=1)
+        for row, (query, own) in enumerate(zip(queries, candidates, strict=True)):
+            products = np.asarray(self.vectors[own]) @ query
+            self.index.check_finite(products)
+            best = np.argsort(-products, kind="stable")[:k]
+            ids[row], scores[row] = own[best], products[best]
+        return Neighbours(ids, scores)
 
 
 def measure_recall(

@@ -12,12 +12,7 @@ from nearfar.objectives._info_nce import info_nce, nt_xent
 from nearfar.objectives._masks import below_positive, distinct_rows, masked_fraction, not_known_positive
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._scores import angle_similarity, cosent, cosine_regression, ranknet, regression_features
-from nearfar.objectives._self_guided import (
-    matching_parameters,
-    parameter_drift,
-    self_guided,
-    squared_distance,
-)
+from nearfar.objectives._self_guided import matching_parameters, parameter_drift, self_guided, squared_distance
 from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities, similarities
 from nearfar.objectives._supcon import supcon
 from nearfar.types import SelfGuidedVariant

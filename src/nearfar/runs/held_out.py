@@ -70,7 +70,7 @@ def load_held_out(run: str | Path) -> HeldOut:
     if not (folder / SUMMARY).is_file():
         raise NearfarError(
             f"{run}: is not a run that holds out rows (no {FOLDER}/{SUMMARY}). nearfar train holds out rows unless "
-            "--evaluate-on or --hold-out 0 is given."
+            "--evaluate-on or --hold-out 0 is given, or labelled texts are few."
         )
     summary = read_json(folder / SUMMARY, otherwise=again)
     try:

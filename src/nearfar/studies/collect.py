@@ -13,8 +13,8 @@ from nearfar.evaluation.render import csv_lines
 from nearfar.evaluation.results import EvaluationResult, GeometryResult, load_result
 from nearfar.jobs import Job, JobStore
 from nearfar.jobs.store import ERROR_FILE
-from nearfar.studies.columns import OF_RUNS, Run
-from nearfar.studies.plan import CellJobs
+from nearfar.studies.cells import Cell
+from nearfar.studies.scores import OF_RUNS, Run
 from nearfar.studies.steps import NUMBERS, RESULT, RUN
 from nearfar.types import NearfarError
 
@@ -26,7 +26,7 @@ _MEASURES = ("uniformity", "alignment")
 _AGAIN = "Remove its folder; the job is then run again."
 
 
-def collect(cells: Sequence[CellJobs], store: JobStore) -> list[Run]:
+def collect(cells: Sequence[Cell], store: JobStore) -> list[Run]:
     """All cells in order, each with its results, or with the reason why it has none.
 
     Raises:
@@ -36,8 +36,8 @@ def collect(cells: Sequence[CellJobs], store: JobStore) -> list[Run]:
     return [_run(cell, store, read) for cell in cells]
 
 
-def _run(cell: CellJobs, store: JobStore, read: dict[str, list[Any]]) -> Run:
-    run = Run(cell.cell.row.id, cell.cell.coordinates, cell.cell.replicate, key=cell.key)
+def _run(cell: Cell, store: JobStore, read: dict[str, list[Any]]) -> Run:
+    run = Run(cell.row.id, cell.coordinates, cell.replicate, key=cell.key)
     run.missing = _why_missing(cell, store)
     if run.missing is not None:
         return run
@@ -49,10 +49,13 @@ def _run(cell: CellJobs, store: JobStore, read: dict[str, list[Any]]) -> Run:
     if training is not None and store.is_finished(training):
         numbers = _numbers(training, store)
         run.validation = numbers.get("validation")
-        run.seconds = _training_seconds(training, numbers, store)
+        # As scripts are timed: with loading, a teacher's vectors, evaluations and saving. A run that was resumed counts
+        # the training loop of all its attempts if that is more than its last attempt took.
+        whole = store.seconds(training) if training.function.endswith(":train") else None
+        run.seconds = max((one for one in (numbers.get("seconds"), whole) if one is not None), default=None)
         run.curves = training_curves(store.folder(training) / RUN)
         if training not in cell.jobs:
-            results.append(_own(numbers))
+            results.append(_without_those_of_runs(numbers))
     else:
         timed = [seconds for job in cell.jobs if (seconds := store.seconds(job)) is not None]
         run.seconds = sum(timed) if timed else None
@@ -60,17 +63,7 @@ def _run(cell: CellJobs, store: JobStore, read: dict[str, list[Any]]) -> Run:
     return run
 
 
-def _training_seconds(job: Job, numbers: Mapping[str, Any], store: JobStore) -> float | None:
-    """Time of a training, as scripts are timed: with loading, a teacher's vectors, evaluations and saving.
-
-    A run that was resumed counts the training loop of all its attempts if that is more than its last attempt took.
-    """
-    whole = store.seconds(job) if job.function.endswith(":train") else None
-    known = [one for one in (numbers.get("seconds"), whole) if one is not None]
-    return max(known) if known else None
-
-
-def _why_missing(cell: CellJobs, store: JobStore) -> str | None:
+def _why_missing(cell: Cell, store: JobStore) -> str | None:
     """Why a cell has no results; None if it has."""
     waiting = [job for job in cell.jobs if not store.is_finished(job)]
     if not waiting:
@@ -96,7 +89,7 @@ def _results(job: Job, store: JobStore) -> list[Any]:
             raise NearfarError(f"{folder / RESULT}: is no result of an evaluation. {_AGAIN}")
         results.append(result)
     if (folder / NUMBERS).is_file():
-        results.append(_own(_numbers(job, store)))
+        results.append(_without_those_of_runs(_numbers(job, store)))
     if not results:
         raise NearfarError(f"{folder}: has no results. {_AGAIN}")
     return results
@@ -109,7 +102,7 @@ def _numbers(job: Job, store: JobStore) -> dict[str, Any]:
     return numbers
 
 
-def _own(numbers: Mapping[str, Any]) -> dict[str, Any]:
+def _without_those_of_runs(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in numbers.items() if name not in OF_RUNS}
 
 
@@ -129,7 +122,7 @@ def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
     return curves
 
 
-def write_models(output: Path, cells: Sequence[CellJobs], store: JobStore) -> None:
+def write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
     """Write ``models.csv`` into ``output``: row, axes, replicate and run folder of each model that is there.
 
     A run folder inside ``output`` is written relative to it. Without a model, such as after ``--discard-models``, no
@@ -145,7 +138,7 @@ def write_models(output: Path, cells: Sequence[CellJobs], store: JobStore) -> No
             if (run / "model").is_dir():
                 folder = run if (run / "run.json").is_file() else run / "model"  # of a script
                 shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
-                models.append((cell.cell.row.id, {**cell.cell.coordinates, **cell.cell.replicate}, str(shown)))
+                models.append((cell.row.id, {**cell.coordinates, **cell.replicate}, str(shown)))
     if not models:
         (output / MODELS).unlink(missing_ok=True)
         return

@@ -1,12 +1,14 @@
 """The record of a study as lines and columns, and its numbers as text."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.evaluation.results import GroupScore, StudyComparison, StudyGroup, StudyTable
-from nearfar.studies.columns import AVERAGE_UNSEEN, NOT_MEASURED
-from nearfar.studies.read import read_recorded
-from nearfar.studies.spec import AVERAGE, Study
+from nearfar.studies.scores import AVERAGE_UNSEEN, NOT_MEASURED
+from nearfar.studies.spec import AVERAGE, Coordinates, read_recorded
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _DIGITS = {"uniformity": 3, "alignment": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1, "parameters": 0}
 _TITLES = {
@@ -20,34 +22,11 @@ _TITLES = {
     "inference_seconds": "inference, s",
     "seconds": "time, s",
 }
-
-
-@dataclass(frozen=True)
-class Line:
-    """A line of the table: a row at one combination of labels of the axes that are not columns."""
-
-    row: str
-    labels: Mapping[str, str]
-    """Axis -> label, for each axis whose labels are in lines; without those that the row is not crossed with."""
-    groups: tuple[StudyGroup, ...]
-
-
-@dataclass(frozen=True)
-class Head:
-    """A column of scores: labels of the axes that give columns, and a column of the study."""
-
-    labels: Mapping[str, str]
-    column: str
-    is_first: bool
-    """Whether it has the first labels; a row that is not crossed with these axes is shown there."""
-
-    def group(self, line: Line) -> StudyGroup | None:
-        """The group of a line that is shown in this column."""
-        for group in line.groups:
-            own = {name: label for name, label in group.coordinates.items() if name in self.labels}
-            if own == dict(self.labels) or (not own and self.is_first):
-                return group
-        return None
+_SCORES = ("mean", "sd", "low", "high", "interval", "paper", "paper_sd", "difference", "reason")
+Line: TypeAlias = tuple[str, ...]
+"""A line of the table: a row, and its labels of the axes that are not columns; "" where the row has no such axis."""
+Head: TypeAlias = tuple[str, ...]
+"""A column of scores: labels of the axes that are columns, and a column of the study."""
 
 
 class Layout:
@@ -55,29 +34,44 @@ class Layout:
 
     def __init__(self, table: StudyTable) -> None:
         self.table = table
-        self.study: Study = read_recorded(table.study)
+        self.study = read_recorded(table.study)
+        self.axes = [axis.name for axis in self.study.axes if axis.use != "columns"]
         across = [axis for axis in self.study.axes if axis.use == "columns"]
-        self.axes = tuple(axis.name for axis in self.study.axes if axis.use != "columns")
-        combined: list[dict[str, str]] = [{}]
-        for axis in across:
-            used = {group.coordinates.get(axis.name) for group in table.groups}
-            shown = [label for label in axis.shown_labels if label in used]
-            combined = [{**one, axis.name: label} for one in combined for label in shown]
-        self.heads = [Head(labels, column, labels == combined[0]) for labels in combined for column in table.columns]
-        groups: dict[tuple[str, ...], list[StudyGroup]] = {}
+        used = {place for group in table.groups for place in group.coordinates.items()}
+        shown = [[label for label in axis.shown_labels if (axis.name, label) in used] for axis in across]
+        self.heads: list[Head] = [(*labels, column) for labels in product(*shown) for column in table.columns]
+        self.lines: dict[Line, list[StudyGroup]] = {}
+        self.cells: dict[tuple[Line, Head], StudyGroup] = {}
+        """The group of a line that is shown in a column; one without an axis of columns is shown at its first label."""
         for group in table.groups:
-            place = (group.row, *(group.coordinates.get(name, "") for name in self.axes))
-            groups.setdefault(place, []).append(group)
-        self.lines = [
-            Line(row, dict(zip(self.axes, labels, strict=True)), tuple(members))
-            for (row, *labels), members in groups.items()
+            line = (group.row, *(group.coordinates.get(name, "") for name in self.axes))
+            self.lines.setdefault(line, []).append(group)
+            labels = [
+                group.coordinates.get(axis.name, next(iter(known), ""))
+                for axis, known in zip(across, shown, strict=True)
+            ]
+            self.cells |= {(line, (*labels, column)): group for column in table.columns}
+
+    def frame(self) -> "DataFrame":
+        """All numbers: row, name, each axis, column, n, missing, mean, sd, interval, the paper's, difference."""
+        from pandas import DataFrame
+
+        axes = [axis.name for axis in self.study.axes]
+        rows = [
+            [
+                *(group.row, self.name(group.row, {}), *(group.coordinates.get(axis, "") for axis in axes), column),
+                *(score.n, group.missing, *(getattr(score, name) for name in _SCORES)),
+            ]
+            for group in self.table.groups
+            for column, score in group.scores.items()
         ]
+        return DataFrame(rows, columns=["row", "name", *axes, "column", "n", "missing", *_SCORES], dtype=object)
 
     def heading(self, column: str) -> str:
         """The heading of a column."""
-        return self.study.titles.get(column, _TITLES.get(column, column.removeprefix("average:")))
+        return str(self.study.titles.get(column, _TITLES.get(column, column.removeprefix("average:"))))
 
-    def name(self, row: str, coordinates: Mapping[str, str]) -> str:
+    def name(self, row: str, coordinates: Coordinates) -> str:
         """A group in words: ``SCL (lambda = 0.3)``."""
         places = ", ".join(f"{name} = {label}" for name, label in coordinates.items())
         return self.study.row(row).name + (f" ({places})" if places else "")
@@ -94,28 +88,30 @@ class Layout:
         places = ", ".join(f"{name} = {label}" for name, label in shared.items())
         return " − ".join(names) + (f" ({places})" if places else "")
 
-    def best(self) -> set[tuple[int, int]]:
-        """Positions (line, head) of the best of each column, if all its tests against other lines are significant."""
+    def best(self) -> set[tuple[Line, Head]]:
+        """The best of each column, if all its tests against other lines are significant."""
         best = set()
-        for place, head in enumerate(self.heads):
-            tests = [row for row in self.table.comparisons if row.column == head.column]
-            groups = [head.group(line) for line in self.lines]
-            known = [
-                (mean, number)
-                for number, group in enumerate(groups)
-                if group is not None and (mean := group.scores[head.column].mean) is not None
-            ]
-            if head.column in _DIGITS or len(known) < 2:  # of a measure of geometry, higher is not better
+        for head in self.heads:
+            column = head[-1]
+            known = {
+                line: mean
+                for line in self.lines
+                if (line, head) in self.cells and (mean := self.cells[line, head].scores[column].mean) is not None
+            }
+            if column in _DIGITS or len(known) < 2:  # of a measure of geometry, higher is not better
                 continue
-            top, line = max(known)
-            group = groups[line]
-            assert group is not None
-            here = (group.row, group.coordinates)
-            sides = [((row.first, row.first_coordinates), (row.second, row.second_coordinates)) for row in tests]
-            ours = [row for row, both in zip(tests, sides, strict=True) if here in both]
-            alone = sum(value == top for value, _ in known) == 1
+            line = max(known, key=lambda line: known[line])
+            group = self.cells[line, head]
+            ours = [
+                row
+                for row in self.table.comparisons
+                if row.column == column
+                and (group.row, group.coordinates)
+                in ((row.first, row.first_coordinates), (row.second, row.second_coordinates))
+            ]
+            alone = list(known.values()).count(known[line]) == 1
             if alone and ours and all(significant(row, self.table.level) for row in ours):
-                best.add((line, place))
+                best.add((line, head))
         return best
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 from nearfar.disk import write_text
 from nearfar.evaluation.render import (
@@ -18,30 +18,17 @@ from nearfar.evaluation.render import (
     to_latex,
     to_markdown,
 )
-from nearfar.evaluation.results import StudyComparison, StudyTable, StudyTest
+from nearfar.evaluation.results import StudyTable, StudyTest
 from nearfar.evaluation.results.files import make_folder
-from nearfar.studies.columns import NOT_MEASURED
-from nearfar.studies.layout import (
-    Layout,
-    number,
-    our_number,
-    p_value,
-    paper_number,
-    significant,
-    their_number,
-)
+from nearfar.studies.layout import Layout, number, our_number, p_value, paper_number, significant, their_number
 from nearfar.studies.plots import save, study_plots
-from nearfar.studies.read import read_recorded
+from nearfar.studies.scores import NOT_MEASURED
 from nearfar.studies.spec import AVERAGE
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 RECORD = "study.json"
 Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EQUAL: Verdict = "no difference"
-_SCORES = ("mean", "sd", "low", "high", "interval", "paper", "paper_sd", "difference", "reason")
 _OF_PAPER = ("paper", "ours − paper")
 """Columns of numbers that a paper printed, and their difference to ours."""
 _MAX_INTERVALS = 60
@@ -49,54 +36,38 @@ _MAX_INTERVALS = 60
 _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-def study_frame(table: StudyTable) -> "DataFrame":
-    """All numbers of a table: row, name, each axis, column, n, missing, mean, sd, interval, the paper's, difference."""
-    from pandas import DataFrame
-
-    study = read_recorded(table.study)
-    axes = [axis.name for axis in study.axes]
-    rows = [
-        [
-            *(group.row, study.row(group.row).name, *(group.coordinates.get(axis, "") for axis in axes), column),
-            *(score.n, group.missing, *(getattr(score, name) for name in _SCORES)),
-        ]
-        for group in table.groups
-        for column, score in group.scores.items()
-    ]
-    return DataFrame(rows, columns=["row", "name", *axes, "column", "n", "missing", *_SCORES], dtype=object)
-
-
 def scores_table(layout: Layout) -> Table:
     """The table of a study, the paper's numbers after a slash."""
     table, best = layout.table, layout.best()
+    caption = table.caption or table.title
     marks: dict[str, str] = {}
     rows: list[list[Cell | str]] = []
-    for place, line in enumerate(layout.lines):
-        row = layout.study.row(line.row)
+    for line, groups in layout.lines.items():
+        row = layout.study.row(line[0])
         mark = marks.setdefault(row.note, str(len(marks) + 1).translate(_RAISED)) if row.note else ""
-        runs = sorted({group.runs for group in line.groups})
-        cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line.labels.values())]
+        runs = sorted({group.runs for group in groups})
+        cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line[1:])]
         cells.append(f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}")
-        for position, head in enumerate(layout.heads):
-            group = head.group(line)
+        not_run = any(one.runs == 0 and not one.missing for one in groups)
+        for head in layout.heads:
+            group = layout.cells.get((line, head))
             if group is None:
                 cells.append("")
                 continue
-            score = group.scores[head.column]
-            not_run = score.n == 0 and any(one.runs == 0 and not one.missing for one in line.groups)
-            theirs = their_number(score, head.column)
-            ours = "–" if not_run else our_number(score, head.column)
-            cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if (place, position) in best else ""))
+            score, column = group.scores[head[-1]], head[-1]
+            theirs = their_number(score, column)
+            ours = "–" if not_run and score.n == 0 else our_number(score, column)
+            cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if (line, head) in best else ""))
         rows.append(cells)
+    several = len(table.columns) > 1
     headings = [
-        ", ".join([*map(_label, head.labels.values()), *([layout.heading(head.column)] * (several or not head.labels))])
-        for several in [len(table.columns) > 1]
-        for head in layout.heads
+        ", ".join([*map(_label, labels), *([layout.heading(column)] if several or not labels else [])])
+        for *labels, column in layout.heads
     ]
     return Table(
         columns=["", *layout.axes, "runs", *headings],
         rows=rows,
-        title=table.caption or table.title,
+        title=f"{caption.rstrip('.')}, at the scale {table.scale}." if table.scale else caption,
         notes=[*(f"{mark} {note}" for note, mark in marks.items()), *_legend(layout, bold=bool(best))],
         left=1 + len(layout.axes),
     )
@@ -111,7 +82,7 @@ def _legend(layout: Layout, *, bold: bool) -> list[str]:
     scores = [score for group in table.groups for score in group.scores.values()]
     words = []
     if any(score.sd is not None for score in scores):
-        over = f"the best {study.best} runs by validation score" if study.best else "runs"
+        over = f"the best {study.kept} runs by validation score" if study.kept else "runs"
         words.append(f"mean (standard deviation) over {over}")
     if any(score.paper is not None for score in scores):
         words.append("after the slash, the paper's number")
@@ -134,24 +105,20 @@ def _legend(layout: Layout, *, bold: bool) -> list[str]:
     return [" ".join(sentences)] if sentences else []
 
 
-def study_markdown(
-    table: StudyTable, plots: Sequence[str] = (), *, level: int = 1, csv: str | None = "table.csv"
-) -> str:
-    """The page of a table.
+def study_markdown(table: StudyTable, plots: Sequence[str] = (), *, level: int = 1) -> str:
+    """The page of a table, or at a deeper ``level`` of its heading a section of a page, without table.csv beside it.
 
-    Args:
-        table: the table.
-        plots: paths of image files, relative to the page.
-        level: the level of its heading.
-        csv: path of the CSV file, relative to the page; None for no link.
+    ``plots`` are paths of image files, relative to the page.
     """
     layout = Layout(table)
     missing: dict[str, list[str]] = {}
     for cell in table.missing:
         missing.setdefault(cell.reason, []).append(layout.name(cell.row, {**cell.coordinates, **cell.replicate}))
-    tests = [test for row in table.comparisons for test in (row.pairs, row.seeds) if test]
-    counts = {"on test data": sum(row.pairs is not None for row in table.comparisons)}
-    counts["over runs"] = len(tests) - counts["on test data"]
+    tests = [(row.pairs, row.seeds) for row in table.comparisons]
+    counts = {
+        of: sum(map(bool, both))
+        for of, both in zip(("on test data", "over runs"), zip(*tests, strict=True), strict=False)
+    }
     listed = orderings(layout)
     by_verdict = {verdict: [one.text for one in listed if one.verdict == verdict] for verdict in VERDICTS}
     ranked = [(layout.heading(column), *agreement(layout, column)) for column in table.columns]
@@ -162,11 +129,11 @@ def study_markdown(
         incomplete=", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing)),
         notes=safe_markdown(table.notes.strip()),
         scores=to_markdown(replace(scores_table(layout), title="")),
-        csv=csv,
+        csv=level == 1,
         plots=plots,
         intervals=_intervals(layout),
         comparisons=_comparisons(layout),
-        tests=", ".join(dict.fromkeys(test.test for test in tests)),
+        tests=", ".join(dict.fromkeys(test.test for both in tests for test in both if test)),
         families=", and ".join(f"over all {count} tests {of}" for of, count in counts.items() if count),
         reasons=list(dict.fromkeys(row.reason for row in table.comparisons if row.reason)),
         orderings=listed,
@@ -181,61 +148,50 @@ def study_markdown(
 
 def _intervals(layout: Layout) -> str:
     """The table of intervals; empty without a mean, or if it is too long for a page."""
-    rows = []
-    for group in layout.table.groups:
-        for column, score in group.scores.items():
-            if score.mean is None:
-                continue
-            bounds = [number(bound, column) for bound in (score.low, score.high) if bound is not None]
-            rows.append(
-                [
-                    layout.name(group.row, group.coordinates),
-                    layout.heading(column),
-                    str(score.n),
-                    number(score.mean, column),
-                    "" if score.sd is None else number(score.sd, column),
-                    f"[{', '.join(bounds)}]" if len(bounds) == 2 else "",
-                    {"t over replicates": "t", "bootstrap over pairs": "bootstrap"}.get(score.interval or "", ""),
-                    their_number(score, column),
-                    "" if score.difference is None else number(score.difference, column, sign=True),
-                ]
-            )
+    rows = [
+        [
+            layout.name(group.row, group.coordinates),
+            layout.heading(column),
+            str(score.n),
+            number(score.mean, column),
+            "" if score.sd is None else number(score.sd, column),
+            _interval(score.low, score.high, column),
+            {"t over replicates": "t", "bootstrap over pairs": "bootstrap"}.get(score.interval or "", ""),
+            their_number(score, column),
+            "" if score.difference is None else number(score.difference, column, sign=True),
+        ]
+        for group in layout.table.groups
+        for column, score in group.scores.items()
+        if score.mean is not None
+    ]
     columns = ["", "column", "runs", "mean", "sd", "95% interval", "by", *_OF_PAPER]
-    return _without_paper(columns, rows) if 0 < len(rows) <= _MAX_INTERVALS else ""
+    return _without_paper(columns, rows) if len(rows) <= _MAX_INTERVALS else ""
+
+
+def _interval(low: float | None, high: float | None, column: str) -> str:
+    return "" if low is None or high is None else f"[{number(low, column)}, {number(high, column)}]"
 
 
 def _without_paper(columns: list[str], rows: list[list[str]]) -> str:
-    """A table without its columns of printed numbers if it has no printed number."""
+    """A table without its columns of printed numbers if it has no printed number; empty without a row."""
     kept = [place for place, name in enumerate(columns) if name not in _OF_PAPER or any(row[place] for row in rows)]
     rows = [[row[place] for place in kept] for row in rows]
-    return to_markdown(Table(columns=[columns[place] for place in kept], rows=rows, left=2))
+    return to_markdown(Table(columns=[columns[place] for place in kept], rows=rows, left=2)) if rows else ""
 
 
 def _comparisons(layout: Layout) -> str:
     """The table of comparisons; empty without any."""
-    rows = [
-        [
-            layout.pair(row),
-            layout.heading(row.column),
-            _difference(row),
-            "" if row.paper is None else _signed(row.paper, row.column),
-            *_p(row.pairs),
-            *_p(row.seeds),
-        ]
-        for row in layout.table.comparisons
-    ]
+    rows = []
+    for row in layout.table.comparisons:
+        difference, test = "missing", row.pairs or row.seeds
+        if row.difference is not None:
+            interval = _interval(test.low, test.high, row.column) if test else ""
+            difference = f"{number(row.difference, row.column, sign=True)} {interval}".rstrip()
+        paper = "" if row.paper is None else _signed(row.paper, row.column)
+        names = [layout.pair(row), layout.heading(row.column)]
+        rows.append([*names, difference, paper, *_p(row.pairs), *_p(row.seeds)])
     columns = ["", "column", "difference [95%]", _OF_PAPER[0], "p, test data", "Holm", "p, runs", "Holm"]
-    return _without_paper(columns, rows) if rows else ""
-
-
-def _difference(row: StudyComparison) -> str:
-    if row.difference is None:
-        return "missing"
-    test = row.pairs or row.seeds
-    text = number(row.difference, row.column, sign=True)
-    if test is None or test.low is None or test.high is None:
-        return text
-    return f"{text} [{number(test.low, row.column)}, {number(test.high, row.column)}]"
+    return _without_paper(columns, rows)
 
 
 def _signed(value: float, column: str) -> str:
@@ -300,15 +256,13 @@ def _facts(table: StudyTable) -> list[str]:
     """Where and by what the results were made."""
     facts, runs = [], table.runs
     if runs.commits:
-        shown = []
-        for commit, count in runs.commits.items():
-            digits, dash, changed = commit.partition("-")
-            shown.append(f"{digits[:12]}{dash}{changed} ({count} results)")
+        commits = [(*commit.partition("-"), count) for commit, count in runs.commits.items()]
+        shown = [f"{digits[:12]}{dash}{changed} ({count} results)" for digits, dash, changed, count in commits]
         facts.append(f"commits {', '.join(shown)}")
     if runs.versions:
         facts.append(", ".join(f"{package} {' and '.join(counts)}" for package, counts in runs.versions.items()))
+    units = {"cores": " cores", "threads": " threads"}
     for machine in runs.hardware:
-        units = {name: f" {name}" for name in ("cores", "threads")}
         values = {name: value for name, value in machine.items() if name != "results" and value not in (None, "")}
         words = ", ".join(f"{value}{units.get(name, '')}" for name, value in values.items())
         facts.append(f"{words} ({machine.get('results', 0)} results)")
@@ -319,8 +273,8 @@ def _facts(table: StudyTable) -> list[str]:
 
 
 def study_csv(table: StudyTable) -> str:
-    """The table in long form, as :func:`study_frame`; a text that a spreadsheet would compute has an apostrophe."""
-    frame = study_frame(table)
+    """The table in long form, as :meth:`Layout.frame`; a text that a spreadsheet would compute has an apostrophe."""
+    frame = Layout(table).frame()
     return csv_lines([list(frame.columns), *frame.to_numpy().tolist()])
 
 
@@ -362,7 +316,6 @@ def paper_page(
     notes: str = "",
     *,
     plots: Mapping[str, Sequence[str]] | None = None,
-    csv: Mapping[str, str] | None = None,
 ) -> str:
     """Several tables on one page in Markdown, a section for each.
 
@@ -371,10 +324,7 @@ def paper_page(
         tables: the tables in order.
         notes: Markdown between heading and tables.
         plots: title of a table -> paths of its plots, relative to the page.
-        csv: title of a table -> path of its CSV file, relative to the page.
     """
     parts = [f"# {markdown_text(title)}\n", *([f"{notes.strip()}\n"] if notes.strip() else [])]
-    for table in tables:
-        shown = (plots or {}).get(table.title, ())
-        parts.append(study_markdown(table, shown, level=2, csv=(csv or {}).get(table.title)))
+    parts += [study_markdown(table, (plots or {}).get(table.title, ()), level=2) for table in tables]
     return "\n".join(parts)

@@ -4,18 +4,16 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.study import SCALES, START, ReproduceConfig, StudyConfig
+from nearfar.config.study import SCALES, START, ReproduceConfig
 from nearfar.disk import new_folder, path_errors, write_text
-from nearfar.studies.cells import plan_cells
-from nearfar.studies.read import load_study
+from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.run import DryRun, dry_run, study, without_folders
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
@@ -116,14 +114,13 @@ def reproduce(
     tables: dict[str, StudyTable] = {}
     failed: NearfarError | None = None
     for name in chosen:
-        if config.scale == "tiny":
-            write_inputs(Path(config.output) / INPUTS)
-        loaded = load_table(name, config, inputs=Path(config.output) / INPUTS)
+        inputs = Path(config.output) / INPUTS
+        loaded = load_table(name, config, inputs=write_inputs(inputs) if config.scale == "tiny" else inputs)
         if console is not None and len(chosen) > 1:
             console.print(f"{name}: {loaded.title}", markup=False, highlight=False)
         command = command_line(name, config)
         try:
-            tables[name] = study(loaded, study_config(name, config), console=console, command=command)
+            tables[name] = study(loaded, _study_config(name, config), console=console, command=command)
         except NearfarError as error:
             failed = failed or NearfarError(f"{name}: {error}")
     if failed is not None:
@@ -139,9 +136,11 @@ def plan(names: str | Sequence[str], config: ReproduceConfig) -> dict[str, DryRu
     Raises:
         NearfarError: an unknown name, and as :func:`nearfar.study` before its first job.
     """
-    chosen = _check(names, config)
-    with _inputs_for_plan(config) as inputs:
-        return {name: dry_run(load_table(name, config, inputs=inputs), study_config(name, config)) for name in chosen}
+    chosen, inputs = _check(names, config), Path(config.output) / INPUTS
+    with tempfile.TemporaryDirectory() as temporary:
+        if config.scale == "tiny" and not inputs.is_dir():
+            inputs = write_inputs(Path(temporary) / INPUTS)
+        return {name: dry_run(load_table(name, config, inputs=inputs), _study_config(name, config)) for name in chosen}
 
 
 def load_table(name: str, config: ReproduceConfig, *, inputs: Path) -> Study:
@@ -155,12 +154,10 @@ def load_table(name: str, config: ReproduceConfig, *, inputs: Path) -> Study:
     return load_study(table_file(name), config.scale, placeholders={"start": start, "tiny": str(inputs), "data": data})
 
 
-def study_config(name: str, config: ReproduceConfig) -> StudyConfig:
+def _study_config(name: str, config: ReproduceConfig) -> ReproduceConfig:
     """The settings of the study of one table: its own folder, and the folder of cells that all tables share."""
-    values = {field.name: getattr(config, field.name) for field in fields(StudyConfig)}
-    values["output"] = str(Path(config.output) / name)
-    values["cells"] = config.cells or str(Path(config.output) / CELLS)
-    return StudyConfig(**values)
+    output = Path(config.output)
+    return replace(config, output=str(output / name), cells=config.cells or str(output / CELLS))
 
 
 def command_line(name: str, config: ReproduceConfig) -> str:
@@ -188,17 +185,6 @@ def _check(names: str | Sequence[str], config: ReproduceConfig) -> list[str]:
     return chosen
 
 
-@contextmanager
-def _inputs_for_plan(config: ReproduceConfig) -> Iterator[Path]:
-    """The generated inputs, in a temporary folder unless they are there."""
-    folder = Path(config.output) / INPUTS
-    if config.scale != "tiny" or folder.is_dir():
-        yield folder
-        return
-    with tempfile.TemporaryDirectory() as temporary:
-        yield write_inputs(Path(temporary) / INPUTS)
-
-
 @dataclass(frozen=True, kw_only=True)
 class ListedTable:
     """A table or figure of a paper."""
@@ -222,7 +208,7 @@ def _list_table(name: str, config: ReproduceConfig) -> ListedTable:
     inputs = Path(config.output) / INPUTS
     studies = {scale: load_table(name, replace(config, scale=scale), inputs=inputs) for scale in SCALES}
     here = studies["here"]
-    planned = dry_run(here, study_config(name, replace(config, scale="here")))
+    planned = dry_run(here, _study_config(name, replace(config, scale="here")))
     return ListedTable(
         name=name,
         title=here.title,

@@ -6,10 +6,9 @@ Figures are made without pyplot, and saved as PNG and SVG with the same bytes fo
 import io
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,17 +32,15 @@ _DODGE = 0.006
 """Distance of the intervals of two lines at the same x, as a share of the range of x."""
 
 
-@dataclass(frozen=True)
-class Series:
+class Series(NamedTuple):
     """One line of a plot, and beside it the paper's numbers, dashed with hollow markers."""
 
     name: str
-    x: Sequence[float]
-    """Empty for a value without an x: a horizontal line."""
-    y: Sequence[float]
-    low: Sequence[float | None] = ()
-    high: Sequence[float | None] = ()
+    points: Sequence[tuple[float, float, float | None, float | None]]
+    """x, y, and the ends of an interval."""
     paper: Sequence[tuple[float, float]] = ()
+    is_constant: bool = False
+    """Whether it is a value without an x, which is a horizontal line."""
 
 
 def study_plots(layout: Layout) -> dict[str, Any]:
@@ -57,7 +54,7 @@ def study_plots(layout: Layout) -> dict[str, Any]:
     table, plots = layout.table, layout.study.plots
     if plots is None:
         wishes = [Plot("lines", x=axis.name) for axis in layout.study.axes if axis.use == "x"]
-        plots = (*wishes, *[Plot("spectrum")] * any(group.spectrum for group in table.groups))
+        plots = [*wishes, *[Plot("spectrum")] * any(group.spectrum for group in table.groups)]
     figures: dict[str, Any] = {}
     for plot in plots:
         for name, figure in _DRAWN[plot.kind](layout, plot):
@@ -70,12 +67,12 @@ _Figures = Iterator[tuple[str, Any]]
 
 
 def _axis(layout: Layout, name: str | None, key: str) -> Axis:
-    known = [axis.name for axis in layout.study.axes]
+    known = {axis.name: axis for axis in layout.study.axes}
     if name not in known:
         raise NearfarError(
             f"plot: {key} = {name!r} is not an axis of the study; there are: {', '.join(known) or 'none'}."
         )
-    return layout.study.axis(str(name))
+    return known[name]
 
 
 def _column(layout: Layout, plot: Plot) -> str:
@@ -100,35 +97,33 @@ def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
     """One picture for each row, and for each label of the other axes."""
     across, up, column = _axis(layout, plot.x, "x"), _axis(layout, plot.y, "y"), _column(layout, plot)
     both = {across.name, up.name}
-    parts: dict[tuple[Any, ...], list[StudyGroup]] = {}
-    for group in _groups(layout, plot.row):
-        if both <= group.coordinates.keys():
-            place = (group.row, *_without(group.coordinates, *both).items())
-            parts.setdefault(place, []).append(group)
-    limits = _limits([one.scores[column].mean for members in parts.values() for one in members])
-    beside = [
-        f"{layout.name(one.row, one.coordinates)}: {our_number(one.scores[column], column)}"
-        for one in _groups(layout)
-        if not one.coordinates.keys() & both and one.scores[column].mean is not None
-    ]
-    for members in parts.values():
-        row, others = members[0].row, _without(members[0].coordinates, *both)
-        scores = {(one.coordinates[up.name], one.coordinates[across.name]): one.scores[column].mean for one in members}
-        rows = [label for label in up.labels if any(place[0] == label for place in scores)]
-        columns = [label for label in across.labels if any(place[1] == label for place in scores)]
-        values = [[scores.get((high, wide)) for wide in columns] for high in rows]
-        if any(value is not None for value in scores.values()):
+    parts: dict[tuple[Any, ...], dict[tuple[str, str], float | None]] = {}
+    beside = []
+    for group in _groups(layout):
+        score = group.scores[column]
+        if both <= group.coordinates.keys() and plot.row in (None, group.row):
+            part = parts.setdefault((group.row, *_without(group.coordinates, *both).items()), {})
+            part[group.coordinates[up.name], group.coordinates[across.name]] = score.mean
+        if not both & group.coordinates.keys() and score.mean is not None:
+            beside.append(f"{layout.name(group.row, group.coordinates)}: {our_number(score, column)}")
+    limits = _limits([value for part in parts.values() for value in part.values()])
+    for (row, *others), part in parts.items():
+        rows, columns = (
+            [label for label in axis.labels if any(place[end] == label for place in part)]
+            for end, axis in enumerate((up, across))
+        )
+        if any(value is not None for value in part.values()):
             figure = heat_map(
-                values,
+                [[part.get((high, wide)) for wide in columns] for high in rows],
                 rows=rows,
                 columns=columns,
                 labels=(across.name, up.name),
-                title="; ".join([plot.title or layout.name(row, others), *beside]),
+                title="; ".join([plot.title or layout.name(row, dict(others)), *beside]),
                 legend=layout.heading(column),
                 digits=digits_of(column),
                 limits=limits,
             )
-            yield _slug("heat-map", column, row, *others.values()), figure
+            yield _slug("heat-map", column, row, *dict(others).values()), figure
 
 
 def _lines(layout: Layout, plot: Plot) -> _Figures:
@@ -139,35 +134,34 @@ def _lines(layout: Layout, plot: Plot) -> _Figures:
         parts.setdefault(layout.name(group.row, _without(group.coordinates, axis.name)), []).append(group)
     series = []
     for name, groups in parts.items():
-        points = [(places.get(group.coordinates.get(axis.name, ""), 0.0), group.scores[column]) for group in groups]
-        points = sorted(points, key=lambda point: point[0])
-        ours = [(x, score.mean, score.low, score.high) for x, score in points if score.mean is not None]
-        paper = [(x, score.paper) for x, score in points if score.paper is not None]
-        constant = any(axis.name not in group.coordinates for group in groups)
-        if ours:
-            x, y, low, high = zip(*ours, strict=True)
-            series.append(Series(name, () if constant else x, y, low, high, paper))
+        scores = [(places.get(group.coordinates.get(axis.name, ""), 0.0), group.scores[column]) for group in groups]
+        scores.sort(key=lambda point: point[0])
+        points = [(x, score.mean, score.low, score.high) for x, score in scores if score.mean is not None]
+        paper = [(x, score.paper) for x, score in scores if score.paper is not None]
+        if points:
+            series.append(Series(name, points, paper, any(axis.name not in group.coordinates for group in groups)))
     if not series:
         return
-    used = [x for one in series for x in one.x]
-    used += [x for one in series for x, _ in one.paper if one.x]
-    wide = bool(used) and min(used) > 0 and max(used) / min(used) > _WIDE_RANGE
+    drawn = [one for one in series if not one.is_constant]
+    used = [x for one in drawn for x, *_ in one.points] + [x for one in drawn for x, _ in one.paper]
     figure = line_plot(
         series,
         title=plot.title or layout.table.title,
         labels=(axis.name, f"{layout.heading(column)}, 95% interval"),
         ticks=[(x, label) for label, x in places.items() if x in used],
-        log=(wide, False),
+        log=(bool(used) and min(used) > 0 and max(used) / min(used) > _WIDE_RANGE, False),
     )
     yield _slug("lines", axis.name, column), figure
 
 
 def _spectrum(layout: Layout, plot: Plot) -> _Figures:
-    spectra = {layout.name(one.row, one.coordinates): one.spectrum for one in _groups(layout, plot.row) if one.spectrum}
-    if spectra:
-        # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
-        kept = {name: [(x, y) for x, y in points if y > 1e-6] for name, points in spectra.items()}
-        series = [Series(name, [x for x, _ in points], [y for _, y in points]) for name, points in kept.items()]
+    # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
+    series = [
+        Series(layout.name(one.row, one.coordinates), [(x, y, None, None) for x, y in one.spectrum if y > 1e-6])
+        for one in _groups(layout, plot.row)
+        if one.spectrum
+    ]
+    if series:
         labels = ("singular value, from the largest", "size, relative to the largest")
         title = plot.title or "Singular spectrum of the embeddings"
         yield "spectrum", line_plot(series, title=title, labels=labels, log=(True, True))
@@ -222,10 +216,12 @@ def _curves(layout: Layout, plot: Plot) -> _Figures:
     series = []
     for group in groups:
         curve = group.curves[name]
-        known_sd = any(curve.sd)
-        spread = list(zip(curve.mean, curve.sd, strict=True)) if known_sd else []
-        low, high = [mean - (sd or 0.0) for mean, sd in spread], [mean + (sd or 0.0) for mean, sd in spread]
-        series.append(Series(layout.name(group.row, group.coordinates), curve.steps, curve.mean, low, high))
+        spread = [sd or 0.0 for sd in curve.sd] if any(curve.sd) else [None] * len(curve.steps)
+        points = [
+            (step, mean, None if sd is None else mean - sd, None if sd is None else mean + sd)
+            for step, mean, sd in zip(curve.steps, curve.mean, spread, strict=True)
+        ]
+        series.append(Series(layout.name(group.row, group.coordinates), points))
     title = plot.title or f"{name.capitalize()} over training"
     yield _slug("curves", name), line_plot(series, title=title, labels=("step", name), band=True)
 
@@ -241,10 +237,10 @@ _DRAWN = {
 }
 
 
-def _limits(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """The smallest and the largest value."""
+def _limits(values: Sequence[float | None]) -> tuple[float, float]:
+    """The smallest and the largest value, for several maps to share as the ends of their colour scales."""
     known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else None
+    return (min(known), max(known)) if known else (0.0, 1.0)
 
 
 def _slug(*parts: str) -> str:
@@ -265,23 +261,29 @@ def line_plot(
     names = [wrapped(name, 34) for one in series for name in (one.name, *([f"{one.name}, paper"] * bool(one.paper)))]
     figure = _figure(8.5, max(4.4, 0.6 + sum(0.06 + 0.15 * len(name.splitlines()) for name in names)))
     axes = figure.subplots()
-    width = np.ptp([x for one in series for x in one.x] or [0.0])
+    width = np.ptp([point[0] for one in series if not one.is_constant for point in one.points] or [0.0])
     for place, one in enumerate(series):
         colour, marker = COLOURS[place % len(COLOURS)], _MARKERS[place % len(_MARKERS)]
-        name = wrapped(one.name, 34)
-        if not len(one.x):
-            axes.axhline(one.y[0], color=colour, linestyle="-.", linewidth=1.2, label=name)
-        else:
-            marked = marker if len(one.x) <= _MAX_MARKED else None
-            axes.plot(one.x, one.y, color=colour, marker=marked, linewidth=1.8, label=name)
-            shift = 0.0 if log[0] or band else _DODGE * width * (place - (len(series) - 1) / 2)
-            _draw_intervals(axes, one, colour, band=band, shift=shift)
-        if one.paper and len(one.x):
+        name, of_paper = wrapped(one.name, 34), wrapped(f"{one.name}, paper", 34)
+        x, y, *_ = zip(*one.points, strict=True)
+        if one.is_constant:
+            axes.axhline(y[0], color=colour, linestyle="-.", linewidth=1.2, label=name)
+            if one.paper:
+                axes.axhline(one.paper[0][1], color=colour, linestyle=":", label=of_paper)
+            continue
+        axes.plot(x, y, color=colour, marker=marker if len(x) <= _MAX_MARKED else None, linewidth=1.8, label=name)
+        known = [point for point in one.points if point[2] is not None and point[3] is not None]
+        if known:
+            at, middle, low, high = np.array(known, dtype=np.float64).T
+            if band:
+                axes.fill_between(at, low, high, color=colour, alpha=0.2, linewidth=0)
+            else:
+                at = at + (0.0 if log[0] else _DODGE * width * (place - (len(series) - 1) / 2))
+                ends = [middle - low, high - middle]
+                axes.errorbar(at, middle, yerr=ends, color=colour, fmt="none", capsize=3, linewidth=1)
+        if one.paper:
             style = {"marker": marker, "linestyle": "--", "markerfacecolor": "white", "linewidth": 1.2}
-            x, y = zip(*one.paper, strict=True)
-            axes.plot(x, y, color=colour, label=wrapped(f"{one.name}, paper", 34), **style)
-        elif one.paper:
-            axes.axhline(one.paper[0][1], color=colour, linestyle=":", label=wrapped(f"{one.name}, paper", 34))
+            axes.plot(*zip(*one.paper, strict=True), color=colour, label=of_paper, **style)
     axes.set(xlabel=plain(labels[0]), ylabel=plain(labels[1]))
     axes.set_title(wrapped(title, 70), fontsize=10)
     for scale, is_log in zip((axes.set_xscale, axes.set_yscale), log, strict=True):
@@ -297,17 +299,6 @@ def line_plot(
     return figure
 
 
-def _draw_intervals(axes: Any, one: Series, colour: str, *, band: bool, shift: float) -> None:
-    points = zip(one.x, one.y, one.low, one.high, strict=False)
-    known = [(x, y, low, high) for x, y, low, high in points if low is not None and high is not None]
-    if known:
-        x, y, low, high = (np.array(column, dtype=np.float64) for column in zip(*known, strict=True))
-        if band:
-            axes.fill_between(x, low, high, color=colour, alpha=0.2, linewidth=0)
-        else:
-            axes.errorbar(x + shift, y, yerr=[y - low, high - y], color=colour, fmt="none", capsize=3, linewidth=1)
-
-
 def heat_map(
     values: Sequence[Sequence[float | None]],
     *,
@@ -316,15 +307,12 @@ def heat_map(
     labels: tuple[str, str],
     title: str,
     legend: str,
-    digits: int = 2,
-    limits: tuple[float, float] | None = None,
+    digits: int,
+    limits: tuple[float, float],
 ) -> Any:
-    """A matrix in colours that are distinct in grey too, its numbers in the cells; the first row is at the bottom.
-
-    ``limits`` are the values at the ends of the colour scale, for several maps to share.
-    """
+    """A matrix in colours that are distinct in grey too, its numbers in the cells; the first row is at the bottom."""
     grid = np.array([[np.nan if value is None else value for value in row] for row in values], dtype=np.float64)
-    low, high = limits or _limits(grid[np.isfinite(grid)].tolist()) or (0.0, 1.0)
+    low, high = limits
     figure = _figure(2.8 + 0.85 * len(columns), 1.7 + 0.42 * len(rows))
     axes = figure.subplots()
     image = axes.imshow(

@@ -3,7 +3,7 @@
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ from nearfar.data.paths import as_path
 from nearfar.disk import create_folder, path_errors
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
-from nearfar.studies.plan import MODEL, CellJobs, all_jobs, check_rows, plan_jobs
-from nearfar.studies.read import load_study
-from nearfar.studies.sources import HUB
+from nearfar.registry import is_of_this_process, name_of
+from nearfar.studies.cells import HUB, Cell, load_study
+from nearfar.studies.plan import MODEL, all_jobs, check_rows, plan_jobs
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -51,7 +51,7 @@ def study(
     interruption, on the same folder, goes on. Rows whose data are missing are not run; the table says so.
 
     Args:
-        file: a study file, or a study from :func:`nearfar.studies.read.load_study`.
+        file: a study file, or a study from :func:`nearfar.studies.cells.load_study`.
         config: the settings.
         command: the command that makes the table again, for its page; by default ``nearfar study`` with the settings.
         console: shows progress; by default nothing is shown.
@@ -77,9 +77,17 @@ def study(
     advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
+    methods = dict.fromkeys(name_of(type(config)) for cell in cells for _, config in cell.trainings)
+    own = [name for name in methods if name and is_of_this_process(name)]
+    if own and config.engine != "inline":
+        raise NearfarError(
+            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study are "
+            'others, which do not know it. Give engine="inline", or name it as an entry point of an installed package '
+            "(nearfar.register_method says how)."
+        )
     for line in advice:
         console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
-    store = JobStore(_cells_folder(config))
+    store = _store(config)
     check_rows(loaded, runnable, store)
     failed = _run_cells(cells, runnable, store, config, console)
     runs = collect(cells, store)
@@ -88,7 +96,7 @@ def study(
     table = build_table(
         loaded,
         runs,
-        command=command or command_line(loaded, config),
+        command=command or (python_call(loaded, config, own) if own else command_line(loaded, config)),
         resamples=config.resamples,
         seed=config.seed,
         progress=console.is_terminal,
@@ -101,13 +109,13 @@ def study(
     return table
 
 
-def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[Study, list[CellJobs], list[CellJobs]]:
+def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[Study, list[Cell], list[Cell]]:
     """The study of a call, its cells, and those of the rows that are to run.
 
     The placeholders are ``start``, and ``data``, the folder NEARFAR_DATA.
 
     Raises:
-        NearfarError: as :func:`nearfar.studies.read.load_study`; ``only`` names an unknown row; the output is a file,
+        NearfarError: as :func:`nearfar.studies.cells.load_study`; ``only`` names an unknown row; the output is a file,
             or holds the table of another study.
     """
     known = {"start": config.start, "data": os.environ.get("NEARFAR_DATA")}
@@ -123,17 +131,17 @@ def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[
     if (folder / TABLE).exists() and (title := StudyTable.load(folder / TABLE).title) != loaded.title:
         raise NearfarError(f"--output {folder}: holds the table of another study, {title!r}; choose another folder.")
     cells = plan_jobs(loaded)
-    return loaded, cells, [cell for cell in cells if not config.only or cell.cell.row.id in config.only]
+    return loaded, cells, [cell for cell in cells if not config.only or cell.row.id in config.only]
 
 
-def _cells_folder(config: StudyConfig) -> Path:
-    """The folder of the finished jobs."""
-    return Path(config.cells) if config.cells is not None else Path(config.output) / "cells"
+def _store(config: StudyConfig) -> JobStore:
+    """The finished jobs."""
+    return JobStore(Path(config.output) / "cells" if config.cells is None else config.cells)
 
 
 def _run_cells(
-    cells: Sequence[CellJobs],
-    runnable: Sequence[CellJobs],
+    cells: Sequence[Cell],
+    runnable: Sequence[Cell],
     store: JobStore,
     config: StudyConfig,
     console: "Console",
@@ -145,7 +153,8 @@ def _run_cells(
     for job in _remove_without_model(jobs, store):
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
     cores = min(available_cores(), cpu_quota() or available_cores())
-    names, models = _job_names(cells), ModelsToDiscard(cells, store)
+    names, every = _job_names(cells), with_inputs(all_jobs(cells))
+    users = _users(every)
     failed = None
     with _shown(console, names) as show:
 
@@ -153,7 +162,7 @@ def _run_cells(
             show(event)
             if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
                 for needed in event.job.inputs.values():
-                    models.discard(needed)
+                    discard_model(needed, users, store)
 
         try:
             run_jobs(
@@ -169,8 +178,8 @@ def _run_cells(
         except JobsFailedError as error:
             named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
             failed = JobsFailedError(named, error.skipped)
-    if config.discard_models:
-        models.discard_all()
+    for job in every if config.discard_models else ():
+        discard_model(job, users, store)
     return failed
 
 
@@ -186,68 +195,56 @@ def command_line(loaded: Study, config: StudyConfig) -> str:
     return shlex.join(words)
 
 
+def python_call(loaded: Study, config: StudyConfig, methods: Sequence[str]) -> str:
+    """:func:`command_line` in Python, for a study whose ``methods`` the command line does not know."""
+    given = {"output": config.output, "engine": config.engine, "scale": config.scale, "start": config.start}
+    words = [f"{name}={without_folders(value)!r}" for name, value in given.items() if value is not None]
+    call = f"nearfar.study({without_folders(loaded.file)!r}, {', '.join(words)})"
+    return f"# in Python, after nearfar.register_method of {', '.join(methods)}\n{call}"
+
+
 def without_folders(path: str) -> str:
     """The name alone of an absolute path; anything else as it is."""
     return Path(path).name if Path(path).is_absolute() else path
 
 
-def _remove_without_model(jobs: Sequence[Job], store: JobStore) -> list[Job]:
-    """Remove finished trainings whose model was discarded and is needed now; returns them."""
-    removed: dict[str, Job] = {}
+def _remove_without_model(jobs: Iterable[Job], store: JobStore) -> Iterator[Job]:
+    """Remove finished trainings whose model was discarded and is needed now; yields them."""
     for job in jobs:
-        if store.is_finished(job):
-            continue
-        for name, needed in job.inputs.items():
+        for name, needed in job.inputs.items() if not store.is_finished(job) else ():
             if name == MODEL and store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
                 shutil.rmtree(store.folder(needed))
-                removed[needed.key] = needed
-            removed |= {one.key: one for one in _remove_without_model([needed], store)}
-    return list(removed.values())
+                yield needed
+            yield from _remove_without_model([needed], store)
 
 
-def _users(jobs: Sequence[Job]) -> dict[str, list[Job]]:
-    """Key of a job -> the jobs that need it."""
-    users: dict[str, list[Job]] = {}
+def _users(jobs: Iterable[Job]) -> dict[Job, list[Job]]:
+    """The jobs that need each job."""
+    users: dict[Job, list[Job]] = {}
     for job in jobs:
         for needed in job.inputs.values():
-            users.setdefault(needed.key, []).append(job)
+            users.setdefault(needed, []).append(job)
     return users
 
 
-class ModelsToDiscard:
-    """Removes the models of finished trainings that no unfinished job of the study needs."""
-
-    def __init__(self, cells: Sequence[CellJobs], store: JobStore) -> None:
-        self._store = store
-        self._jobs = with_inputs(job for cell in cells for job in cell.jobs)
-        self._users = _users(self._jobs)
-
-    def discard(self, job: Job) -> None:
-        """Remove the model of a job if it and all jobs that need it are finished."""
-        if self._store.is_finished(job) and all(map(self._store.is_finished, self._users.get(job.key, ()))):
-            shutil.rmtree(self._store.folder(job) / "run" / "model", ignore_errors=True)
-
-    def discard_all(self) -> None:
-        """Do so for all jobs of the study."""
-        for job in self._jobs:
-            self.discard(job)
+def discard_model(job: Job, users: Mapping[Job, Sequence[Job]], store: JobStore) -> None:
+    """Remove the model of a job if it and all jobs of the study that need it are finished."""
+    if store.is_finished(job) and all(map(store.is_finished, users.get(job, ()))):
+        shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
 
 
-def _job_names(cells: Sequence[CellJobs]) -> dict[str, str]:
+def _job_names(cells: Sequence[Cell]) -> dict[str, str]:
     """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
-    used: dict[str, dict[str, None]] = {}
-    steps: dict[str, str] = {}
+    used: dict[Job, dict[str, None]] = {}
     for cell in cells:
         waiting = list(cell.jobs)
-        while waiting:
-            job = waiting.pop()
+        for job in waiting:  # and those that trained its model
             waiting += [job.inputs[MODEL]] if MODEL in job.inputs else []
-            steps[job.key] = job.function.rpartition(":")[2]
-            used.setdefault(job.key, {})[cell.cell.name] = None
+            used.setdefault(job, {})[cell.name] = None
     names = {}
-    for key, step in steps.items():
-        listed, more = list(used[key])[:MAX_NAMES], len(used[key]) - MAX_NAMES
-        names[key] = f"{step}: {'; '.join(listed)}" + (f"; and {more} more" if more > 0 else "")
+    for job, every in used.items():
+        more = f"; and {len(every) - MAX_NAMES} more" if len(every) > MAX_NAMES else ""
+        names[job.key] = f"{job.function.rpartition(':')[2]}: {'; '.join([*every][:MAX_NAMES])}{more}"
     return names
 
 
@@ -315,7 +312,7 @@ class DryRun:
     title: str
     scale: str | None
     rows: tuple[RowPlan, ...]
-    cells: tuple[CellJobs, ...]
+    cells: tuple[Cell, ...]
     jobs: int
     """Number of different jobs of the cells that run, trainings that evaluations need among them."""
     finished: int
@@ -349,21 +346,16 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     """
     loaded, _, cells = _plan(file, config)
     runnable = [cell for cell in cells if not cell.missing]
-    store = JobStore(_cells_folder(config))
+    store = _store(config)
     check_rows(loaded, runnable, store)
     jobs = with_inputs(shard_of(all_jobs(runnable), config.shard_numbers))
-    finished = {job.key for job in jobs if store.is_finished(job)}
-    users = _users(jobs)
-    done = [
-        job
-        for job in jobs
-        if job.key in finished or (job.key in users and all(user.key in finished for user in users[job.key]))
-    ]
+    finished, users = {job for job in jobs if store.is_finished(job)}, _users(jobs)
+    done = [job for job in jobs if job in finished or (job in users and finished.issuperset(users[job]))]
     names = config.only or [row.id for row in loaded.rows]
     return DryRun(
         title=loaded.title,
         scale=loaded.scale,
-        rows=tuple(_row(loaded, name, [cell for cell in cells if cell.cell.row.id == name], store) for name in names),
+        rows=tuple(_row(loaded, name, [cell for cell in cells if cell.row.id == name], store) for name in names),
         cells=tuple(cells),
         jobs=len(jobs),
         finished=len(done),
@@ -372,15 +364,15 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     )
 
 
-def _row(loaded: Study, name: str, cells: Sequence[CellJobs], store: JobStore) -> RowPlan:
+def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> RowPlan:
     row = loaded.row(name)
     finished = sum(all(store.is_finished(job) for job in cell.jobs) for cell in cells)
     missing = tuple(dict.fromkeys(one.problem for cell in cells for one in cell.missing))
     parts = [f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {finished} finished"]
-    parts.append(" then ".join(step.name for step in row.steps) or "no steps: numbers of the paper only")
-    parts += [f"{axis}: {', '.join(loaded.axis(axis).labels)}" for axis in row.axes if row.steps]
-    if len(row.replicates) > 1:
-        words = [", ".join(f"{name} {value}" for name, value in replicate.items()) for replicate in row.replicates]
+    parts.append(" then ".join(step.name for step in loaded.steps_of(row)) or "no steps: numbers of the paper only")
+    parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in loaded.axes_of(row) if loaded.steps_of(row)]
+    if len(replicates := loaded.replicates_of(row)) > 1:
+        words = [", ".join(f"{name} {value}" for name, value in replicate.items()) for replicate in replicates]
         parts.append("replicates: " + "; ".join(words))
     parts += [f"missing: {one}" for one in missing]
     parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]

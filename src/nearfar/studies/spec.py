@@ -1,59 +1,118 @@
-"""What a study file says: rows, axes, replicates, columns, the paper's numbers and what is compared."""
+"""Study files: rows, axes, replicates, columns, the paper's numbers and what is compared; TOML -> :class:`Study`.
 
+A table of the file is a struct whose types msgspec checks. What its tables say together (a row's steps and replicates,
+the pairs that are compared) is resolved once, in :class:`Study` and :class:`Row`.
+"""
+
+import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, TypeAlias
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, field, structs
 
-from nearfar.config.bounds import Count, File, Length, Prompt, RowCount, Runs, Seed
-from nearfar.config.values import Settings
-from nearfar.settings import build
+from nearfar.settings import read_toml
 from nearfar.types import NearfarError
-from nearfar.validation import InvalidValueError, convert, format_value
+from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
 
 Verb: TypeAlias = Literal["train", "script", "finetune", "evaluate", "geometry", "speed"]
 VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry", "speed")
 """The kinds of steps, in their default order."""
 MODEL_VERBS: tuple[Verb, ...] = ("train", "script", "finetune")
 """The steps that make a model."""
-AxisUse: TypeAlias = Literal["rows", "columns", "x"]
-PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves", "pairs", "labels"]
 AVERAGE = "average"
 """The column of the mean over tasks, and the label of the mean over the labels of an axis."""
 ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
 """Columns of the only task of a result."""
 GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
 BYTES = "bytes_per_vector"
-DATA_ARGUMENTS = ("data", "evaluate_on")
-"""Arguments of a script that name data sets: their content is part of the key of the job."""
 _TESTED = (".task", ".tasks", ".pairs", ".labelled", ".mteb")
 """Ends of the settings that say what is tested."""
-_FLAG = re.compile(r"[a-z][a-z0-9]*([_-][a-z0-9]+)*")
+_WITH_SETTINGS = (*VERBS, "axes", "rows", "replicates")
+"""Keys whose texts may have placeholders."""
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_-]*)\}")
+_ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
+_ENTRIES = {"rows": ("id", "row"), "axes": ("name", "axis")}
+"""Lists of tables that are merged entry by entry -> the key that identifies an entry, and what it is called."""
+_PICKS = ("only_rows", "drop_rows", "only_axes", "drop_axes")
+_ONE_OR_SEVERAL = ("paper", "plot", "compare_with")
+"""Keys whose value may stand alone, without a list."""
+_SHOWN_ELSEWHERE = (
+    *("paper", "title", "notes", "caption", "source", "plot", "titles", "placeholders"),
+    *("compare", "compare_with", "needs"),
+)
+"""Keys that :func:`changes` leaves out."""
+_MAX_SHOWN = 200
+
+_Text: TypeAlias = Annotated[str, Meta(pattern=r"\S")]
+_Settings: TypeAlias = dict[str, Any]
+Coordinates: TypeAlias = Mapping[str, str]
+"""Axis -> label."""
 
 
-@dataclass(frozen=True)
-class Axis:
+class _Table(Struct, forbid_unknown_fields=True, kw_only=True, dict=True):
+    """A table of a study file."""
+
+
+class Axis(_Table, kw_only=True):
     """A list of values that the cells of a row are repeated over."""
 
-    name: str
-    settings: tuple[str, ...]
+    name: _Text
+    setting: _Text = ""
+    settings: tuple[_Text, ...] = ()
     """Dotted settings, such as ``train.scl_weight``; ``model`` is the model of the first step."""
-    values: tuple[tuple[Any, ...], ...]
+    values: list[Any]
     """For each label, one value for each setting."""
-    labels: tuple[str, ...]
-    use: AxisUse = "rows"
+    labels: tuple[Any, ...] = ()
+    use: Literal["rows", "columns", "x"] = field(default="rows", name="as")
     """Whether each label is a line of the table, a column, or a point on the x axis of a plot."""
-    average: tuple[str, ...] = ()
-    """Labels whose mean is shown as one more entry, ``average``; empty for none."""
-    baseline: str | None = None
-    """The label that all others are compared with, within each row."""
+    average: bool | list[Any] = False
+    """Labels whose mean is shown as one more entry, ``average``."""
+    compare_with: Any = UNSET
+
+    def __post_init__(self) -> None:
+        """Write a single setting as several, labels as texts; refuse what does not fit together."""
+        if bool(self.setting) == bool(self.settings):
+            raise InvalidValueError(
+                'needs setting = "train.seed", or settings = [...] for several that change together'
+            )
+        if not self.values:
+            raise InvalidValueError("is empty; give at least one value", "values")
+        if self.setting:
+            self.settings, self.values, self.setting = (self.setting,), [[value] for value in self.values], ""
+        if not all(isinstance(entry, list) and len(entry) == len(self.settings) for entry in self.values):
+            raise InvalidValueError(
+                f"must be a list of lists, each with {len(self.settings)} values: one for each of its settings",
+                "values",
+            )
+        self.labels = tuple(map(label_of, self.labels or [entry[0] for entry in self.values]))
+        if len(self.labels) != len(self.values):
+            raise InvalidValueError(f"there are {len(self.labels)} labels for {len(self.values)} values", "labels")
+        if len(set(self.labels)) < len(self.labels):
+            raise InvalidValueError(f"{', '.join(self.labels)}: one occurs twice", "labels")
+        for key, labels in (("average", self.averaged), ("compare_with", filter(None, [self.baseline]))):
+            for label in labels:
+                if label not in self.labels:
+                    raise InvalidValueError(unknown_name_message(label, self.labels, what="label"), key)
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The labels of the average; empty for none."""
+        return self.labels * self.average if isinstance(self.average, bool) else tuple(map(label_of, self.average))
+
+    @property
+    def baseline(self) -> str | None:
+        """The label that all others are compared with, within each row."""
+        return None if self.compare_with is UNSET else label_of(self.compare_with)
 
     @property
     def shown_labels(self) -> tuple[str, ...]:
         """The labels, and the average last."""
-        return (*self.labels, AVERAGE) if self.average else self.labels
+        return (*self.labels, AVERAGE) if self.averaged else self.labels
 
     @property
     def places(self) -> dict[str, float]:
@@ -70,6 +129,19 @@ class Axis:
         return any(setting.endswith(_TESTED) for setting in self.settings)
 
 
+def label_of(value: Any) -> str:
+    """A value as a label.
+
+    >>> [label_of(value) for value in (0.3, 1.0, True, "a", ["a", "b"])]
+    ['0.3', '1', 'true', 'a', 'a, b']
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ", ".join(map(label_of, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def _number(value: object) -> float | None:
     try:
         return None if isinstance(value, bool) or value is None else float(str(value))
@@ -77,72 +149,10 @@ def _number(value: object) -> float | None:
         return None
 
 
-def agree(first: Mapping[str, str], second: Mapping[str, str]) -> bool:
-    """Whether two sets of coordinates agree on the axes that both have."""
-    return all(second[name] == label for name, label in first.items() if name in second)
-
-
-@dataclass(frozen=True)
-class PaperNumber:
-    """A number printed in the paper."""
-
-    coordinates: Mapping[str, str]
-    """Axis -> label; without an axis, the number is for all its labels."""
-    column: str
-    value: float
-    sd: float | None = None
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of a row."""
-
-    verb: Verb
-    name: str
-    """The first part of dotted settings; by default the verb."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Row:
-    """A method or baseline: its steps and their settings."""
-
-    id: str
-    name: str
-    steps: tuple[Step, ...]
-    """Empty for a line with the paper's numbers only."""
-    model: str | None
-    """Model of the first step; None for the one in its settings."""
-    settings: Mapping[str, Mapping[str, Any]]
-    """Verb -> the row's own settings."""
-    axes: tuple[str, ...]
-    """The axes that the row is crossed with."""
-    replicates: tuple[Mapping[str, Any], ...]
-    """For each replicate, dotted setting -> value."""
-    needs: tuple[str, ...] = ()
-    """Files that the row needs, as ``FILE: how to make it``."""
-    paper: tuple[PaperNumber, ...] = ()
-    note: str | None = None
-
-    def paper_number(self, coordinates: Mapping[str, str], column: str) -> PaperNumber | None:
-        """The paper's number at these coordinates, of several the first of those with the most labels.
-
-        A number for all labels of an axis is not their average.
-        """
-        fitting = [
-            one
-            for one in self.paper
-            if one.column == column
-            and all(coordinates.get(name) == label for name, label in one.coordinates.items())
-            and all(name in one.coordinates for name, label in coordinates.items() if label == AVERAGE)
-        ]
-        return max(fitting, key=lambda one: len(one.coordinates), default=None)
-
-
 class Plot(Struct, frozen=True, forbid_unknown_fields=True):
     """A plot of the table."""
 
-    kind: PlotKind
+    kind: Literal["heat map", "lines", "spectrum", "layers", "curves", "pairs", "labels"]
     x: str | None = None
     y: str | None = None
     value: str | None = None
@@ -150,144 +160,477 @@ class Plot(Struct, frozen=True, forbid_unknown_fields=True):
     title: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Study:
+class _Best(Struct, forbid_unknown_fields=True):
+    count: Annotated[int, Meta(ge=1)]
+    by: Literal["validation"] = "validation"
+
+
+class _Steps(_Table, kw_only=True):
+    """Settings by verb, in the file or in a row."""
+
+    train: _Settings | None = None
+    script: _Settings | None = None
+    finetune: _Settings | None = None
+    evaluate: _Settings | None = None
+    geometry: _Settings | None = None
+    speed: _Settings | None = None
+    replicates: _Settings | None = None
+
+    @property
+    def settings(self) -> dict[str, _Settings]:
+        """Verb -> settings, for the verbs that are there."""
+        return {verb: own for verb in VERBS if (own := getattr(self, verb)) is not None}
+
+
+class Step(NamedTuple):
+    """One step of a row."""
+
+    verb: Verb
+    name: str
+    """The first part of dotted settings; by default the verb."""
+    settings: Mapping[str, Any]
+
+
+class PaperNumber(NamedTuple):
+    """A number printed in the paper."""
+
+    coordinates: Coordinates
+    """Without an axis, the number is for all its labels."""
+    column: str
+    value: float
+    sd: float | None = None
+
+
+class Row(_Steps, kw_only=True):
+    """A method or baseline: its own settings, by verb; :class:`Study` says what they are together with the file's."""
+
+    id: _Text
+    name: _Text = ""
+    """By default the id."""
+    model: _Text | None = None
+    """Model of the first step; None for the one in its settings."""
+    needs: tuple[_Text, ...] = ()
+    """Files that the row needs, as ``FILE: how to make it``."""
+    note: _Text | None = None
+    written_steps: list[str | _Settings] | None = field(default=None, name="steps")
+    crossed_with: tuple[_Text, ...] | None = field(default=None, name="axes")
+    printed: list[_Settings] = field(default=[], name="paper")
+
+    def __post_init__(self) -> None:
+        """Refuse an id that cannot be part of a name."""
+        self.name = self.name or self.id
+        if not _ID.fullmatch(self.id):
+            problem = "must be lower-case letters, digits and the signs '.', '+', '-'"
+            raise InvalidValueError(problem, "id", value=self.id)
+
+
+def agree(first: Coordinates, second: Coordinates) -> bool:
+    """Whether two sets of coordinates agree on the axes that both have."""
+    return all(second[name] == label for name, label in first.items() if name in second)
+
+
+class _File(_Steps, kw_only=True):
+    title: _Text
+    columns: tuple[_Text, ...]
+    rows: list[Row]
+    source: _Text | None = None
+    notes: _Text | None = None
+    caption: _Text | None = None
+    titles: dict[str, Any] = {}
+    """Column -> its heading, where that is another text."""
+    aggregate: Literal["all", "mean", "wmean"] = "all"
+    best: _Best | None = None
+    compare: list[tuple[str, str]] = []
+    compare_with: tuple[_Text, ...] = ()
+    compare_columns: tuple[_Text, ...] | None = None
+    """The columns that are tested; None for all."""
+    axes: list[Axis] = []
+    plots: list[Plot] | None = field(default=None, name="plot")
+    """None if the file has no plots, so that the table decides."""
+
+    def __post_init__(self) -> None:
+        """Refuse what is empty or occurs twice."""
+        for key in ("columns", "rows"):
+            if not getattr(self, key):
+                raise InvalidValueError("is empty; give at least one", key)
+        for key in ("columns", "compare_with", "compare_columns"):
+            _check_distinct(value := getattr(self, key) or (), "names one twice", key, value=list(value))
+        _check_distinct([axis.name for axis in self.axes], "the name {!r} occurs twice", "[[axes]]")
+        _check_distinct([row.id for row in self.rows], "the id {!r} occurs twice", "[[rows]]")
+
+
+class Study(_File, kw_only=True):
     """A study file, at one of its scales."""
 
     file: str
     """Where it was read, for messages."""
-    title: str
-    source: str | None = None
-    notes: str | None = None
-    caption: str | None = None
     scale: str | None = None
-    scales: tuple[str, ...] = ()
-    """The names of the file's scales."""
-    columns: tuple[str, ...]
-    titles: Mapping[str, str] = field(default_factory=dict)
-    """Column -> its heading, where that is another text."""
-    aggregate: Literal["all", "mean", "wmean"] = "all"
-    replicates: tuple[Mapping[str, Any], ...] = ({},)
-    best: int | None = None
-    """Number of replicates that enter means and tests, the best ones by validation; None for all."""
-    compare: tuple[tuple[str, str], ...] = ()
-    """Pairs of row ids: first minus second is tested."""
-    compare_columns: tuple[str, ...] | None = None
-    """The columns that are tested; None for all."""
-    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """Verb -> settings of all its steps."""
-    axes: tuple[Axis, ...] = ()
-    rows: tuple[Row, ...]
-    plots: tuple[Plot, ...] | None = None
-    """None if the file has no plots, so that the table decides."""
-    base: Mapping[str, Any] = field(default_factory=dict)
+    base: Mapping[str, Any] = {}
     """The content of the file before the scale's changes."""
     content: Mapping[str, Any]
     """The content of the file after the scale's changes, without ``scales``; ``compare`` holds all pairs. Placeholders
     are not filled; their values are in ``placeholders``, folders by their names."""
 
+    @property
+    def kept(self) -> int | None:
+        """Number of replicates that enter means and tests, the best ones by validation; None for all."""
+        return None if self.best is None else self.best.count
+
     def row(self, name: str) -> Row:
         """The row with this id."""
         return next(row for row in self.rows if row.id == name)
 
-    def axis(self, name: str) -> Axis:
-        """The axis with this name."""
-        return next(axis for axis in self.axes if axis.name == name)
+    def axes_of(self, row: Row) -> list[Axis]:
+        """The axes that a row is crossed with."""
+        return [axis for axis in self.axes if row.crossed_with is None or axis.name in row.crossed_with]
 
-
-@dataclass(frozen=True, kw_only=True)
-class SpeedConfig(Settings):
-    """Measure how fast a model encodes texts, and count its parameters."""
-
-    texts: File
-    """Texts to encode: a named set, or a file with one text per line."""
-    limit: RowCount = 2000
-    """Use only the first LIMIT distinct texts."""
-    repeats: Runs = 3
-    """Number of timed passes over the texts, after one that is not timed; their mean counts."""
-    batch_size: Count | None = None
-    """Number of texts to encode at a time; by default all, in batches of similar length."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, or the name of one of the model's prompts; by default the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
-    seed: Seed = 0
-    """Seed of baselines that are fitted."""
-
-
-Argument: TypeAlias = str | int | float | bool | Annotated[tuple[str | int | float, ...], Meta(min_length=1)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ScriptKeys(Settings):
-    """The keys of a script step that are not arguments of the script."""
-
-    file: File
-    numbers: tuple[str, ...] = ()
-    seed: Seed = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScriptConfig(Settings):
-    """Run ``python FILE --model START --output FOLDER --seed N --KEY VALUE ...``, which writes ``FOLDER/model``."""
-
-    file: str
-    """The script, relative to the folder of the study file."""
-    numbers: tuple[str, ...] = ()
-    """Numbers that the script writes into ``FOLDER/numbers.json``; each is a column of the study."""
-    seed: int = 1
-    arguments: Mapping[str, Argument] = field(default_factory=dict)
-    """Name of a flag, with underscores -> its value: a text, a number, true for a flag without value, or a list."""
-
-    def __post_init__(self) -> None:
-        """Values are checked by :meth:`read`: the arguments have no declared types."""
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any], *, source: str) -> "ScriptConfig":
-        """The checked settings of a script step.
+    def replicates_of(self, row: Row | None) -> tuple[Mapping[str, Any], ...]:
+        """The replicates of a row, or of the file: for each, dotted setting -> value; one without settings by default.
 
         Raises:
-            NearfarError: no file; a key that is no name of a flag, or that the study decides; a value that is no text,
-                number, boolean or list of texts and numbers.
+            NearfarError: lists of different lengths, or of a setting that an axis changes; a replicate twice.
         """
-        names = ("file", "numbers", "seed")
-        fixed = build(_ScriptKeys, {name: values[name] for name in names if name in values}, source=source)
-        arguments: dict[str, Argument] = {}
-        for key, value in values.items():
-            if key in names:
-                continue
-            if not _FLAG.fullmatch(key):
-                raise NearfarError(
-                    f"{source}: {key!r} is no name of a flag; use lower-case letters, digits, '-' and '_', as in "
-                    "learning_rate = 2e-5 for --learning-rate."
-                )
-            name = key.replace("-", "_")
-            if name in ("model", "output"):
-                raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
-            if name in arguments:
-                raise NearfarError(f"{source}: {key} is given twice, with '-' and with '_'.")
-            try:
-                arguments[name] = convert(value, Argument)  # type: ignore[arg-type]  # a union
-            except InvalidValueError:
-                raise NearfarError(
-                    f"{source}: {key} = {format_value(value)}: must be a text, a number, true, false, or a list of "
-                    "texts and numbers."
-                ) from None
-        return cls(file=fixed.file, numbers=fixed.numbers, seed=fixed.seed, arguments=arguments)
+        where = f"{self.file}: replicates" if row is None else f"{self.file}: row {row.id!r}: replicates"
+        lists = _flat((self.replicates if row is None or row.replicates is None else row.replicates) or {})
+        for setting, values in lists.items():
+            if not isinstance(values, list) or not values:
+                raise NearfarError(f"{where}: {setting} = {format_value(values)}: must be a list, as in [1, 2, 3].")
+            if any(setting in axis.settings for axis in self.axes):
+                raise NearfarError(f"{where}: {setting} is a setting of an axis too; leave one of them out.")
+        if len({len(values) for values in lists.values()}) > 1:
+            raise NearfarError(f"{where}: the lists of {', '.join(lists)} must have the same length.")
+        replicates = tuple(dict(zip(lists, values, strict=True)) for values in zip(*lists.values(), strict=True))
+        if any(one in replicates[:place] for place, one in enumerate(replicates)):
+            raise NearfarError(f"{where}: a replicate occurs twice.")
+        return replicates or ({},)
 
-    def command(self) -> list[str]:
-        """The arguments as words: ``--learning-rate 2e-05 --languages de fr``."""
-        words: list[str] = []
-        for name, value in self.arguments.items():
-            if value is False:
-                continue
-            words.append("--" + name.replace("_", "-"))
-            if isinstance(value, tuple):
-                words += map(str, value)
-            elif value is not True:
-                words.append(str(value))
-        return words
+    def steps_of(self, row: Row) -> tuple[Step, ...]:
+        """The steps of a row; none for a line with the paper's numbers only.
+
+        By default those that the row or file has settings of, in the order of :data:`VERBS`.
+
+        Raises:
+            NearfarError: an unknown verb, no or several verbs in a step, or a name that occurs twice.
+        """
+        where = f"{self.file}: row {row.id!r}: steps"
+        named = [verb for verb in VERBS if verb in row.settings or verb in self.settings]
+        default = named if set(named) - {"train", "script"} else [*named, "evaluate"]
+        steps: list[Step] = []
+        for given in default if row.written_steps is None else row.written_steps:
+            entry = {given: {}} if isinstance(given, str) else given
+            verbs: list[Any] = [key for key in entry if key != "name"]
+            if len(verbs) != 1:
+                raise NearfarError(f"{where}: {format_value(entry)}: must have one verb of {', '.join(VERBS)}.")
+            _check_name(verbs[0], VERBS, "step", where)
+            step = Step(verbs[0], entry.get("name", verbs[0]), entry[verbs[0]])
+            if not isinstance(step.name, str) or not isinstance(step.settings, dict):
+                example = '{ finetune = { task = "rte" } }'
+                raise NearfarError(f"{where}: {format_value(entry)}: must be a table as {example}.")
+            steps.append(step)
+        for step in steps:
+            if step.name != step.verb and (step.name in VERBS or sum(one.name == step.name for one in steps) > 1):
+                raise NearfarError(f"{where}: the name {step.name!r} occurs twice or is a verb.")
+        return tuple(steps)
+
+    @cached_property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Pairs of row ids: first minus second is tested. Those with a row that the scale leaves out are dropped."""
+        rows = [row.id for row in self.rows]
+        pairs = self.compare or [(row, other) for other in self.compare_with for row in rows if row != other]
+        return list(dict.fromkeys((first, second) for first, second in pairs if first in rows and second in rows))
+
+    @cached_property
+    def paper(self) -> dict[str, list[PaperNumber]]:
+        """Row -> the paper's numbers, without those of columns, axes and labels that the scale leaves out.
+
+        Raises:
+            NearfarError: a number that is none.
+        """
+        known = {axis.name for axis in self.axes} | {axis["name"] for axis in self.base.get("axes", ())}
+        numbers: dict[str, list[PaperNumber]] = {row.id: [] for row in self.rows}
+        printed = [(row, entry) for row in self.rows for entry in row.printed]
+        for row, entry in printed:
+            used = {axis.name: axis.labels for axis in self.axes_of(row)}
+            at = {key: label_of(value) for key, value in entry.items() if key not in self.columns and key in known}
+            is_used = all(label in (*used.get(name, ()), *([AVERAGE] * (name in used))) for name, label in at.items())
+            for key in (key for key in entry if key in self.columns):
+                parts = entry[key] if isinstance(entry[key], list) and len(entry[key]) == 2 else [entry[key]]
+                if any(isinstance(part, bool) or not isinstance(part, int | float) for part in parts):
+                    raise NearfarError(
+                        f"{self.file}: row {row.id!r}: paper: {key} = {format_value(entry[key])}: must be a number, "
+                        "or [mean, standard deviation]."
+                    )
+                numbers[row.id] += [PaperNumber(at, key, *map(float, parts))] * is_used
+        return numbers
+
+    def paper_number(self, row: str, coordinates: Coordinates, column: str) -> PaperNumber | None:
+        """The paper's number at these coordinates, of several the first of those with the most labels.
+
+        A number for all labels of an axis is not their average.
+        """
+        averages = {name for name, label in coordinates.items() if label == AVERAGE}
+        fitting = [
+            one
+            for one in self.paper[row]
+            if one.column == column
+            and one.coordinates.items() <= coordinates.items()
+            and averages <= one.coordinates.keys()
+        ]
+        return max(fitting, key=lambda one: len(one.coordinates), default=None)
+
+
+def read_study(file: str | Path, scale: str | None, values: Mapping[str, str]) -> Study:
+    """The study of a file at one of its scales; ``values`` are those of its placeholders.
+
+    Raises:
+        NearfarError: the file cannot be read; an unknown key (with the nearest one); a value of the wrong type or out
+            of bounds; a row without id; ids that occur twice; paper numbers of unknown columns or labels; a comparison
+            of unknown rows; an unknown scale; a placeholder without a value. The message names the file, the table and
+            the key.
+    """
+    source = str(file)
+    content = read_toml(file)
+    base = {key: value for key, value in content.items() if key != "scales"}
+    merged = _at_scale(base, content.get("scales", {}), scale, source=source)
+    filled = {key: _filled(one, values, source) if key in _WITH_SETTINGS else one for key, one in merged.items()}
+    table = _checked(filled, source)
+    study = Study(**structs.asdict(table), file=source, scale=scale, base=base, content={})
+    _check_together(study, table if merged == base else _checked(base, source))
+    used = {
+        name: Path(value).name if Path(value).is_absolute() else value  # no places on this machine
+        for name, value in values.items()
+        if f"{{{name}}}" in str(merged)
+    }
+    kept = {key: value for key, value in merged.items() if key not in ("compare", "compare_with")}
+    study.content = kept | {"compare": [*map(list, study.pairs)]} | ({"placeholders": used} if used else {})
+    return study
+
+
+def read_recorded(content: Mapping[str, Any]) -> Study:
+    """The study of the record of a table, study.json; its placeholders are not filled.
+
+    Raises:
+        NearfarError: it is no study.
+    """
+    known = {key: value for key, value in content.items() if key != "placeholders"}
+    source = "the study of the table"
+    return Study(**structs.asdict(_checked(known, source)), file=source, content=known)
+
+
+def _at_scale(base: Mapping[str, Any], scales: Any, scale: str | None, *, source: str) -> dict[str, Any]:
+    """The content of a study file with the changes of one of its scales.
+
+    Tables are merged key by key, rows by ``id`` and axes by ``name``; other values are replaced. The keys
+    ``only_rows``, ``drop_rows``, ``only_axes`` and ``drop_axes`` of a scale remove rows and axes. ``paper`` is the file
+    itself if it has no scale of that name.
+
+    Raises:
+        NearfarError: an unknown scale (the message lists those that exist), or an unknown row or axis to keep or drop.
+    """
+    if not isinstance(scales, Mapping) or not all(isinstance(value, Mapping) for value in scales.values()):
+        raise NearfarError(f"{source}: scales: must be tables, as in [scales.here].")
+    if scale is None or (scale == "paper" and scale not in scales):
+        return dict(base)
+    _check_name(scale, scales if scale in scales else [*scales, "paper"], "scale", source)
+    where = f"{source}: [scales.{scale}]"
+    merged = _merge(base, {key: one for key, one in scales[scale].items() if key not in _PICKS}, where=where)
+    for pick in (key for key in scales[scale] if key in _PICKS):
+        kind, part = pick.split("_")
+        key, what = _ENTRIES[part]
+        names, entries = scales[scale][pick], merged.get(part, [])
+        if not isinstance(names, list):
+            raise NearfarError(f'{where} {pick}: must be a list, as in ["one", "two"].')
+        ids = [str(entry.get(key)) if isinstance(entry, Mapping) else "" for entry in entries]
+        for name in names:
+            _check_name(str(name), ids, what, f"{where} {pick}")
+        merged[part] = [entry for entry, id_ in zip(entries, ids, strict=True) if (id_ in names) == (kind == "only")]
+    return merged
+
+
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """``base`` with ``changes``: tables are merged key by key, rows and axes entry by entry.
+
+    >>> _merge({"train": {"seed": 1, "epochs": 3}}, {"train": {"epochs": 1}}, where="")
+    {'train': {'seed': 1, 'epochs': 1}}
+    """
+    merged = dict(base)
+    for key, value in changes.items():
+        before = merged.get(key)
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and key not in ("replicates", "best"):
+            merged[key] = _merge(before, value, where=where)
+        elif key in _ENTRIES and isinstance(before, list):
+            merged[key] = _merge_entries(before, value, _ENTRIES[key][0], where=f"{where} {key}")
+        else:
+            merged[key] = value
+    return merged
+
+
+def _merge_entries(before: list[Any], changes: Any, key: str, *, where: str) -> list[Any]:
+    if not isinstance(changes, list) or not all(isinstance(one, Mapping) and key in one for one in changes):
+        raise NearfarError(f"{where}: must be tables with the key {key!r}.")
+    merged = list(before)
+    for change in changes:
+        known = [place for place, one in enumerate(merged) if isinstance(one, Mapping) and one.get(key) == change[key]]
+        if not known:
+            merged.append(dict(change))
+            continue
+        merged[known[0]] = _merge(merged[known[0]], change, where=where)
+        if "values" in change and "labels" not in change:
+            merged[known[0]].pop("labels", None)  # they name the values that are replaced
+    return merged
+
+
+def _filled(value: Any, values: Mapping[str, str], where: str) -> Any:
+    """``value`` with ``{name}`` replaced in all texts in it."""
+    if isinstance(value, Mapping):
+        return {key: _filled(one, values, where) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_filled(one, values, where) for one in value]
+    if not isinstance(value, str):
+        return value
+    for name in _PLACEHOLDER.findall(value):
+        if name not in values:
+            raise NearfarError(f"{where}: {format_value(value)}: {{{name}}} has no value. Give one: --{name} VALUE")
+    return _PLACEHOLDER.sub(lambda placeholder: values[placeholder[1]], value)
+
+
+def _checked(content: Mapping[str, Any], source: str) -> _File:
+    """The tables of a study file by their types.
+
+    Raises:
+        NearfarError: a value that does not fit; it names the row or axis that has it.
+    """
+    listed = _with_lists(content)
+    if isinstance(listed.get("rows"), list):
+        listed["rows"] = [_with_lists(row) if isinstance(row, Mapping) else row for row in listed["rows"]]
+    try:
+        return convert(listed, _File, null="none")
+    except InvalidValueError as error:
+        path, where = error.path, source
+        if len(path) > 1 and path[0] in _ENTRIES:
+            key, what = _ENTRIES[str(path[0])]
+            entry = listed[str(path[0])][path[1]]
+            name = entry.get(key) if isinstance(entry, Mapping) else None
+            named = isinstance(name, str) and path[2:] != (key,)
+            where += f": {what} {name!r}" if named else f": [[{path[0]}]] number {int(path[1]) + 1}"
+            path = path[2:]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path).removeprefix(".")
+        shown = place if error.value is UNSET or not place else f"{place} = {format_value(error.value)}"
+        text = ": ".join(filter(None, [where, shown, error.problem]))
+        raise NearfarError(text if text.endswith(("?", ".")) else f"{text}.") from None
+
+
+def _with_lists(content: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        key: [value] if key in _ONE_OR_SEVERAL and isinstance(value, Mapping | str) else value
+        for key, value in content.items()
+    }
+
+
+def _check_name(name: str, known: Collection[str], what: str, where: str) -> None:
+    """Refuse an unknown name, with the nearest known one."""
+    if name not in known:
+        raise NearfarError(f"{where}: {unknown_name_message(name, known, what=what)}")
+
+
+def _check_distinct(names: Iterable[str], problem: str, key: str, *, value: Any = UNSET) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise InvalidValueError(problem.format(name), key, value=value)
+
+
+def _check_together(study: Study, base: _File) -> None:
+    """Refuse a study that does not fit together, or names what is neither in it nor in its file before the scale."""
+    both = (study, base)
+    columns = list(dict.fromkeys(column for one in both for column in one.columns))
+    rows = list(dict.fromkeys(row.id for one in both for row in one.rows))
+    labels: dict[str, set[str]] = {axis.name: set() for one in both for axis in one.axes}
+    for axis in (axis for one in both for axis in one.axes):
+        labels[axis.name] |= {*axis.labels}
+    if (study.kept or 0) > (count := len(study.replicates_of(None))):
+        raise NearfarError(f"{study.file}: best: count = {study.kept}: there are only {count} replicates.")
+    for row in map(study.row, study.paper):  # which checks the numbers
+        study.steps_of(row)
+        study.replicates_of(row)
+        _check_row(study, row, columns, labels)
+    plotted = [axis.name for axis in study.axes] + ["row"]
+    plots = [(plot, "row", rows, "row") for plot in study.plots or ()]
+    plots += [(plot, key, plotted, "axis") for plot, *_ in plots if plot.kind in ("heat map", "lines") for key in "xy"]
+    named: list[tuple[str, Collection[str], str, str]] = [
+        *((column, columns, "column", "titles") for column in study.titles),
+        *((column, columns, "column", "compare_columns") for column in study.compare_columns or ()),
+        *((name, known, what, f"plot: {key}") for plot, key, known, what in plots if (name := getattr(plot, key))),
+        *((row, rows, "row", "compare_with") for row in study.compare_with),
+        *((row, rows, "row", "compare") for row in chain(*study.compare)),
+    ]
+    if study.compare and study.compare_with:
+        raise NearfarError(f"{study.file}: compare and compare_with exclude each other; give one.")
+    for name, known, what, where in named:
+        _check_name(name, known, what, f"{study.file}: {where}")
+    for first, second in study.compare:
+        if first == second:
+            raise NearfarError(f"{study.file}: compare: compares {first!r} with itself.")
+
+
+def _check_row(study: Study, row: Row, columns: Collection[str], labels: Mapping[str, Collection[str]]) -> None:
+    where = f"{study.file}: row {row.id!r}"
+    for name in row.crossed_with or ():
+        _check_name(name, labels, "axis", f"{where}: axes")
+    for key, value in (item for entry in row.printed for item in entry.items()):
+        if key not in labels or key in study.columns:
+            _check_name(key, columns, "column", f"{where}: paper")
+        elif label_of(value) != AVERAGE:
+            _check_name(label_of(value), sorted(labels[key]), "label", f"{where}: paper: {key}")
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested tables as dotted keys: TOML reads ``finetune.seed = 1`` as a table in a table.
+
+    >>> _flat({"seed": [1, 2], "finetune": {"sample_seed": [3, 4]}})
+    {'seed': [1, 2], 'finetune.sample_seed': [3, 4]}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = {f"{key}.{name}": one for name, one in _flat(value).items()} if isinstance(value, Mapping) else None
+        flat |= {key: value} if inner is None else inner
+    return flat
+
+
+def changes(base: Mapping[str, Any], study: Mapping[str, Any]) -> list[str]:
+    """What a scale changes of a study file, a line for each setting, such as ``train.epochs: 1 (paper: 3)``.
+
+    Placeholders such as ``{start}`` are filled from the table ``placeholders`` of the study.
+    """
+    lines = list(_changes(base, study, ""))
+    for name, value in (study.get("placeholders") or {}).items():
+        lines = [line.replace(f"{{{name}}}", str(value)) for line in lines]
+    return lines
+
+
+def _changes(base: Mapping[str, Any], study: Mapping[str, Any], where: str) -> Iterator[str]:
+    for key in dict.fromkeys([*base, *study]):
+        before, after = base.get(key), study.get(key)
+        if key in _SHOWN_ELSEWHERE or before == after:
+            continue
+        if key in _ENTRIES and not where:
+            id_key, what = _ENTRIES[key]
+            old, new = ({str(entry.get(id_key)): entry for entry in side or []} for side in (before, after))
+            if dropped := [name for name in old if name not in new]:
+                yield f"without {key} {', '.join(dropped)}"
+            for name, entry in new.items():
+                if name in old:
+                    yield from _changes(old[name], entry, f"{what} {name}: ")
+                else:
+                    yield f"{what} {name} is added"
+        elif isinstance(before, Mapping) and isinstance(after, Mapping):
+            yield from _changes(before, after, f"{where}{key}.")
+        else:
+            shown = [_shown(side[key]) if key in side else "not set" for side in (study, base)]
+            yield f"{where}{key}: {shown[0]} (paper: {shown[1]})"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"

@@ -28,8 +28,8 @@ from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
 from nearfar.runs.folder import CONFIG, differing_settings
 from nearfar.settings import build
-from nearfar.studies.sources import digest_of_file
-from nearfar.studies.spec import ScriptConfig, SpeedConfig
+from nearfar.studies.cells import ScriptConfig, SpeedConfig
+from nearfar.studies.plan import digest_of_file
 from nearfar.types import NearfarError
 from nearfar.validation import convert
 

@@ -1,51 +1,63 @@
-"""From the runs of a study to its table: means, intervals, the paper's numbers, and tests."""
+"""From the runs of a study to its table: means, intervals, the paper's numbers, and paired tests between groups.
 
-import json
+Tests over test data (*pairs*): correlations, F1, Matthews correlation and averages by the paired bootstrap with the
+same resamples for all runs; accuracies by McNemar's exact test, or a permutation test where a side has several runs;
+means over queries by a randomization test. Over replicates (*seeds*): a t-test, paired where both sides have the same
+replicates, else Welch's; against a side that is one fixed run, such as a baseline without training, a one-sample
+t-test. The tests are those of :func:`nearfar.evaluation.comparison.compare_runs`. p is corrected over all tests of the
+table (Holm), separately for the two sorts.
+"""
+
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nearfar.evaluation.correlation import check_resampling
+from nearfar.evaluation.paired import RunScores, paired_test
 from nearfar.evaluation.results import (
     GroupScore,
     MissingCell,
-    Projection,
     Provenance,
     StudyCell,
+    StudyComparison,
     StudyCurve,
     StudyGroup,
     StudyProvenance,
     StudyTable,
+    StudyTest,
     provenance,
 )
-from nearfar.evaluation.statistics import CONFIDENCE, percentile_interval
-from nearfar.studies.columns import (
+from nearfar.evaluation.statistics import (
+    CONFIDENCE,
+    Difference,
+    bootstrap_test,
+    holm,
+    percentile_interval,
+    t_test_over_seeds,
+)
+from nearfar.studies.scores import (
     AVERAGE_UNSEEN,
     NOT_MEASURED,
+    OF_RUNS,
     UNSEEN_BY_ALL,
     ColumnValue,
     Group,
+    Resampler,
     Run,
+    TestData,
     UnseenByAll,
     available_columns,
-    column_value,
+    column_values,
     mean_value,
 )
-from nearfar.studies.comparisons import compare_groups, data_of_comparisons, pairs_of_groups
-from nearfar.studies.resampling import Resampler
-from nearfar.studies.spec import AVERAGE, Study
+from nearfar.studies.spec import AVERAGE, Axis, Study, agree, changes
 from nearfar.types import NearfarError
 
 _SPECTRUM_POINTS = 60
-_ENTRIES = {"rows": ("id", "row"), "axes": ("name", "axis")}
-_SHOWN_ELSEWHERE = (
-    *("paper", "title", "notes", "caption", "source", "plot", "titles", "placeholders"),
-    *("compare", "compare_with", "needs"),
-)
-_MAX_SHOWN = 200
 
 
 def build_table(
@@ -61,7 +73,7 @@ def build_table(
 
     Each group of replicates has mean, standard deviation and a 95% interval: by Student's t over two or more
     replicates, for a single run by the bootstrap over the pairs, rows or queries of the test data. ``average`` is
-    computed for each run before the mean over runs. Tests are in :mod:`nearfar.studies.comparisons`. With ``best`` in
+    computed for each run before the mean over runs. With ``best`` in
     the study, means and tests are over the best replicates by validation alone. ``command`` runs the study again.
 
     Raises:
@@ -79,11 +91,11 @@ def build_table(
     unseen = UnseenByAll(finished)
     _fill_columns(study, finished, unseen, all_finished=len(finished) == len(runs))
     groups = group_runs(study, runs)
-    pairs = pairs_of_groups(study, groups)
-    single = [group.kept[0] for group in groups if len(group.kept) == 1]
-    averages = [value for run in single for value in run.columns.values() if value.low is None]
-    data = [*data_of_comparisons(study, pairs), *(part for value in averages for part in value.data or ())]
+    compared = what_is_compared(study, groups)
+    single = [value for group in groups if len(group.kept) == 1 for value in group.kept[0].columns.values()]
+    data = [*data_of(compared), *(part for value in single if value.low is None for part in value.data or ())]
     resampler = Resampler(data, resamples=resamples, seed=seed, progress=progress)
+    over_unseen = [column.removesuffix(UNSEEN_BY_ALL) for column in study.columns if column.endswith(UNSEEN_BY_ALL)]
     return StudyTable(
         title=study.title,
         source=study.source,
@@ -98,18 +110,29 @@ def build_table(
         seed=seed,
         provenance=replace(provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(finished),
-        unseen_pairs=_unseen_pairs(study, unseen),
+        unseen_pairs=unseen.counts(
+            dict.fromkeys([*over_unseen, *(study.columns if AVERAGE_UNSEEN in study.columns else ())])
+        ),
         groups=[_summarise(study, group, resampler) for group in groups],
-        comparisons=compare_groups(study, pairs, resampler),
-        missing=[
-            MissingCell(
-                row=run.row, coordinates=dict(run.coordinates), replicate=dict(run.replicate), reason=run.missing
+        comparisons=compare_groups(study, compared, resampler),
+        missing=[MissingCell(**_place(run), reason=run.missing) for run in runs if run.missing is not None],
+        cells=[
+            StudyCell(
+                **_place(run),
+                values={name: _rounded(value.value) for name, value in run.columns.items()},
+                validation=_rounded(run.validation),
+                seconds=None if run.seconds is None else round(run.seconds, 2),
+                key=run.key,
+                chosen=run.chosen,
+                reasons={name: value.reason for name, value in run.columns.items() if value.reason},
             )
-            for run in runs
-            if run.missing is not None
+            for run in finished
         ],
-        cells=[_cell(run) for run in finished],
     )
+
+
+def _place(run: Run) -> dict[str, Any]:
+    return {"row": run.row, "coordinates": dict(run.coordinates), "replicate": dict(run.replicate)}
 
 
 def _fill_columns(study: Study, runs: Sequence[Run], unseen: UnseenByAll, *, all_finished: bool) -> None:
@@ -119,64 +142,61 @@ def _fill_columns(study: Study, runs: Sequence[Run], unseen: UnseenByAll, *, all
         NearfarError: all runs are finished, and a column is in none of them.
     """
     names = [column for column in study.columns if column not in (AVERAGE, AVERAGE_UNSEEN)]
-    every = [
-        {
-            name: unseen.column(name, run) if name.endswith(UNSEEN_BY_ALL) else column_value(name, run, study.aggregate)
-            for name in names
-        }
-        for run in runs
-    ]
-    for name in names if all_finished else ():  # an unfinished run may have it
-        if all(values[name] is None for values in every):
-            raise NearfarError(
-                f"column {name!r}: no run of the study has it; there are {', '.join(available_columns(runs))}, "
-                "and TASK.METRIC such as stsb.pearson or mrpc.f1."
-            )
-    tasks = [
-        name for name in names if any((one := values[name]) is not None and one.kind == "task" for values in every)
-    ]
+    every = [column_values(run, names, study.aggregate) for run in runs]
+    for run, values in zip(runs, every, strict=True):
+        values |= {name: unseen.column(name, run) for name in names if name.endswith(UNSEEN_BY_ALL)}
+    tasks = [name for name in names if any((one := values[name]) and one.kind == "task" for values in every)]
     similarity = [name for name in tasks if name in unseen.tasks]
-    for column, members, what in ((AVERAGE, tasks, "task"), (AVERAGE_UNSEEN, similarity, "similarity task")):
-        if column in study.columns and all_finished and not members:
-            raise NearfarError(f"column {column!r}: the study has no column that is a {what}.")
+    if all_finished:  # an unfinished run may have a column that the others lack
+        for name in names:
+            if not any(values[name] for values in every):
+                raise NearfarError(
+                    f"column {name!r}: no run of the study has it; there are {', '.join(available_columns(runs))}, "
+                    "and TASK.METRIC such as stsb.pearson or mrpc.f1."
+                )
+        for column, members, what in ((AVERAGE, tasks, "task"), (AVERAGE_UNSEEN, similarity, "similarity task")):
+            if column in study.columns and not members:
+                raise NearfarError(f"column {column!r}: the study has no column that is a {what}.")
     for run, values in zip(runs, every, strict=True):
         columns = {name: value or ColumnValue(None, NOT_MEASURED, kind="number") for name, value in values.items()}
-        if AVERAGE in study.columns:
-            columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
+        columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
         if AVERAGE_UNSEEN in study.columns:
-            averaged = {name: unseen.column(f"{name}{UNSEEN_BY_ALL}", run) for name in similarity}
-            columns[AVERAGE_UNSEEN] = mean_value(averaged)
+            columns[AVERAGE_UNSEEN] = mean_value({name: unseen.column(name, run) for name in similarity})
         run.columns = {name: columns[name] for name in study.columns}
 
 
 def group_runs(study: Study, runs: Sequence[Run]) -> list[Group]:
     """Groups in the order of rows and labels, with those of averages over axes, and rows of the paper's numbers."""
     groups: dict[tuple[Any, ...], Group] = {}
+
+    def group_of(row: str, coordinates: Mapping[str, str]) -> Group:
+        group = Group(row, dict(coordinates))
+        return groups.setdefault(group.place, group)
+
     for run in runs:
-        group = groups.setdefault(_place(run.row, run.coordinates), Group(run.row, dict(run.coordinates)))
+        group = group_of(run.row, run.coordinates)
         if run.missing is not None:
             group.missing.append(run)
-        elif run.key and any(run.key == other.key for other in group.runs):
+        elif run.key and any(run.key == other.key for other in group.kept):
             group.fixed, run.chosen = True, False
         else:
-            group.fixed = group.fixed or not run.replicate
-            group.runs.append(run)
+            group.fixed |= not run.replicate
+            group.kept.append(run)
     for group in groups.values():
-        group.fixed = group.fixed and len(group.runs) == 1
-        kept = _ranked(group.runs)[: study.best]
-        for run in group.runs:
-            run.chosen = any(run is one for one in kept)
+        group.fixed &= len(group.kept) == 1
+        best = _ranked(group.kept)[: study.kept]
+        for run in group.kept:
+            run.chosen = any(run is one for one in best)
+        group.kept = [run for run in group.kept if run.chosen]
     for axis in study.axes:
-        if axis.average:
-            averages = list(_averages(study, axis.name, axis.average, groups.values()))
-            groups |= {_place(one.row, one.coordinates): one for one in averages}
+        if axis.averaged:
+            groups |= {one.place: one for one in list(_averages(study, axis, groups.values()))}
     labels = {axis.name: axis.shown_labels for axis in study.axes}
+    with_runs = {group.row for group in groups.values()}
     for row in study.rows:
-        if not any(group.row == row.id for group in groups.values()):
-            places = [dict(number.coordinates) for number in row.paper] or [{}] * bool(row.steps)
-            for place in places:
-                if all(label in labels[name] for name, label in place.items()):
-                    groups.setdefault(_place(row.id, place), Group(row.id, place))
+        for place in [number.coordinates for number in study.paper[row.id]] or [{}] * bool(study.steps_of(row)):
+            if row.id not in with_runs and all(label in labels[name] for name, label in place.items()):
+                group_of(row.id, place)
     rows = [row.id for row in study.rows]
 
     def order(group: Group) -> list[int]:
@@ -186,98 +206,85 @@ def group_runs(study: Study, runs: Sequence[Run]) -> list[Group]:
     return sorted(groups.values(), key=order)
 
 
-def _place(row: str, coordinates: Mapping[str, str]) -> tuple[Any, ...]:
-    return row, *sorted(coordinates.items())
-
-
 def _ranked(runs: Iterable[Run]) -> list[Run]:
     """The best by validation first; ties keep the order of the study."""
     return sorted(runs, key=lambda run: -(run.validation or 0.0))
 
 
-def _averages(study: Study, axis: str, labels: Sequence[str], groups: Iterable[Group]) -> Iterator[Group]:
+def _averages(study: Study, axis: Axis, groups: Iterable[Group]) -> Iterator[Group]:
     """For each row, and the coordinates on the other axes, the average over the labels of one axis."""
     parts: dict[tuple[Any, ...], dict[str, Group]] = {}
     for group in groups:
-        if axis in group.coordinates:
-            others = {name: label for name, label in group.coordinates.items() if name != axis}
-            parts.setdefault(_place(group.row, others), {})[group.coordinates[axis]] = group
+        if axis.name in group.coordinates:
+            others = {name: label for name, label in group.coordinates.items() if name != axis.name}
+            parts.setdefault(Group(group.row, others).place, {})[group.coordinates[axis.name]] = group
     for by_label in parts.values():
-        known = [by_label[label] for label in labels if label in by_label]
-        if not known:
-            continue
-        coordinates = {**known[0].coordinates, axis: AVERAGE}
-        group = Group(known[0].row, coordinates, missing=[run for one in known for run in one.missing])
-        group.fixed = all(member.fixed for member in known)
-        if len(known) == len(labels):
-            group.runs = _average_runs(study, axis, known, coordinates)
-        yield group
+        members = [by_label[label] for label in axis.averaged if label in by_label]
+        if members:
+            average = Group(members[0].row, {**members[0].coordinates, axis.name: AVERAGE})
+            average.missing = [run for one in members for run in one.missing]
+            average.fixed = all(member.fixed for member in members)
+            for replicate, runs in _matched(study, members) if len(members) == len(axis.averaged) else ():
+                run = Run(average.row, average.coordinates, replicate, key="+".join(run.key for run in runs))
+                run.columns = {
+                    column: replace(
+                        mean_value({run.coordinates[axis.name]: run.columns[column] for run in runs}),
+                        kind=runs[0].columns[column].kind,
+                    )
+                    for column in study.columns
+                }
+                average.kept.append(run)
+            yield average
 
 
-def _average_runs(study: Study, axis: str, members: Sequence[Group], coordinates: Mapping[str, str]) -> list[Run]:
-    """Averages by replicate; where the best are kept, of the runs with the same rank by validation."""
-    sets: list[tuple[dict[str, Any], list[Run]]] = []
-    if study.best is not None:
+def _matched(study: Study, members: Sequence[Group]) -> Iterator[tuple[Mapping[str, Any], Sequence[Run]]]:
+    """Runs of several groups that belong together: of a replicate, or of a rank where the best are kept."""
+    if study.kept is not None:
         ranked = [_ranked(one.kept) for one in members]
-        ranked = [runs if len(runs) > 1 else runs * max(map(len, ranked)) for runs in ranked]
-        sets = [({"rank": number}, list(runs)) for number, runs in enumerate(zip(*ranked, strict=False), 1)]
-    else:
-        several = [one for one in members if not one.fixed]
-        for replicate in [run.replicate for run in several[0].kept] if several else [{}]:
-            matched = [
-                next((run for run in one.kept if one.fixed or run.replicate == replicate), None) for one in members
-            ]
-            if all(run is not None for run in matched):
-                sets.append((dict(replicate), [run for run in matched if run is not None]))
-    return [
-        Run(
-            parts[0].row,
-            coordinates,
-            replicate,
-            key="+".join(run.key for run in parts),
-            columns={
-                column: replace(
-                    mean_value({run.coordinates[axis]: run.columns[column] for run in parts}),
-                    kind=parts[0].columns[column].kind,
-                )
-                for column in study.columns
-            },
-        )
-        for replicate, parts in sets
-    ]
+        most = max(map(len, ranked))
+        ranked = [runs * most if len(runs) == 1 else runs for runs in ranked]
+        for number, runs in enumerate(zip(*ranked, strict=False), 1):
+            yield {"rank": number}, runs
+        return
+    several = [one for one in members if not one.fixed]
+    for replicate in [run.replicate for run in several[0].kept] if several else [{}]:
+        matched = [[run for run in one.kept if one.fixed or run.replicate == replicate][:1] for one in members]
+        if all(matched):
+            yield dict(replicate), [run for (run,) in matched]
 
 
 def _summarise(study: Study, group: Group, resampler: Resampler) -> StudyGroup:
-    kept = group.kept
-    scores = {}
-    for column in study.columns:
-        score = _score([run.columns[column].value for run in kept])
-        if len(kept) == 1:
-            score |= _interval_of_one(kept[0].columns[column], resampler)
-        if score["mean"] is None:
-            score["reason"] = next((why for run in kept if (why := run.columns[column].reason)), None)
-            if not kept:
-                score["reason"] = next((run.missing for run in group.missing), "no run of nearfar")
-        paper = study.row(group.row).paper_number(group.coordinates, column)
-        if paper is not None:
-            score["paper"], score["paper_sd"] = paper.value, paper.sd
-            score["difference"] = None if score["mean"] is None else round(score["mean"] - paper.value, 4)
-        scores[column] = GroupScore(n=len(kept), **score)
+    scores = {column: _group_score(study, group, column, resampler) for column in study.columns}
     shows_positions = any(plot.kind in ("pairs", "labels") for plot in study.plots or ())
-    measured = [model for run in kept if (model := run.geometry) is not None]
-    projections = (model.projection for model in measured if model.projection is not None)
-    first: Projection | None = next(projections, None)  # those of several runs have no mean
+    measured = [model for run in group.kept if (model := run.geometry) is not None]
+    projections = [model.projection for model in measured if model.projection is not None]
     return StudyGroup(
         row=group.row,
-        coordinates=group.coordinates,
-        runs=len(kept),
+        coordinates=dict(group.coordinates),
+        runs=len(group.kept),
         missing=len(group.missing),
         scores=scores,
         spectrum=_spectrum([model.spectrum for model in measured]),
         layers=_layers([model.layers for model in measured if model.layers]),
-        projection=first if shows_positions else None,
-        curves=_curves([run.curves for run in kept]),
+        projection=next(iter(projections), None) if shows_positions else None,  # those of several have no mean
+        curves=_curves([run.curves for run in group.kept]),
     )
+
+
+def _group_score(study: Study, group: Group, column: str, resampler: Resampler) -> GroupScore:
+    values = [run.columns[column] for run in group.kept]
+    score = _score([value.value for value in values])
+    if len(values) == 1:
+        score |= _interval_of_one(values[0], resampler)
+    if score["mean"] is None:
+        score["reason"] = next((value.reason for value in values if value.reason), None)
+        if not values:
+            score["reason"] = next((run.missing for run in group.missing), "no run of nearfar")
+    paper = study.paper_number(group.row, group.coordinates, column)
+    if paper is not None:
+        score["paper"], score["paper_sd"] = paper.value, paper.sd
+        score["difference"] = None if score["mean"] is None else round(score["mean"] - paper.value, 4)
+    return GroupScore(n=len(values), **score)
 
 
 def _score(values: Sequence[float | None]) -> dict[str, Any]:
@@ -337,27 +344,6 @@ def _curves(curves: Sequence[Mapping[str, Sequence[tuple[float, float]]]]) -> di
     return means
 
 
-def _cell(run: Run) -> StudyCell:
-    return StudyCell(
-        row=run.row,
-        coordinates=dict(run.coordinates),
-        replicate=dict(run.replicate),
-        values={name: _rounded(value.value) for name, value in run.columns.items()},
-        validation=_rounded(run.validation),
-        seconds=None if run.seconds is None else round(run.seconds, 2),
-        key=run.key,
-        chosen=run.chosen,
-        reasons={name: value.reason for name, value in run.columns.items() if value.reason},
-    )
-
-
-def _unseen_pairs(study: Study, unseen: UnseenByAll) -> dict[str, list[int]]:
-    tasks = [column.removesuffix(UNSEEN_BY_ALL) for column in study.columns if column.endswith(UNSEEN_BY_ALL)]
-    if AVERAGE_UNSEEN in study.columns:
-        tasks += study.columns
-    return unseen.counts(list(dict.fromkeys(tasks)))
-
-
 def _provenance(runs: Sequence[Run]) -> StudyProvenance:
     """The distinct provenances of all results."""
     given = [
@@ -371,8 +357,7 @@ def _provenance(runs: Sequence[Run]) -> StudyProvenance:
         for package, version in (one.versions or {}).items():
             if version:
                 versions.setdefault(package, Counter())[version] += 1
-        machine = {name: value for name, value in (one.hardware or {}).items() if value is not None}
-        if machine:
+        if machine := {name: value for name, value in (one.hardware or {}).items() if value is not None}:
             entry = machines.setdefault(repr(sorted(machine.items())), {**machine, "results": 0})
             entry["results"] += 1
     return StudyProvenance(
@@ -388,41 +373,151 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or not np.isfinite(value) else round(float(value), 4)
 
 
-def changes(base: Mapping[str, Any], study: Mapping[str, Any]) -> list[str]:
-    """What a scale changes of a study file, a line for each setting, such as ``train.epochs: 1 (paper: 3)``.
+class Compared(NamedTuple):
+    """A column of two groups: first minus second is tested."""
 
-    Placeholders such as ``{start}`` are filled from the table ``placeholders`` of the study.
+    first: Group
+    second: Group
+    column: str
+
+    @property
+    def sides(self) -> list[list[ColumnValue]]:
+        """The values of the runs of both groups."""
+        return [[run.columns[self.column] for run in side.kept] for side in self[:2]]
+
+    @property
+    def not_paired(self) -> str | None:
+        """Why there is no test over the test data, or None where there is one."""
+        sides = self.sides
+        values = list(chain(*sides))
+        if not all(sides) or not all(value.data for value in values):
+            return "no test over pairs: the scores of single pairs are not stored"
+        shapes = {frozenset(part.group for part in value.data or ()) for value in values}
+        return None if len(shapes) == 1 else "no test over pairs: the runs were tested on different data"
+
+
+def what_is_compared(study: Study, groups: Sequence[Group]) -> list[Compared]:
+    """The groups that the study compares, with each column that is tested.
+
+    Two rows are compared wherever their coordinates agree on the axes that both have. An axis with ``compare_with``
+    compares the groups of each row at its other labels with the group at that label. Without ``compare_columns``,
+    columns that are numbers of the runs, such as their time, are not tested.
     """
-    lines = list(_changes(base, study, ""))
-    for name, value in (study.get("placeholders") or {}).items():
-        lines = [line.replace(f"{{{name}}}", str(value)) for line in lines]
-    return lines
+    of_row = {row.id: [group for group in groups if group.row == row.id] for row in study.rows}
+    pairs = [
+        (first, second)
+        for one, other in study.pairs
+        for first, second in product(of_row[one], of_row[other])
+        if agree(first.coordinates, second.coordinates)
+    ]
+    for axis in study.axes:
+        for first in groups if axis.baseline is not None else ():
+            if first.coordinates.get(axis.name) not in (None, axis.baseline, AVERAGE):
+                wanted = {**first.coordinates, axis.name: axis.baseline}
+                pairs += [(first, one) for one in of_row[first.row] if one.coordinates == wanted]
+    runs = [run for pair in pairs for group in pair for run in group.kept]
+    numbers = [name for name in study.columns if runs and all(run.columns[name].kind == "number" for run in runs)]
+    columns = study.compare_columns or [name for name in study.columns if name not in (*OF_RUNS, *numbers)]
+    every = [Compared(*pair, column) for pair in pairs for column in columns]
+    values = [list(chain(*one.sides)) for one in every]
+    measured = [not both or any(value.reason != NOT_MEASURED for value in both) for both in values]
+    return [one for one, is_measured in zip(every, measured, strict=True) if is_measured]
 
 
-def _changes(base: Mapping[str, Any], study: Mapping[str, Any], where: str) -> Iterator[str]:
-    for key in dict.fromkeys([*base, *study]):
-        before, after = base.get(key), study.get(key)
-        if key in _SHOWN_ELSEWHERE or before == after:
-            continue
-        if key in _ENTRIES and not where:
-            id_key, what = _ENTRIES[key]
-            old, new = ({str(entry.get(id_key)): entry for entry in side or []} for side in (before, after))
-            if dropped := [name for name in old if name not in new]:
-                yield f"without {key} {', '.join(dropped)}"
-            for name, entry in new.items():
-                if name in old:
-                    yield from _changes(old[name], entry, f"{what} {name}: ")
-                else:
-                    yield f"{what} {name} is added"
-        elif isinstance(before, Mapping) and isinstance(after, Mapping):
-            yield from _changes(before, after, f"{where}{key}.")
-        else:
-            shown = [_shown(side[key]) if key in side else "not set" for side in (study, base)]
-            yield f"{where}{key}: {shown[0]} (paper: {shown[1]})"
+def data_of(compared: Iterable[Compared]) -> list[TestData]:
+    """The data that the tests draw resamples of."""
+    tested = [value for one in compared if one.not_paired is None for value in chain(*one.sides)]
+    return [part for value in tested for part in value.data or ()]
 
 
-def _shown(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+def compare_groups(study: Study, compared: Iterable[Compared], resampler: Resampler) -> list[StudyComparison]:
+    """All comparisons of the table; both sorts of p are corrected over all of them (Holm)."""
+    rows = [_compare(study, one, resampler) for one in compared]
+    for sort in ("pairs", "seeds"):
+        tests = [getattr(row, sort) for row in rows]
+        corrected = iter(holm([test.p for test in tests if test]))
+        rows = [
+            replace(row, **{sort: replace(test, p_holm=round(next(corrected), 6))}) if test else row
+            for row, test in zip(rows, tests, strict=True)
+        ]
+    return rows
+
+
+def _compare(study: Study, compared: Compared, resampler: Resampler) -> StudyComparison:
+    first, second, column = compared
+    papers = [study.paper_number(side.row, side.coordinates, column) for side in (first, second)]
+    row = StudyComparison(
+        first=first.row,
+        second=second.row,
+        first_coordinates=dict(first.coordinates),
+        second_coordinates=dict(second.coordinates),
+        column=column,
+        difference=None,
+        paper=None if papers[0] is None or papers[1] is None else round(papers[0].value - papers[1].value, 4),
+    )
+    means = []
+    for group, values in zip((first, second), compared.sides, strict=True):
+        known = [value.value for value in values if value.value is not None]
+        if not values:
+            return replace(row, reason=f"{group.row}: no finished run")
+        if len(known) < len(values):
+            why = next((value.reason for value in values if value.reason), "undefined")
+            return replace(row, reason=f"{group.row}: {why}")
+        means.append(np.mean(known))
+    difference = float(means[0] - means[1])
+    return replace(
+        row,
+        difference=round(difference, 4),
+        pairs=None if compared.not_paired else _over_pairs(compared, difference, resampler),
+        seeds=_over_seeds(compared),
+        reason=compared.not_paired,
+    )
+
+
+def _over_pairs(compared: Compared, difference: float, resampler: Resampler) -> StudyTest | None:
+    sides = compared.sides
+    draws = [np.mean([resampler.of(value.data or ()) for value in side], axis=0) for side in sides]
+    tested = bootstrap_test(difference / 100, draws[0] - draws[1])
+    if tested is None:
+        return None
+    p, name = _by_rows(sides, resampler) or (tested.p, tested.test)
+    return _study_test(tested._replace(p=p, test=name), 100)
+
+
+def _by_rows(sides: Sequence[Sequence[ColumnValue]], resampler: Resampler) -> tuple[float, str] | None:
+    """The test of accuracies or of means over queries on a single task; None for other columns."""
+    values = list(chain(*sides))
+    parts = [value.data[0] for value in values if value.data and len(value.data) == 1]
+    if len(parts) < len(values) or parts[0].statistic not in ("accuracy", "mean"):
+        return None
+    predicted = np.array([part.predicted[0] for part in parts], dtype=np.float64)
+    scored = RunScores(np.zeros(len(parts)), np.zeros((len(parts), 0)), (None,) * len(parts))
+    if parts[0].statistic == "accuracy":
+        scored = scored._replace(correct=predicted == np.array(parts[0].gold[0], dtype=np.float64))
+    else:
+        scored = scored._replace(per_query=predicted)
+    seeds = [resampler.seed, *parts[0].task.encode()]
+    return paired_test(scored, len(sides[0]), resamples=resampler.resamples, seed=seeds)
+
+
+def _over_seeds(compared: Compared) -> StudyTest | None:
+    """The test over replicates of two groups whose values are all defined."""
+    first, second, column = compared
+    sides = [{_named(run.replicate): run.columns[column].value or 0.0 for run in side.kept} for side in (first, second)]
+    a, b = ([*side.values()] for side in sides)
+    longest = max(len(a), len(b))
+    if first.fixed != second.fixed and min(len(a), len(b)) == 1:
+        tested = t_test_over_seeds(a * (longest // len(a)), b * (longest // len(b)), paired=True)
+        return tested and _study_test(tested._replace(test="one-sample t-test over seeds"), 1)
+    paired = sides[0].keys() == sides[1].keys()
+    tested = t_test_over_seeds(a, [sides[1][name] for name in sides[0]] if paired else b, paired=paired)
+    return tested and _study_test(tested, 1)
+
+
+def _named(replicate: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted((name, repr(value)) for name, value in replicate.items()))
+
+
+def _study_test(tested: Difference, scale: float) -> StudyTest:
+    p, low, high = round(tested.p, 6), round(scale * tested.low, 4), round(scale * tested.high, 4)
+    return StudyTest(p=p, p_holm=p, test=tested.test, low=low, high=high)

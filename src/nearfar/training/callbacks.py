@@ -61,7 +61,7 @@ class Display:
     ) -> None:
         self.console = console
         self.metric, self.evaluated_on = metric_title(metric), evaluated_on
-        self.every = max(1, total_steps // 20)
+        self.total_steps, self.every = total_steps, max(1, total_steps // 20)
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
         self.task = self.bar.add_task("starting", total=total_steps, completed=start)
@@ -81,7 +81,7 @@ class Display:
         line = f"{terms}  lr {report.learning_rate:.1e}  {report.items_per_second:.0f} items/s"
         self.bar.update(self.task, completed=report.step, description=line)
         if not self.console.is_terminal and report.step % self.every == 0:
-            self.console.print(f"step {report.step}: {line}", highlight=False)
+            self.console.print(f"step {report.step} of {self.total_steps}: {line}", highlight=False)
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Print the score and the further metrics."""

@@ -53,10 +53,11 @@ class Progress:
     """Batches of this epoch that have been used."""
     best_score: float | None = None
     best_step: int | None = None
+    """The step with the best score; 0 if nothing was better than before training."""
     without_best: Natural = 0
     """Evaluations since the best score."""
     start_score: float | None = None
-    """The untrained encoder's score."""
+    """The score before training."""
     seconds: float = 0.0
     """Time spent in steps."""
     items: Natural = 0
@@ -65,15 +66,18 @@ class Progress:
     processes: Natural = 1
     """Number of processes that train together; a step's random numbers depend on it."""
     history: list[tuple[int, float]] = field(default_factory=list)
-    """Step and score of each evaluation."""
+    """Step and score of each evaluation after a step."""
 
-    def record(self, score: float) -> bool:
-        """Record the score at the current step; return whether it is the best so far."""
-        self.history.append((self.step, score))
-        best = self.best_score is None or score > self.best_score
+    def record(self, score: float, *, candidate: bool = True) -> bool:
+        """Record the score at the current step; return whether it is the best so far, which only a candidate can be."""
+        if self.step == 0:
+            self.start_score = score
+        else:
+            self.history.append((self.step, score))
+        best = candidate and (self.best_score is None or score > self.best_score)
         if best:
             self.best_score, self.best_step, self.without_best = score, self.step, 0
-        else:
+        elif self.step:
             self.without_best += 1
         return best
 

@@ -32,6 +32,9 @@ from nearfar.training.optimiser import (
 )
 from nearfar.types import NearfarError
 
+EVALUATIONS = 10
+"""The default number of evaluations after a step."""
+
 
 class Stream(Protocol):
     """Deterministic source of batches, each of which has one or more loss parts."""
@@ -87,8 +90,9 @@ class LoopSettings:
     total_steps: int
     accumulate: int = 1
     """Batches whose gradients are averaged into one step."""
-    evaluate_every: int
-    """Steps between evaluations; the last step is always evaluated."""
+    evaluate_every: int | None = None
+    """Steps between evaluations; None for a tenth of the run. The weights before the first step and after the last one
+    are always evaluated."""
     patience: int | None = None
     """Evaluations in a row without a new best score after which training stops."""
     checkpoint_every: int
@@ -98,9 +102,15 @@ class LoopSettings:
     start_weight: float = 0.0
     """Share of the encoder's weights before training in those that evaluations and the best weights are of."""
 
+    def evaluates(self, step: int) -> bool:
+        """Whether the weights after this step are evaluated."""
+        return step == self.total_steps or step % (self.evaluate_every or -(-self.total_steps // EVALUATIONS)) == 0
+
 
 class Trainer(ABC):
     """Trains an encoder together with the heads of the objectives. A subclass says how it is evaluated.
+
+    The weights before training are a candidate for the best ones, so a model that only gets worse is not replaced.
 
     With several processes, all of them make one and call :meth:`train`, and end with the same weights; the first one
     evaluates and writes.
@@ -114,6 +124,10 @@ class Trainer(ABC):
         checkpoints: where to save; None saves nothing.
         rate_factors: factors of the learning rate of single parameters; 1 for all others.
     """
+
+    start_is_candidate = True
+    """Whether the weights before training may be the best ones. Those of a new classifier, whose head is random, may
+    not."""
 
     def __init__(
         self,
@@ -164,7 +178,7 @@ class Trainer(ABC):
         parameters = [parameter for module in self.state.modules.values() for parameter in module.parameters()]
         batches = self._remaining_batches()
         if progress.start_score is None and progress.step == 0:
-            self._evaluate_before_training()
+            self._evaluate_step()
 
         with gradient_sums(self.processes, parameters) as sums, _deferred_interrupt() as interrupted:
             stop = False
@@ -191,10 +205,10 @@ class Trainer(ABC):
                 for callback in self.callbacks:
                     callback.on_step(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
 
-                last = progress.step == loop.total_steps
-                if progress.step % loop.evaluate_every == 0 or last:
+                if loop.evaluates(progress.step):
                     self._evaluate_step()
-                progress.finished = last or (loop.patience is not None and progress.without_best >= loop.patience)
+                out_of_patience = loop.patience is not None and progress.without_best >= loop.patience
+                progress.finished = progress.step == loop.total_steps or out_of_patience
                 stop = self.processes.any_process(interrupted())
                 if progress.step % loop.checkpoint_every == 0 or progress.finished or stop:
                     self._save()
@@ -228,21 +242,17 @@ class Trainer(ABC):
             if not module.training:
                 module.train()
 
-    def _evaluate_before_training(self) -> None:
-        evaluation = self.processes.broadcast_from_first(self.evaluate)
-        self.progress.start_score = evaluation.score
-        for callback in self.callbacks:
-            callback.on_evaluate(0, evaluation, best=False)
-
     def _evaluate_step(self) -> None:
-        """Evaluate with the averages in place of the weights, and save them if they are the best so far."""
-        with all_applied(self.averages):
+        """Evaluate, and save the weights if they are the best so far; after step 0 those of the averages."""
+        progress = self.progress
+        with all_applied(self.averages if progress.step else ()):
             evaluation = self.processes.broadcast_from_first(self.evaluate)
-            best = evaluation.score is not None and self.progress.record(evaluation.score)
+            score, candidate = evaluation.score, progress.step > 0 or self.start_is_candidate
+            best = score is not None and progress.record(score, candidate=candidate)
             if best and self.checkpoints is not None and self.processes.is_main:
                 self.checkpoints.save_best(self.state)
         for callback in self.callbacks:
-            callback.on_evaluate(self.progress.step, evaluation, best=best)
+            callback.on_evaluate(progress.step, evaluation, best=best)
 
     def _save(self) -> None:
         if self.checkpoints is not None and self.processes.is_main:

@@ -11,7 +11,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from nearfar import NearfarError
-from nearfar.commands.encode.corpus import expand
+from nearfar.commands.encode.corpus import list_files
 from nearfar.disk import places
 from tests.corpora import contents, encoded, make_corpus
 
@@ -138,7 +138,7 @@ def test_a_missing_package_is_named(corpus: Path) -> None:
 def test_names_are_sorted_whatever_the_listing(corpus: Path) -> None:
     for name in ("b", "a", "c"):
         fsspec.filesystem("memory").pipe_file(f"/many/{name}.parquet", b"x" * ord(name))
-    assert [(address.rpartition("/")[2], size) for address, size in expand("memory://many/*.parquet")] == [
+    assert [(address.rpartition("/")[2], size) for address, size in list_files("memory://many/*.parquet")] == [
         ("a.parquet", 97),
         ("b.parquet", 98),
         ("c.parquet", 99),

@@ -1,7 +1,5 @@
 """A file of texts -> a file of embeddings: every source and format, constant memory, several processes, errors."""
 
-import gzip
-import json
 import os
 import shutil
 import tracemalloc
@@ -17,7 +15,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import command
+from nearfar.commands.encode import to_file
 from nearfar.commands.encode.command import encode
 from nearfar.disk import folder_lock
 from nearfar.disk.places import LocalFolder
@@ -71,17 +69,6 @@ def test_parquet(workspace: Path, dtype: str, with_texts: bool) -> None:
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.parquet", "x.txt"]
 
 
-@pytest.mark.long
-def test_lines_and_columns_give_the_same_bytes(workspace: Path) -> None:
-    texts = [text for text in TEXTS if text]
-    Path("y.txt").write_text("\n".join(texts))
-    expected = encoded(source="y.txt")
-    Path("y.txt.gz").write_bytes(gzip.compress("\r\n".join(texts).encode()))
-    Path("y.tsv").write_text("n\tsaid\n" + "".join(f"1\t{text}\n" for text in texts))
-    assert encoded(source="y.txt.gz", overwrite=True) == expected
-    assert encoded(source="y.tsv", column="said", overwrite=True) == expected
-
-
 def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     forward = Encoder.forward
@@ -97,7 +84,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypa
 @pytest.mark.long
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(to_file, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
@@ -186,7 +173,6 @@ def test_mistakes(workspace: Path) -> None:
     Path("bad.txt").write_bytes(b"a dog\n" * 20 + b"\xff\n")
     refuse(r"--output nowhere/x\.npy: the folder nowhere does not exist", output="nowhere/x.npy")
     refuse(r"--with-texts: --output x\.npy can only hold embeddings", with_texts=True)
-    refuse(r"encode\(\): processes = 0: must be at least 1", processes=0)
     refuse(r"block 0: must be at least 1", block=0)
     refuse(r"blank\.txt: holds no texts", source="blank.txt")
     refuse(r"x\.tsv: is a table; name the column", source="x.tsv")
@@ -204,7 +190,6 @@ def contents() -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("output", "settings"),
     [
-        pytest.param("x.npy", {}, marks=pytest.mark.nightly),
         pytest.param("x.npy", {"quantize": "int8", "calibrate": "c.npy"}, marks=pytest.mark.nightly),
         ("x.parquet", {"quantize": "int8", "with_texts": True}),
     ],
@@ -302,38 +287,12 @@ def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
-@pytest.mark.parametrize("name", ["plan.json", "parts/part-00000.json"])
-def test_a_pipe_in_the_folder_is_refused_and_not_waited_for(name: str, workspace: Path) -> None:
-    stopped()
-    file = Path("x.npy.partial/_nearfar", name)
-    file.unlink()
-    os.mkfifo(file)
-    with pytest.raises(NearfarError, match=f"{name}: is a pipe, not a regular file"):
-        encoded(resume=True)
-
-
-@pytest.mark.long
-def test_many_changed_settings_are_listed_in_part(workspace: Path) -> None:
-    stopped()
-    file = Path("x.npy.partial/_nearfar/plan.json")
-    plan = json.loads(file.read_text())
-    plan["settings"] |= {f"{number}\n": "x" * 10_000 for number in range(10)}
-    file.write_text(json.dumps(plan))
-    with pytest.raises(
-        NearfarError, match=r"different inputs or settings: --0\\n was x+ \.\.\.;.*; and 5 more\."
-    ) as error:
-        encoded(resume=True)
-    assert len(str(error.value)) < 1500
-
-
-@pytest.mark.long
 def test_a_full_disk_is_reported_before_and_during_the_run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 5000, 5000))
-        with pytest.raises(NearfarError, match=r"x\.npy: needs about 5\.9 KB of disk space, and 5\.0 KB are free"):
+        with pytest.raises(NearfarError, match=r"x\.npy: needs about 5\.9 kB of disk space, and 5\.0 kB are free"):
             encoded()  # the parts, and their join
         assert not Path("x.npy").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 6000, 6000))

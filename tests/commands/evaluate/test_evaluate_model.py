@@ -11,6 +11,7 @@ from scipy.stats import spearmanr
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
+from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import model
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.evaluate.model import RecentVectors
@@ -242,3 +243,53 @@ def test_the_oldest_call_is_dropped() -> None:
     assert calls == ["abc", "de", "fg", "ghijkl"]
     remembered("de")
     assert calls[-1] == "de"
+
+
+@pytest.mark.long
+def test_open_models_score_as_their_folder(workspace: Path) -> None:
+    """An Encoder, also one whose weights are no longer those of the folder, and a SentenceTransformer."""
+    from sentence_transformers import SentenceTransformer
+
+    encoder = Encoder.from_pretrained("tiny")
+    encoder.save_pretrained("saved")
+    settings: dict[str, Any] = {"tasks": ["pairs.tsv"], "retrieval": ["ranked.tsv"], "resamples": 0, "progress": False}
+    expected = evaluate("tiny", **settings)
+    by_encoder = evaluate(encoder, **settings)
+    assert (by_encoder.model, by_encoder.tasks, by_encoder.retrieval) == ("tiny", expected.tasks, expected.retrieval)
+    assert by_encoder.fingerprint is None  # only a folder has one
+    theirs = evaluate(SentenceTransformer("saved", device="cpu"), **settings)
+    assert theirs.model == "saved"
+    assert theirs.tasks["pairs.tsv"].spearman.all.score == pytest.approx(expected.tasks["pairs.tsv"].spearman.all.score)
+    row = compare(encoder, SentenceTransformer("saved", device="cpu"), tasks="pairs.tsv", resamples=20, progress=False)
+    assert row.tasks["pairs.tsv"].difference == pytest.approx(0, abs=1e-2)
+    encoder.backbone.embeddings.word_embeddings.weight.data.zero_()
+    assert evaluate(encoder, **settings).tasks != expected.tasks
+
+    prompts = {"query": "which: ", "document": "text: "}
+    prompted = SentenceTransformer("saved", device="cpu", prompts=prompts)
+    own = evaluate("saved", query_prompt="which: ", document_prompt="text: ", **settings).retrieval
+    assert evaluate(prompted, **settings).retrieval["ranked.tsv"].measures["mrr@10"].score == pytest.approx(
+        own["ranked.tsv"].measures["mrr@10"].score
+    )
+    for taken, flag, kind in ((encoder, "pooling", "an Encoder"), (prompted, "dimensions", "a SentenceTransformer")):
+        with pytest.raises(
+            NearfarError, match=f"{flag} is a setting of a model folder or hub name; {kind} has its own"
+        ):
+            evaluate(taken, **{**settings, flag: {"pooling": "cls", "dimensions": 4}[flag]})
+    with pytest.raises(NearfarError, match="int: is no model; name a folder, or give an Encoder"):
+        evaluate(3, **settings)  # type: ignore[arg-type]
+
+
+def test_a_result_is_shown_as_its_table(workspace: Path) -> None:
+    result = evaluated(tasks="pairs.tsv", retrieval="ranked.tsv")
+    shown = repr(result)
+    assert len(shown.splitlines()) < 50
+    assert "tiny: Spearman x 100 [95% interval]" in shown
+    assert "ranked.tsv" in shown
+    assert "\x1b" not in shown
+    page = result._repr_html_()
+    assert page.startswith("<figure>")
+    assert page.count("<table") == 2
+    row = compare(result, result, resamples=20, progress=False)
+    assert "not significant" in repr(row)
+    assert "not significant" in row._repr_html_()

@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from nearfar import Encoder, ExportConfig, NearfarError, export, train
+from nearfar import Encoder, ExportConfig, NearfarError, evaluate, export, train
 from nearfar.commands.export import comparison
 from nearfar.commands.export.graphs import ExportedModel, open_source, write_openvino
 from nearfar.encoder.classifier import Classifier
@@ -20,9 +21,12 @@ from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
 
-for package in ("onnx", "onnxscript", "onnxruntime", "openvino"):
-    pytest.importorskip(package, reason="needs the extra export: pip install 'nearfar[export]'")
-pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*were truncated")]
+EXTRA = ("onnx", "onnxscript", "onnxruntime", "openvino")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not all(map(find_spec, EXTRA)), reason="needs the extra export: pip install 'nearfar[export]'"),
+    pytest.mark.filterwarnings("ignore:.*were truncated"),
+]
 
 FORMATS = ("onnx", "openvino")
 TEXTS = [*sentences(4, seed=2), "dog", "a dog " * 60]
@@ -59,6 +63,37 @@ def test_embeddings_are_those_of_the_encoder(models: Path, exported: Path) -> No
         found = run_graph(exported, ["the dog: " + text for text in texts])
         np.testing.assert_allclose(found, expected, atol=1e-5)
         np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+def test_an_exported_folder_is_an_encoder(models: Path, exported: Path, tmp_path: Path) -> None:
+    original, encoder = (Encoder.from_pretrained(folder, device="cpu") for folder in (models / "normalized", exported))
+    expected = original.encode(TEXTS, precision="fp32")
+    np.testing.assert_allclose(encoder.encode(TEXTS, precision="fp32"), expected, atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(TEXTS[:1], prompt=""), original.encode(TEXTS[:1], prompt=""), atol=1e-2)
+    assert encoder.max_length == original.max_length
+    assert (encoder.dim, encoder.pooling, encoder.prompts) == (original.dim, original.pooling, original.prompts)
+    half = encoder.encode(TEXTS, dimensions=16, precision="fp32")
+    np.testing.assert_allclose(half, original.encode(TEXTS, dimensions=16, precision="fp32"), atol=1e-5)
+    scores = [
+        evaluate(folder, pairs=(models / "pairs.tsv",), precision="fp32") for folder in (original.source, exported)
+    ]
+    first, second = ([task.spearman.all.score for task in score.tasks.values()] for score in scores)
+    assert first == pytest.approx(second, abs=0.01)
+    with pytest.raises(NearfarError, match="an exported graph cannot be saved; use the model"):
+        encoder.save_pretrained(tmp_path / "again")
+    with pytest.raises(NearfarError, match="an exported graph cannot be pooled by cls"):
+        Encoder.from_pretrained(exported, pooling="cls")
+    with pytest.raises(NearfarError, match="an exported graph cannot be trained"):
+        train("regression", data=models / "pairs.tsv", model=exported, output=tmp_path / "run", hold_out=0)
+
+
+def test_speeds_are_measured_on_as_many_texts_as_the_time_allows() -> None:
+    counts = []
+    slow = comparison._Recorded(lambda items: counts.append(len(items)))
+    for seconds, count in ((0.0, 256), (1000.0, 1), (10.0, 133)):
+        slow.seconds = seconds  # that the outputs of 1,000 items took
+        comparison._speeds([slow], [("a",)] * 1000)
+        assert counts[-1] == len(range(0, 1000, -(-1000 // count)))
 
 
 def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:

@@ -12,19 +12,11 @@ from tests.invalid_input.cli_runner import assert_refused
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ("export --output out", ["MODEL"]),
-        ("export model", ["--output"]),
-        ("export model --output out --format tflite", ["--format tflite", "onnx", "openvino"]),
-        ("export model --output out --quantize int4", ["--quantize int4", "int8"]),
-        ("export model --output out --opset 12", ["--opset 12", "at least 18"]),
-        ("export model --output out --opset 99", ["--opset 99", "at most 23"]),
         ("export model --output out --format openvino --opset 18", ["--opset 18: is for --format onnx"]),
         ("export model --output out --calibrate t.txt", ["--calibrate t.txt", "--format openvino --quantize int8"]),
         ("export model --output taken", ["--output taken: exists and is not an earlier export"]),
         ("export model --output taken --overwrite", ["--output taken: exists and is not an earlier export"]),
         ("export model --output file", ["--output file: is a file; name a folder"]),
-        ("export model --output none/out", ["--output none/out: the folder none does not exist"]),
-        ("export model --output file/out", ["file is a file, not a folder"]),
     ],
 )
 def test_bad_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str, words: list[str]) -> None:

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from nearfar.commands.finetune.command import FinetuneResult, finetune
+from nearfar.commands.finetune.command import FinetuneResult, finetune, recommended_settings
 from nearfar.commands.finetune.run import ClassifierRun, load_task, open_classifier, prepare
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
@@ -114,6 +114,7 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert f"accuracy {100 * finished.best_score:.2f}, best step {finished.best_step} of 32, " in page
     assert all(f"{source}." in page for source in result.config["data"])
     entry = entry_of(result)
+    assert list(result.all_tasks) == [config.test]
     assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
     assert entry.accuracy.low > 60
 
@@ -138,6 +139,38 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert (run_info["dev"], run_info["metric"]) == (f"{config.task}, validation", "accuracy")
     assert run_info["data"] == result.config["data"]
     assert [part.split(":")[0] for part in run_info["data"]] == ["train", "validation", "test", "labels"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "given", "epochs", "rate"),
+    [
+        (96, 384, {}, 25, 1e-4),
+        (30, 32, {}, 60, 1e-4),
+        (96, 768, {}, 25, 2e-5),
+        (96, None, {"batch_size": 4}, 7, 2e-5),
+        (5000, 384, {}, 3, 1e-4),
+        (5000, 384, {"sample_size": 100, "epochs": 7}, 7, 1e-4),
+        (5000, 384, {"sample_size": 100, "learning_rate": 3e-5}, 24, 3e-5),
+    ],
+)
+def test_rows_and_encoder_choose_the_settings(
+    rows: int, width: int | None, given: dict[str, Any], epochs: int, rate: float, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({} if width is None else {"hidden_size": width}))
+    task = write(tmp_path / "rows.tsv", separable(rows))
+    settings = {"task": task, "model": str(tmp_path), "output": str(tmp_path / "run"), **given}
+    made = recommended_settings(FinetuneConfig(**settings)) | given
+    assert (made["epochs"], made["learning_rate"], made["scl_weight"]) == (epochs, rate, 0.5)
+
+
+def test_settings_by_name_get_those_of_the_recipe_and_a_config_its_own(config: FinetuneConfig, tmp_path: Path) -> None:
+    """The same as on the command line."""
+    short = {name: getattr(config, name) for name in ("task", "model", "batch_size")} | {"max_steps": 1}
+    for name, run in (("one", finetune), ("two", lambda **own: finetune(FinetuneConfig(**own)))):
+        run(output=str(tmp_path / name), epochs=9, **short)
+    made, default = (json.loads((tmp_path / name / "run.json").read_text())["config"] for name in ("one", "two"))
+    assert (made["epochs"], made["learning_rate"], made["scl_weight"]) == (9, 1e-4, 0.5)
+    assert (default["epochs"], default["learning_rate"], default["scl_weight"]) == (9, 1e-5, 0.9)
 
 
 def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneConfig, FinetuneResult]) -> None:

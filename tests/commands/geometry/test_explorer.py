@@ -192,8 +192,6 @@ REFUSED = {
         "--page there.html: exists; replace it",
     ),
     "a page that is an input": ("geometry tiny --page there.html --texts there.html --overwrite", "would overwrite"),
-    "a page in no folder": ("geometry tiny --page no/new.html --texts texts.tsv", "the folder no does not exist"),
-    "no file of texts": (f"{PAGE} --texts nowhere.tsv", "nowhere.tsv: no such file"),
     "a column that is missing": (f"{PAGE} --texts texts.tsv --column txt", "--texts texts.tsv: has no column 'txt'"),
     "no column of texts": (f"{PAGE} --texts pairs.tsv", "Name the column of the texts with --column"),
     "a column of plain text": (f"{PAGE} --texts plain.txt --column text", "is plain text, which has no columns"),
@@ -207,11 +205,6 @@ REFUSED = {
         "--texts one.txt: holds a single text, 'same'; the page needs at least two",
     ),
     "an empty text": (f"{PAGE} --texts hole.tsv", "hole.tsv, line 3: column 'text' is empty"),
-    "a limit of one": (f"{PAGE} --texts texts.tsv --texts-limit 1", "--texts-limit 1: must be at least 2"),
-    "a limit too high": (
-        f"{PAGE} --texts texts.tsv --texts-limit 50001",
-        "--texts-limit 50001: must be at most 50,000",
-    ),
 }
 
 

@@ -137,17 +137,6 @@ def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("suffix", [".csv", ".jsonl"])
-def test_every_format_trains(workspace: Path, suffix: str) -> None:
-    mined("a.tsv")
-    mine(model="tiny", data="pairs.tsv", output=f"b{suffix}", progress=False)
-    from nearfar.data.triplets import load_tuples
-
-    columns = ("anchor", "positive", "negative")
-    assert load_tuples(f"b{suffix}", columns=columns).rows == load_tuples("a.tsv", columns=columns).rows
-
-
-@pytest.mark.long
 def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from tests.tiny import write_pairs
 
@@ -156,8 +145,8 @@ def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.Capture
     printed = capsys.readouterr().out
     command = next(line for line in printed.splitlines() if line.startswith("Train on the triplets: "))
     argv = command.partition(": nearfar ")[2].replace("RUN", "run").split()
-    assert argv[:2] == ["train", "info-nce"]
-    assert main([*argv, "--model", "tiny", "--evaluate-on", "dev.tsv", "--max-steps", "1", "--batch-size", "8"]) == 0
+    assert argv[:3] == ["train", "--model", "tiny"]
+    assert main([*argv, "--evaluate-on", "dev.tsv", "--max-steps", "1", "--batch-size", "8"]) == 0
     assert Path("run/model/config.json").exists()
 
 
@@ -225,11 +214,6 @@ def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
     with folder_lock(Path("triplets.tsv.vectors"), remove_if_empty=True), busy:
         mined()
     mined()
-    before = Path("triplets.tsv").read_bytes()
-    with pytest.raises(NearfarError, match=r"--output triplets\.tsv: exists; replace it by --overwrite"):
-        mined()
-    mined(overwrite=True)
-    assert Path("triplets.tsv").read_bytes() == before
     Path("triplets.tsv").unlink()
     with pytest.raises(NearfarError, match=r"triplets\.tsv\.summary\.json: exists; replace it by --overwrite"):
         mined()
@@ -252,13 +236,9 @@ def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
     ("settings", "message"),
     [
         ({"output": "x.txt"}, r"--output x\.txt: must end in \.tsv, \.csv or \.jsonl\."),
-        ({"output": "nowhere/x.tsv"}, r"the folder nowhere does not exist"),
-        ({"data": "nothing.tsv"}, r"nothing\.tsv: no such file"),
         ({"data": ()}, r"No source of pairs was named"),
         ({"anchor_column": "question"}, r"pairs\.tsv, line 1: no column 'question'"),
         ({"corpus": "pairs.tsv"}, r"pairs\.tsv, line 1: no column 'text'"),
-        ({"corpus": "nothing.txt"}, r"nothing\.txt: no such file"),
-        ({"model": "nowhere"}, r"nowhere"),
         ({"min_score": 0.999999}, r"No pair has a negative: of \d+ candidates --relative-margin dropped"),
         ({"relative_margin": None, "range_min": 999}, r"No pair has a negative: .*none is in the range of ranks"),
     ],
@@ -272,15 +252,9 @@ def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"negatives": 0}, r"--negatives 0: must be at least 1"),
-        ({"relative_margin": 1.0}, r"--relative-margin 1\.0: must be in \[0, 1\)"),
-        ({"absolute_margin": -0.1}, r"--absolute-margin -0\.1: must be between 0 and 2"),
-        ({"max_score": 1.5}, r"--max-score 1\.5: must be between -1 and 1"),
         ({"min_score": 0.6, "max_score": 0.5}, r"--min-score 0\.6: must not be above --max-score, which is 0\.5"),
-        ({"range_min": -1}, r"--range-min -1: must be at least 0"),
         ({"range_min": 5, "range_max": 5}, r"--range-max 5: leaves 0 candidates after --range-min 5"),
         ({"negatives": 5, "range_max": 4}, r"--range-max 4: leaves 4 candidates .* fewer than --negatives 5"),
-        ({"sampling": "best"}, r"--sampling 'best': must be top or random"),
         ({"positive_column": "anchor"}, r"--positive-column anchor: is also --anchor-column"),
     ],
 )

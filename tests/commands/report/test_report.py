@@ -147,13 +147,11 @@ def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
 def test_when_a_comparison_is_computed(workspace: Path) -> None:
     assert "Computed for this page" in load_page("base.json", "ce").text
     assert "Computed for this page" not in load_page("base.json", "ce", compare="no").text
-    sides = [side(name, evaluation(name, TASKS)) for name in "AB"]
     row = row_of(70.0, 70.0, separable=False)
-    write_json(Path("c.json"), comparison(*sides, {"one": row}))
+    write_json(Path("c.json"), comparison(*(side(name, evaluation(name, TASKS)) for name in "AB"), {"one": row}))
     page = load_page("base.json", "ce", "c.json")
-    assert "Computed for this page" not in page.text
+    assert "Computed for this page" in page.text
     assert "From c.json" in page.text
-    assert "Computed for this page" in load_page("base.json", "ce", "c.json", compare="yes").text
     for number in range(6):
         write_json(Path(f"many/{number}.json"), evaluation(f"m{number}", TASKS))
     assert "Computed for this page" not in load_page("many", "base.json").text
@@ -225,7 +223,7 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     for name, weight in (("both", 0.9), ("ce", 0.0)):
         settings = {"scl_weight": weight, "learning_rate": 1e-3, "evaluate_every": 2, **shared}
         finished = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
-    page = load_page("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
+    page = load_page("tuned/both", "tuned/ce", "tuned/ce/result.json", "runs/alone")
     assert (2, "Fine-tuned classifiers") in page.headings
     assert "Accuracy × 100 of fine-tuned classifiers" in page.text
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
@@ -236,16 +234,35 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     trained = table_of(page, "run")
     assert trained["ce"][0] == "scl-finetune"
     assert trained["ce"][4:6] == [f"{100 * finished.start_score:.2f}", f"{100 * finished.best_score:.2f}"]
-    caption = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
+    caption = "dev before and dev best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
     assert caption in page.text
     for title in ("Accuracy × 100 on mine.tsv, validation", "Spearman × 100 on stsb:dev", "Loss of scl-finetune"):
         assert title in page.text + " ".join(str(found.get("alt")) for _, found in page.tags)
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
 
+    for seed in (1, 2):  # runs that differ only in the seed are one side
+        again = {"output": f"seeds/ce-{seed}", "seed": seed, "max_steps": 1, "evaluate_every": 2, **shared}
+        finetune(FinetuneConfig(scl_weight=0.0, **again))  # type: ignore[arg-type]
+    page = load_page("seeds/ce-1", "seeds/ce-2")
+    assert [row[0] for row in page.tables[0]] == ["model", "ce 2 seeds: 1, 2"]
+
     record = Path("tuned/ce/run.json").rename("copied.run.json")
     page = load_page("tuned/ce", "copied.run.json")  # an unfinished run, and only the run.json of another
-    assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
+    assert "dev before and dev best: Accuracy × 100 on mine.tsv, validation." in page.text
     assert record.exists()
+
+
+def test_the_test_result_of_a_run_is_shown(workspace: Path) -> None:
+    sides = [side(name, evaluation(name, {})) for name in ("runs/alone", "start")]
+    entry = row_of(81.59, 79.43, separable=False, p=0.06) | {"kind": "retrieval", "measure": "mrr@10", "pairs": 76}
+    write_json(Path("runs/alone/held_out/before-after.json"), comparison(*sides, {"held-out": entry}))
+    write_json(Path("runs/alone/held_out/held_out.json"), {"digest": "d"})
+    page = load_page("runs/alone")
+    assert "79.43 before training, 81.59 after, +2.16 [+1.16, +3.16], p 0.0600: not significant." in page.text
+    assert table_of(page, "run")["alone"][:2] == ["MRR@10", "76"]
+    Path("runs/alone/held_out/before-after.json").write_text("{}")
+    with pytest.raises(NearfarError, match=r"before-after\.json: is not a result file of nearfar"):
+        load_page("runs/alone")
 
 
 @pytest.mark.long

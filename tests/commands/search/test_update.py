@@ -241,8 +241,8 @@ def test_a_reader_keeps_its_rows_while_the_index_is_replaced(encoder: Encoder) -
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no vectors": (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy: is missing"),
     "short lines": (lambda folder: os.truncate(folder / "rows.jsonl", 10), "rows.jsonl: is missing or shorter"),
-    "a text for rows": (lambda folder: edit_manifest(folder, rows="3"), "wrong value of rows"),
-    "negative bytes": (lambda folder: edit_manifest(folder, bytes=-1), "wrong value of bytes"),
+    "a text for rows": (lambda folder: edit_manifest(folder, rows="3"), "wrong value .rows = "),
+    "negative bytes": (lambda folder: edit_manifest(folder, bytes=-1), "wrong value .bytes = -1"),
     "more texts than rows": (lambda folder: edit_manifest(folder, texts=999), "wrong value"),
     "no format": (lambda folder: edit_manifest(folder, format=None), "wrong value of format"),
 }

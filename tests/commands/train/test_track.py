@@ -15,8 +15,8 @@ from nearfar.cli import main
 from nearfar.commands.train.command import train
 from nearfar.config import RunConfig, dump_toml
 from nearfar.studies import steps
+from nearfar.studies.cells import load_study
 from nearfar.studies.plan import plan_jobs
-from nearfar.studies.read import load_study
 from nearfar.training import callbacks
 from nearfar.training.callbacks import OpenTracker
 from nearfar.types import NearfarError

@@ -216,10 +216,8 @@ def test_resume_with_a_changed_second_objective_is_refused(
 
 
 def test_only_adapters_are_trained(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    extra = {"head": "linear"}
-    settings = config(
-        "regression", folder, output=str(tmp_path / "run"), epochs=2, lora_rank=2, learning_rate=1e-2, **extra
-    )
+    extra = {"head": "linear", "keep": "last", "lora_rank": 2}
+    settings = config("regression", folder, output=str(tmp_path / "run"), epochs=2, learning_rate=1e-2, **extra)
     interrupt_at_step(5, monkeypatch, lambda: train(settings))
     before = AutoModel.from_pretrained(folder / "noisy").state_dict()
     saved = load_file(tmp_path / "run" / "checkpoint" / "weights.safetensors")
@@ -330,4 +328,5 @@ def test_names_in_brackets_are_printed_unchanged(folder: Path, tmp_path: Path) -
     )
     train(settings, console=Console(file=printed, width=1000))
     assert "mine [bold].txt: 41 sentences" in printed.getvalue()
-    assert "dev [b].tsv than the untrained encoder. Try a lower --learning-rate." in printed.getvalue()
+    expected = "dev [b].tsv than the model before training: its weights are kept. Try a lower --learning-rate."
+    assert expected in printed.getvalue()

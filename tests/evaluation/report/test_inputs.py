@@ -39,7 +39,7 @@ def test_single_files_are_grouped_as_seeds_of_one_setting_if_possible() -> None:
         run("r/c-1.json", "c", 1),
         run("r/c-1-again.json", "c", 1),
     ]
-    sides = group_by_setting(runs)
+    sides = group_by_setting(runs, {})
     assert [(side.name, len(side.runs), side.seeds) for side in sides] == [
         ("a", 2, (1, 2)),
         ("b", 1, (None,)),

@@ -2,11 +2,12 @@
 
 import re
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report import ReportInputs, compose, to_html, to_markdown
+from nearfar.evaluation.report import ReportInputs, TrainingRun, compose, to_html, to_markdown
 from nearfar.evaluation.report.blocks import BulletList, Code, Details, Page, Paragraph, Section
 from nearfar.evaluation.results import ComparisonResult, GeometryResult, TrainingRecord
 from tests.evaluation.report.cases import (
@@ -52,12 +53,12 @@ def inputs() -> ReportInputs:
 
 @pytest.fixture(scope="module")
 def html(inputs: ReportInputs) -> str:
-    return to_html(compose(inputs, title=UNSAFE))
+    return to_html(compose(inputs, title=UNSAFE, computed=inputs.comparisons[0][1]))
 
 
 @pytest.fixture(scope="module")
 def markdown(inputs: ReportInputs) -> str:
-    return to_markdown(compose(inputs, title=UNSAFE))
+    return to_markdown(compose(inputs, title=UNSAFE, computed=inputs.comparisons[0][1]))
 
 
 def markdown_tables(text: str) -> list[list[list[str]]]:
@@ -180,14 +181,17 @@ def test_sections_and_missing_parts(html: str) -> None:
 
 @pytest.mark.long
 def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
-    lines = ParsedPage(to_html(compose(inputs, title="t"))).text
+    lines = ParsedPage(to_html(compose(inputs, title="t", computed=inputs.comparisons[0][1]))).text
     assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {UNSAFE} with 70.00 [68.8, 72.0]." in lines
     assert "It is significantly better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
     assert "Not tested against it:" in lines
     assert "5 training runs, 4 of them finished." in lines
-    assert "The highest score on stsb:dev is " in lines
-    assert "70.00 at step 5, from 50.00 before training." in lines
+    assert f"No test result: {UNSAFE}, group/seed-1" not in lines  # the first run is the side of that name
+    assert "No test result: group/seed-1, group/seed-2, bare." in lines
+    assert "Similarity, task" in lines.split("No test result")[1].split("5 training runs")[0]  # tests come first
+    for score in ("70.00", "50.00"):
+        assert f"{score} at step" not in lines  # no dev score outside of the table of runs
     assert "other has the lowest (best) uniformity, -3.00" in lines
     equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
     assert "A and B have the same highest score" in to_markdown(compose(ReportInputs(sides=equal), title="t"))
@@ -197,6 +201,41 @@ def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
     assert "No step scored higher on the dev set than the untrained encoder: w." in to_markdown(
         compose(ReportInputs(runs=[worse]), title="t")
     )
+
+
+def run_with_test(name: str, row: dict[str, Any], *, held_out: str = "rows") -> TrainingRun:
+    """A run whose model was compared with its start; its dev score rose from 50 to 70."""
+    first, second = side(name, evaluation(name, {})), side("start", evaluation("start", {}))
+    entry = {"kind": "retrieval", "measure": "mrr@10", "pairs": 76, **row}
+    result = comparison(first, second, {"held-out": entry})
+    result["first"]["seen"] = {"held-out": {"pairs": 0.0, "texts": 0.0, "chosen_pairs": 0.0, "chosen_texts": 0.0}}
+    result["second"]["seen"] = {"held-out": {"pairs": 0.24, "texts": 0.3, "chosen_pairs": 0.0, "chosen_texts": 0.0}}
+    return training_run(name, tested=ComparisonResult.from_dict(result), held_out=held_out)
+
+
+def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
+    good = run_with_test("good", row_of(81.5, 79.0, separable=True))
+    other = run_with_test("other", row_of(90.0, 91.0, separable=False), held_out="other rows")
+    page = to_markdown(compose(ReportInputs(runs=[good, other]), title="t"))
+    first = page.index("good, MRR@10 × 100 on 76 held-out test rows: 79.00 before training, 81.50 after, +2.50")
+    assert first < page.index("70.00")
+    assert "[+1.50, +3.50], p 0.0100: better." in page
+    assert "91.00 before training, 90.00 after, -1.00 [-2.00, +0.00], p 0.0100: not significant." in page
+    assert page.index("## Test on held-out rows") < page.index("## Training")
+    assert "| good | MRR@10 | 76 | 79.00 | 81.50 | +2.50 [+1.50, +3.50] | 0.0100 | better |" in page
+    assert "The runs hold out different rows, so the scores of different runs cannot be compared." in page
+    assert "good: Rows that this run neither trained on nor used to choose the step, but earlier training did." in page
+    assert "that was seen: before 24% (30%), after 0% (0%)" in page
+    assert "other: As many rows find a difference of 1.4 (with a power of 80%)" in page
+    assert "highest score" not in page
+    assert "No test result" not in page
+    same = to_markdown(compose(ReportInputs(runs=[good, good._replace(name="again")]), title="t"))
+    assert "The runs hold out the same rows" in same
+    missing = row_of(1.0, 1.0, separable=False) | dict.fromkeys(("difference", "first", "separable", "p"))
+    undefined = run_with_test("broken", missing | {"reason": "why"})
+    page = to_markdown(compose(ReportInputs(runs=[undefined]), title="t"))
+    assert "broken: the test on 76 held-out rows is undefined." in page
+    assert "broken: why." in page
 
 
 def test_the_table_of_runs(html: str) -> None:

@@ -13,6 +13,7 @@ sentences, the settings and the seed.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -168,32 +169,46 @@ def _metadata_path(file: Path) -> Path:
     return file.with_name(file.name + ".json")
 
 
+@dataclass(frozen=True)
+class _Finished:
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """What is compared of ``OUTPUT.json``."""
+
+    settings: dict[str, Any]
+    finished: _Finished
+
+
 def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
     """The number of rows of a finished output; None if there is no output yet.
 
     Raises:
         NearfarError: the output or its metadata is another program's, is damaged, or has different settings.
     """
-    place = _metadata_path(file)
-    metadata: Any = None
+    place, metadata = _metadata_path(file), None
     if place.exists():
-        metadata = read_json(place, otherwise=f"Remove it and {file.name} to start again.")
-        if not isinstance(metadata, dict) or metadata.get("kind") != "back-translation":
+        again = f"Remove it and {file.name} to start again."
+        content = read_json(place, otherwise=again)
+        if not isinstance(content, dict) or content.get("kind") != "back-translation":
             raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
-        finished = metadata.get("finished")
-        counts = [finished.get(name) for name in ("rows", "bytes")] if isinstance(finished, dict) else [finished]
-        if not isinstance(metadata.get("settings"), dict) or not all(type(count) is int for count in counts):
-            raise NearfarError(f"{place}: is damaged. Remove it and {file.name} to start again.")
+        try:
+            metadata = convert(content, _Metadata)
+        except InvalidValueError:
+            raise NearfarError(f"{place}: is damaged. {again}") from None
     if not file.exists() or file.stat().st_size == 0:
         return None
     if metadata is None:
         raise NearfarError(
             f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
         )
-    refuse_changes(file, list_changes(metadata["settings"], settings, WORDS))
-    if file.stat().st_size != metadata["finished"]["bytes"]:
+    refuse_changes(file, list_changes(metadata.settings, settings, WORDS))
+    if file.stat().st_size != metadata.finished.bytes:
         raise NearfarError(f"{file}: was changed since it was written; choose another --output.")
-    return int(metadata["finished"]["rows"])
+    return metadata.finished.rows
 
 
 def _rows_of(record: Mapping[str, Any] | None) -> list[tuple[str, str, str]] | None:

@@ -41,11 +41,6 @@ class InputFile:
     footer: str
     """Fingerprint of the footer, which has the place, size and statistics of every column of every row group."""
 
-    @property
-    def name(self) -> str:
-        """The name without its folder."""
-        return self.address.rpartition("/")[2]
-
 
 class Corpus(NamedTuple):
     """The files of ``--input``, and what was found in their footers."""
@@ -55,11 +50,6 @@ class Corpus(NamedTuple):
     """The columns of ``--keep``."""
     largest_group: int
     """Number of rows of the largest row group."""
-
-    @property
-    def rows(self) -> int:
-        """Number of rows of all files."""
-        return sum(file.rows for file in self.files)
 
 
 class _Footer(NamedTuple):
@@ -89,33 +79,16 @@ def read_corpus(source: str, column: str, keep: Sequence[str]) -> Corpus:
                     f"{footer.schema.field(name).type} in {footer.file.address}. Give the column one type."
                 )
     kept = pyarrow.schema([first.schema.field(name).remove_metadata() for name in keep])
-    found = Corpus(tuple(footer.file for footer in footers), kept, max(footer.largest_group for footer in footers))
-    if not found.rows:
+    if not any(footer.file.rows for footer in footers):
         raise NearfarError(f"--input {source}: holds no rows.")
-    return found
+    return Corpus(tuple(footer.file for footer in footers), kept, max(footer.largest_group for footer in footers))
 
 
 def list_files(source: str) -> list[tuple[str, int]]:
-    """The addresses of the files that ``source`` names, sorted, and their sizes in bytes.
+    """The addresses of the files that ``--input`` names, sorted, and their sizes in bytes.
 
     Raises:
-        NearfarError: there are none, or one is not named as Parquet.
-    """
-    listed = expand(source)
-    for address, _ in listed:
-        if not address.lower().endswith(".parquet"):
-            raise NearfarError(
-                f"{address}: shards are read from .parquet files. Convert it, or encode it into one file: leave out "
-                "--shard-rows, and name a single file."
-            )
-    return listed
-
-
-def expand(source: str) -> list[tuple[str, int]]:
-    """The files that ``--input`` names, sorted by name, each with its size in bytes.
-
-    Raises:
-        NearfarError: there are none, or the file system cannot be reached.
+        NearfarError: there are none, one is not named as Parquet, or the file system cannot be reached.
     """
     if is_remote(source):
         system, path = file_system(source, flag="--input")
@@ -135,6 +108,11 @@ def expand(source: str) -> list[tuple[str, int]]:
             raise NearfarError(f"--input {source}: is a folder; name its files, as in --input '{source}/*.parquet'.")
     if not files:
         raise NearfarError(f"--input {source}: no file matches.")
+    if others := [address for address, _ in files if not address.lower().endswith(".parquet")]:
+        raise NearfarError(
+            f"{others[0]}: shards are read from .parquet files. Convert it, or encode it into one file: leave out "
+            "--shard-rows, and name a single file."
+        )
     return files
 
 
@@ -202,7 +180,7 @@ class RowRange:
 
     def __init__(self, files: Sequence[InputFile], start: int, stop: int, column: str, kept: "pyarrow.Schema") -> None:
         self._files, self._start, self._stop = files, start, stop
-        self._column, self._kept = column, kept
+        self._column, self.kept = column, kept
         self._waiting: deque[pyarrow.RecordBatch] = deque()
         self._digest = hashlib.sha256()
 
@@ -227,9 +205,9 @@ class RowRange:
             before = end
 
     def _texts_of(self, file: InputFile, first: int, last: int) -> Iterator[str]:
-        for number, batch in _batches(file, first, last, [self._column, *self._kept.names]):
-            if self._kept.names:
-                self._waiting.append(_select(batch, self._kept))
+        for number, batch in _batches(file, first, last, [self._column, *self.kept.names]):
+            if self.kept.names:
+                self._waiting.append(_select(batch, self.kept))
             for row, value in enumerate(column_values(file.address, batch, self._column, number), number + 1):
                 text = text_field(value, self._column, Location(file.address, row, "row"))
                 self._digest.update(text.encode())
@@ -240,7 +218,7 @@ class RowRange:
         """The kept columns of the next ``count`` rows whose texts were read."""
         import pyarrow
 
-        if not self._kept.names:
+        if not self.kept.names:
             return []
         pieces = []
         while count:
@@ -249,7 +227,7 @@ class RowRange:
             if batch.num_rows > count:
                 self._waiting.appendleft(batch.slice(count))
             count -= pieces[-1].num_rows
-        table = pyarrow.Table.from_batches(pieces, self._kept)
+        table = pyarrow.Table.from_batches(pieces, self.kept)
         return [column.combine_chunks() for column in table.columns]
 
 
@@ -298,9 +276,9 @@ def same_files(files: Sequence[InputFile], listed: Sequence[tuple[str, int]]) ->
     if len(files) != len(listed):
         return f"--input had {len(files):,} files, has {len(listed):,}"
     for file, (address, size) in zip(files, listed, strict=True):
-        name = as_path(address).name
-        if file.name != name:
-            return f"--input had the file {file.name}, has {name} in its place"
+        before, name = (as_path(place).name for place in (file.address, address))
+        if before != name:
+            return f"--input had the file {before}, has {name} in its place"
         if file.size != size:
             return f"{address} had {file.size:,} bytes, has {size:,}"
     return ""

@@ -1,14 +1,15 @@
 """Parts of embeddings: Parquet files with the columns ``row``, ``vector`` and kept ones, one row group for each block.
 
-A part is written by the process that streams an input (:func:`store_stream`), or by a job of its own that reads its
-rows of a corpus (:func:`write_part`). A worker keeps its encoder for the next part.
+A part has its name when it is complete, and then gets its record. The parts of one file are joined at the end.
 """
 
+import json
+import warnings
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
-from functools import lru_cache
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
+from functools import cached_property
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
@@ -19,33 +20,21 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.corpus import RowRange
-from nearfar.commands.encode.plan import (
-    RANGES,
-    PartRecord,
-    Plan,
-    finished_part,
-    part_name,
-    read_plan,
-    record_name,
-    work_of,
-)
+from nearfar.commands.encode.plan import FORMAT, KIND, MANIFEST, RANGES, PartRecord, Plan, work_of
 from nearfar.data.lines import Block, blocks
-from nearfar.disk import disk_errors, sha256_of
-from nearfar.disk.places import Place, open_place
-from nearfar.disk.work import PLAN
-from nearfar.quantization import quantize
+from nearfar.disk import disk_errors, new_file, sha256_of, write_bytes, write_npy
+from nearfar.disk.places import LocalFolder, Place
+from nearfar.quantization import FEW_VECTORS, have_no_width, int8_ranges, quantize
 from nearfar.types import ARRAY_ERRORS, NearfarError
+from nearfar.validation import InvalidValueError, convert
 
 if TYPE_CHECKING:
     import pyarrow
 
-    from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.stream import Encoded
 
     Write: TypeAlias = Callable[[int, NDArray[Any], Sequence[pyarrow.Array]], None]
 
-JOB = f"{__name__}:write_part"
-"""The function of the jobs."""
 OnTexts: TypeAlias = Callable[[int], None]
 """Called with numbers of texts that are done."""
 
@@ -72,248 +61,241 @@ class Stored(NamedTuple):
     """Number of values of each vector."""
 
 
-@dataclass(frozen=True)
-class OpenEncoder:
-    """An encoder, and how it encodes."""
-
-    encoder: "Encoder"
-    bf16: bool
-
-
-def write_part(settings: Mapping[str, Any], inputs: Mapping[str, Path], folder: Path) -> None:  # noqa: ARG001
-    """Encode the rows of a part and publish its file and its record, unless both are there and valid.
-
-    Args:
-        settings: ``part``, the number of the part; ``plan``, the digest of the plan; ``output``, the address of the
-            folder; ``model`` and ``device``, as this machine knows them.
-        inputs: none.
-        folder: a temporary folder.
-
-    Raises:
-        NearfarError: a text is not valid, an input file or the model is not that of the plan, or a file cannot be read
-            or written.
-    """
-    part, place = int(settings["part"]), open_place(settings["output"])
-    plan = _plan_of_worker(settings["output"], settings["plan"])
-    if finished_part(place, plan, part):
-        return
-    try:
-        _encode_part(plan, part, open_encoder(settings["model"], settings["device"], plan, place), place, folder)
-    except NearfarError:
-        if finished_part(place, plan, part):  # another process was faster, and removed the file written aside
-            return
-        raise
-    for name in (part_name(part), f"{record_name(part)}.json"):
-        place.clean(name)
-
-
-@lru_cache(maxsize=1)
-def _plan_of_worker(address: str, digest: str) -> Plan:
-    """The plan of a run that a worker takes part in, read once.
-
-    Raises:
-        NearfarError: it is not there, or another run has replaced it.
-    """
-    plan = read_plan(open_place(address))
-    if plan is None or plan.digest != digest:
-        raise NearfarError(f"{address}/{PLAN}: belongs to another run. Start only one run in a folder.")
-    return plan
-
-
-def _encode_part(plan: Plan, part: int, opened: OpenEncoder, place: Place, scratch: Path) -> None:
-    import pyarrow
-
-    from nearfar.encoder.stream import encode_blocks, tokenize_blocks
-
-    settings, (start, stop) = plan.settings, plan.row_range(part)
-    kept = pyarrow.schema([])
-    if plan.schema:
-        kept = pyarrow.ipc.read_schema(pyarrow.py_buffer(bytes.fromhex(plan.schema)))
-    rows = RowRange(plan.files, start, stop, settings["column"], kept)
-    encoded = encode_blocks(
-        opened.encoder,
-        tokenize_blocks(opened.encoder, blocks(rows.texts(), size=settings["block"], start=start)),
-        normalize=settings["normalize"],
-        dimensions=settings["dimensions"],
-        bf16=opened.bf16,
-    )
-    store_part(place, plan, part, pieces_of(encoded), scratch, rows=rows, kept=kept)
-
-
-def pieces_of(encoded: "Encoded", on_texts: OnTexts = lambda _: None) -> Iterator[Piece]:
-    """The vectors of all texts of each block, from those of its distinct texts."""
-    for block, vectors in encoded:
-        yield Piece(block.start, block.expand_distinct(vectors), len(vectors), block.tokenized.truncated)
-        on_texts(len(block.rows) - len(vectors))
-
-
-def store_part(
-    place: Place,
-    plan: Plan,
-    part: int,
-    pieces: Iterable[Piece],
-    scratch: Path,
-    *,
-    rows: RowRange | None = None,
-    kept: "pyarrow.Schema | None" = None,
-) -> None:
-    """Write the file of a part, publish it, and record it.
+class Parts:
+    """The parts of a plan in a folder: those that are finished, and how one is written.
 
     Args:
         place: the folder.
         plan: what the parts are.
-        part: the number of the part.
-        pieces: its vectors, in order.
-        scratch: a temporary folder.
-        rows: where the kept columns of the same rows come from.
-        kept: their schema.
-
-    Raises:
-        NearfarError: there are too few pieces, or the part cannot be written.
     """
-    start, stop = plan.row_range(part)
-    stored = stored_in_parts(plan, place)
-    target = place.writing(part_name(part), scratch)
-    distinct = truncated = done = 0
-    try:
-        with disk_errors(target), vector_writer(target, stored.dtype, stored.width, kept=kept) as write:
-            for piece in pieces:
-                count = len(piece.vectors)
-                write(piece.start, stored.of(piece.vectors), rows.take(count) if rows else [])
-                distinct, truncated, done = distinct + piece.distinct, truncated + piece.truncated, done + count
-        if done != stop - start:
-            raise NearfarError(f"{part_name(part)}: {done:,} of {stop - start:,} rows could be read.")
-        digest, size = sha256_of(target), target.stat().st_size
-        place.publish(target, part_name(part))
-    except BaseException:
-        with suppress(OSError):
-            target.unlink(missing_ok=True)
-        raise
-    record = PartRecord(
-        plan=plan.digest,
-        rows=(start, stop),
-        size=size,
-        sha256=digest,
-        texts=rows.digest if rows else "",
-        distinct=distinct,
-        truncated=truncated,
-    )
-    work_of(place).finish_part(record_name(part), asdict(record))
 
+    def __init__(self, place: Place, plan: Plan) -> None:
+        self.place, self.plan, self._work = place, plan, work_of(place)
 
-def missing_blocks(texts: Iterator[str], plan: Plan, done: Collection[int]) -> Iterator[Block]:
-    """The texts of an input that is read as a whole, in blocks, but for those of finished parts; reads to the end."""
-    for part in range(plan.parts):
-        start, stop = plan.row_range(part)
-        rows = islice(texts, stop - start)
-        if part in done:
-            deque(rows, maxlen=0)
-            continue
-        yield from blocks(rows, size=plan.settings["block"], start=start)
-    next(texts, None)  # after the last text, raises if the texts changed since they were counted
+    def rows_in(self, parts: Iterable[int]) -> int:
+        """Number of rows of some parts."""
+        return sum(stop - start for start, stop in map(self.plan.row_range, parts))
 
+    def records(self) -> dict[int, PartRecord]:
+        """The records of all finished parts, by number, but for those that are damaged or belong to another plan."""
+        recorded = set(self._work.recorded())
+        names = [part_name(part) for part in range(self.plan.parts)]
+        written = self._work.records([name for name in names if name in recorded])
+        records = {part: self._record(written.get(name), part) for part, name in enumerate(names)}
+        return {part: record for part, record in records.items() if record is not None}
 
-def store_stream(place: Place, plan: Plan, pieces: Iterable[Piece], scratch: Path) -> None:
-    """Write each part when all its pieces are there; they may come in any order.
+    def finished(self, part: int) -> PartRecord | None:
+        """The record of a part, if the part is there with the size and the checksum of its record; reads the part."""
+        record, file = self._record(self._work.record(part_name(part)), part), file_name(part)
+        if record is None or self.place.size(file) != record.size or self.place.digest(file) != record.sha256:
+            return None
+        return record
 
-    Raises:
-        NearfarError: a part cannot be written.
-    """
-    waiting: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        part = piece.start // plan.shard_rows
-        start, stop = plan.row_range(part)
-        some = waiting.setdefault(part, [])
-        some.append(piece)
-        if sum(len(one.vectors) for one in some) == stop - start:
-            store_part(place, plan, part, sorted(waiting.pop(part), key=lambda one: one.start), scratch)
+    def _record(self, written: Mapping[str, Any] | None, part: int) -> PartRecord | None:
+        try:
+            record = convert(written, PartRecord)
+        except InvalidValueError:
+            return None
+        return record if record.plan == self.plan.digest and record.rows == self.plan.row_range(part) else None
 
+    def all_finished(self) -> dict[int, PartRecord]:
+        """The records of the parts that are there and valid; what is left of others is removed."""
+        recorded, done = set(self._work.recorded()), {}
+        for part in range(self.plan.parts):
+            if part_name(part) in recorded and (record := self.finished(part)):
+                done[part] = record
+            else:
+                self.place.clean(file_name(part))
+        return done
 
-def open_encoder(
-    model: str, device: str | None, plan: Plan, place: Place, *, load_on: str | None = None
-) -> OpenEncoder:
-    """The encoder of a plan, opened once for all parts of a process.
+    @cached_property
+    def ranges(self) -> NDArray[np.float32]:
+        """The ranges of the int8 codes of a run, float32 [2, dim].
 
-    Args:
-        model: the model, as this machine knows it.
-        device: where vectors are computed.
-        plan: what the parts are.
-        place: their folder.
-        load_on: the device of this process's encoder, if others compute.
+        Raises:
+            NearfarError: they are missing or damaged.
+        """
+        content = self.place.read(RANGES)
+        if content is None:
+            raise NearfarError(f"{self.place.address}/{RANGES}: is missing. Remove the folder to start again.")
+        try:
+            ranges: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
+        except ARRAY_ERRORS as error:
+            raise NearfarError(
+                f"{self.place.address}/{RANGES}: is damaged. Remove the folder to start again."
+            ) from error
+        return ranges
 
-    Raises:
-        NearfarError: the model of this name is another one on this machine, or cannot be opened; or the plan was made
-            in native bfloat16, which the device does not have.
-    """
-    from nearfar.encoder.precision import resumed_precision
-
-    settings = plan.settings
-    if locate_model(model)[1] != settings["model"]:
-        raise NearfarError(f"{model}: is not the model that the run in {place.address} started with.")
-    encoder = load_encoder(model, settings["pooling"], settings["max_length"], settings["prompt"], load_on or device)
-    precision = resumed_precision(settings["precision"], device, what=f"{place.address}: this run")
-    return OpenEncoder(encoder, precision == "bf16")
-
-
-@lru_cache(maxsize=1)
-def load_encoder(
-    model: str, pooling: str | None, max_length: int | None, prompt: str | None, device: str | None
-) -> "Encoder":
-    """An encoder; of calls with the same arguments, the first one opens it, until :func:`forget_encoder`."""
-    from nearfar.encoder.encoder import Encoder
-
-    folder = locate_model(model)[0]
-    return Encoder.from_pretrained(folder, pooling=pooling, max_length=max_length, prompt=prompt, device=device)
-
-
-@lru_cache(maxsize=1)
-def locate_model(model: str) -> tuple[Path, str]:
-    """The folder of a model, and its fingerprint."""
-    from nearfar.encoder.weights import locate
-    from nearfar.runs.fingerprints import fingerprint_model
-
-    folder = locate(model)
-    return folder, fingerprint_model(folder)
-
-
-def forget_encoder() -> None:
-    """Free the encoder that this process keeps, and forget its plan."""
-    for cached in (load_encoder, locate_model, _plan_of_worker):
-        cached.cache_clear()
-
-
-def stored_in_parts(plan: Plan, place: Place) -> Stored:
-    """How the vectors of a plan are stored in its parts.
-
-    int8 codes whose ranges are those of the vectors themselves are made when the parts are joined.
-    """
-    settings, dim = plan.settings, plan.dim
-    kind = settings["quantize"]
-    if kind is None or kind == "float16":
-        dtype = settings["dtype"] if kind is None else "float16"
+    @cached_property
+    def stored(self) -> Stored:
+        """How the vectors are stored; int8 codes with the ranges of the vectors themselves are made by :meth:`join`."""
+        kind, dim = self.plan.settings["quantize"], self.plan.dim
+        if kind == "binary":
+            return Stored(lambda vectors: quantize(vectors, "binary"), "uint8", -(-dim // 8))
+        if kind == "int8" and self.plan.settings["calibrate"] is not None:
+            return Stored(lambda vectors: quantize(vectors, "int8", self.ranges), "int8", dim)
+        dtype = "float16" if "float16" in (kind, self.plan.settings["dtype"]) else "float32"
         return Stored(lambda vectors: vectors.astype(dtype, copy=False), dtype, dim)
-    if kind == "binary":
-        return Stored(lambda vectors: quantize(vectors, "binary"), "uint8", -(-dim // 8))
-    if settings["calibrate"] is None:
-        return Stored(lambda vectors: vectors, "float32", dim)
-    ranges = read_plan_ranges(place)
-    return Stored(lambda vectors: quantize(vectors, "int8", ranges), "int8", dim)
+
+    def missing_blocks(self, texts: Iterator[str], done: Collection[int]) -> Iterator[Block]:
+        """The texts of an input that is read as a whole, in blocks, without finished parts; reads to the end."""
+        for part in range(self.plan.parts):
+            start, stop = self.plan.row_range(part)
+            rows = islice(texts, stop - start)
+            if part in done:
+                deque(rows, maxlen=0)
+                continue
+            yield from blocks(rows, size=self.plan.settings["block"], start=start)
+        next(texts, None)  # after the last text, raises if the texts changed since they were counted
+
+    def store_stream(self, pieces: Iterable[Piece], scratch: Path) -> None:
+        """Write each part when all its pieces are there; they may come in any order.
+
+        Raises:
+            NearfarError: a part cannot be written.
+        """
+        waiting: dict[int, list[Piece]] = {}
+        for piece in pieces:
+            part = piece.start // self.plan.shard_rows
+            own = waiting.setdefault(part, [])
+            own.append(piece)
+            if sum(len(one.vectors) for one in own) == self.rows_in([part]):
+                self.store(part, sorted(waiting.pop(part), key=lambda one: one.start), scratch)
+
+    def store(self, part: int, pieces: Iterable[Piece], scratch: Path, rows: RowRange | None = None) -> None:
+        """Write the file of a part, publish it, and record it.
+
+        Args:
+            part: the number of the part.
+            pieces: its vectors, in order.
+            scratch: a temporary folder.
+            rows: where the kept columns of the same rows come from.
+
+        Raises:
+            NearfarError: there are too few pieces, or the part cannot be written.
+        """
+        start, stop = self.plan.row_range(part)
+        name, stored = file_name(part), self.stored
+        target = self.place.writing(name, scratch)
+        distinct = truncated = done = 0
+        kept = rows.kept if rows else None
+        try:
+            with disk_errors(target), vector_writer(target, stored.dtype, stored.width, kept=kept) as write:
+                for piece in pieces:
+                    count = len(piece.vectors)
+                    write(piece.start, stored.of(piece.vectors), rows.take(count) if rows else [])
+                    distinct, truncated, done = distinct + piece.distinct, truncated + piece.truncated, done + count
+            if done != stop - start:
+                raise NearfarError(f"{name}: {done:,} of {stop - start:,} rows could be read.")
+            record = PartRecord(
+                plan=self.plan.digest,
+                rows=(start, stop),
+                size=target.stat().st_size,
+                sha256=sha256_of(target),
+                texts=rows.digest if rows else "",
+                distinct=distinct,
+                truncated=truncated,
+            )
+            self.place.publish(target, name)
+        except BaseException:
+            with suppress(OSError):
+                target.unlink(missing_ok=True)
+            raise
+        self._work.finish_part(part_name(part), asdict(record))
+
+    def write_manifest(self, records: Mapping[int, PartRecord]) -> None:
+        """Write the manifest of a complete output; every process that writes it writes the same bytes."""
+        parts = [{"file": file_name(part), **asdict(record)} for part, record in sorted(records.items())]
+        content = {
+            "kind": KIND,
+            "format": FORMAT,
+            "rows": self.plan.rows,
+            "dim": self.plan.dim,
+            "plan": self.plan.digest,
+            "settings": self.plan.settings,
+            "inputs": [asdict(file) for file in self.plan.files],
+            "parts": [{name: value for name, value in part.items() if name != "plan"} for part in parts],
+        }
+        self.place.write(MANIFEST, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+    def join(self, output: Path, texts: Iterator[str] | None = None) -> None:
+        """Write all parts as one file, which appears when it is complete.
+
+        A .parquet file has the columns ``row``, ``text`` (if ``texts`` are given) and ``embedding``, and a row group
+        for each block. The ranges of int8 codes are written first, to :func:`ranges_file`.
+
+        Raises:
+            NearfarError: the disk is full, a file cannot be written, or the texts have changed since they were encoded.
+        """
+        dtype, width, vectors = np.dtype(self.stored.dtype), self.stored.width, self._vectors()
+        if self.plan.settings["quantize"] == "int8":
+            own = self.plan.settings["calibrate"] is None
+            ranges = int8_ranges(self._vectors()) if own else self.ranges
+            if own and (self.plan.rows < FEW_VECTORS or have_no_width(ranges)):
+                warnings.warn(
+                    f"--quantize int8: the ranges are those of {self.plan.rows} texts, too few or too similar for "
+                    "other texts; give vectors of many typical texts with --calibrate.",
+                    stacklevel=2,
+                )
+            write_bytes(ranges_file(output), npy_bytes(ranges))
+            if dtype == np.dtype("float32"):
+                dtype, vectors = np.dtype("int8"), (quantize(block, "int8", ranges) for block in self._vectors())
+        with new_file(output, refuse_busy=True) as file:
+            if output.suffix != ".parquet":
+                write_npy(file, dtype, (self.plan.rows, width), vectors)
+                return
+            import pyarrow
+
+            start, before = 0, pyarrow.schema([] if texts is None else [("text", pyarrow.string())])
+            with vector_writer(file, dtype, width, name="embedding", before=before) as write:
+                for block in vectors:
+                    kept = [] if texts is None else [pyarrow.array(list(islice(texts, len(block))), pyarrow.string())]
+                    write(start, block, kept)
+                    start += len(block)
+                next(texts or iter(()), None)  # after the last text, raises if they changed since they were encoded
+
+    def _vectors(self) -> Iterator[NDArray[Any]]:
+        """The stored vectors [rows, width] of all parts in order, one block at a time."""
+        import pyarrow.parquet
+
+        assert isinstance(self.place, LocalFolder)
+        for part in range(self.plan.parts):
+            with pyarrow.parquet.ParquetFile(self.place.shared / file_name(part)) as file:
+                for group in range(file.metadata.num_row_groups):
+                    for chunk in file.read_row_group(group, columns=["vector"])["vector"].chunks:
+                        flat = chunk.flatten()  # its to_numpy() would import pandas
+                        values = np.frombuffer(flat.buffers()[1], self.stored.dtype)[flat.offset :]
+                        yield values[: len(flat)].reshape(-1, self.stored.width)
 
 
-def read_plan_ranges(place: Place) -> NDArray[np.float32]:
-    """The ranges of the int8 codes of a run, float32 [2, dim].
+def part_name(part: int) -> str:
+    """The name of the record of a part."""
+    return f"part-{part:05}"
 
-    Raises:
-        NearfarError: they are missing or damaged.
-    """
-    content = place.read(RANGES)
-    if content is None:
-        raise NearfarError(f"{place.address}/{RANGES}: is missing. Remove the folder to start again.")
-    try:
-        ranges: NDArray[np.float32] = np.load(BytesIO(content), allow_pickle=False)
-    except ARRAY_ERRORS as error:
-        raise NearfarError(f"{place.address}/{RANGES}: is damaged. Remove the folder to start again.") from error
-    return ranges
+
+def file_name(part: int) -> str:
+    """The name of the file of a part."""
+    return f"{part_name(part)}.parquet"
+
+
+def ranges_file(output: Path) -> Path:
+    """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
+    return output.with_suffix(".ranges.npy")
+
+
+def npy_bytes(array: NDArray[Any]) -> bytes:
+    """The content of a .npy file."""
+    stream = BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def pieces_of(encoded: "Encoded", on_texts: OnTexts) -> Generator[Piece]:
+    """The vectors of all texts of each block, from those of its distinct texts."""
+    with closing(encoded):
+        for block, vectors in encoded:
+            yield Piece(block.start, block.expand_distinct(vectors), len(vectors), block.tokenized.truncated)
+            on_texts(len(block.rows) - len(vectors))
 
 
 @contextmanager
@@ -347,8 +329,7 @@ def vector_writer(
     before, kept = before or pyarrow.schema([]), kept or pyarrow.schema([])
     list_type = pyarrow.list_(pyarrow.from_numpy_dtype(np.dtype(dtype)), width)
     schema = pyarrow.schema([pyarrow.field("row", pyarrow.int64()), *before, pyarrow.field(name, list_type), *kept])
-    dictionaries = list(kept.names)
-    with pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=dictionaries, compression="zstd") as writer:
+    with pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=kept.names, compression="zstd") as writer:
 
         def write(start: int, vectors: NDArray[Any], columns: "Sequence[pyarrow.Array]") -> None:
             rows = _arrow_array(np.arange(start, start + len(vectors), dtype=np.int64))

@@ -8,7 +8,14 @@ from typing import Any
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
-from nearfar.commands.evaluate.model import OpenedModel, RecentVectors, open_model, with_stored_vectors
+from nearfar.commands.evaluate.model import (
+    Model,
+    OpenedModel,
+    RecentVectors,
+    model_name,
+    open_model,
+    with_stored_vectors,
+)
 from nearfar.commands.evaluate.tasks import (
     LoadedTasks,
     find_held_out,
@@ -45,7 +52,7 @@ MAX_CACHED_TEXTS = 200_000
 @accepts_settings(EvaluateConfig)
 @path_errors()
 def evaluate(
-    model: "str | Path | Encode",
+    model: "Model",
     config: EvaluateConfig,
     *,
     training_seed: int | None = None,
@@ -61,8 +68,8 @@ def evaluate(
     A task of a suite that cannot be loaded is listed in ``unavailable``. Tasks that are named must be available.
 
     Args:
-        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines.named`), or any function
-            from texts to vectors.
+        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines.named`), an
+            :class:`nearfar.Encoder`, a SentenceTransformer, or any function from texts to vectors.
         config: the settings.
         training_seed: seed of the training run that made the model, by which :func:`nearfar.compare` pairs runs; for a
             run folder it is read from the run.
@@ -82,38 +89,28 @@ def evaluate(
     held_out = find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
     retrieval_settings = _retrieval_settings(config)
-    file = None
-    if config.output is not None:
-        spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
-        inputs = (model, *spec_parts, *named, *([config.corpus] if config.corpus else []))
-        file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
+    file = _checked_output(model, config, named)
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     with skipping_empty(config.skip_empty):
         tasks = load_tasks(suite, config, held_out)
     trained = model
-    name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
-    if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
+    name = config.name or model_name(model)
+    if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
-    opened = open_model(
-        model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress, recent=recent
-    )
+    bf16 = resolve(precision, config.device) == "bf16"
+    opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
     if config.quantize is not None:
         opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
     result = _score(
         EvaluationResult(
             model=name,
+            fingerprint=opened.fingerprint,
             config={
                 "tasks": list(dict.fromkeys((*suite, *named))),
-                "pooling": opened.pooling,
-                "transductive": opened.transductive,
-                "max_length": config.max_length,
-                "precision": precision,
-                "resamples": config.resamples,
-                "seed": config.seed,
-                "training_seed": training_seed,
+                **_computed_by(opened, config, precision=precision, training_seed=training_seed),
                 **retrieval_settings,
                 **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
                 **opened.prompts,
@@ -142,6 +139,30 @@ def evaluate(
     if file:
         save_with_tables(result, file)
     return result
+
+
+def _checked_output(model: Model, config: EvaluateConfig, named: tuple[str, ...]) -> Path | None:
+    """The file that ``--output`` names, which must not be one that is read; None without one."""
+    if config.output is None:
+        return None
+    spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
+    inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
+    return check_output(config.output, inputs=inputs, overwrite=config.overwrite)
+
+
+def _computed_by(
+    opened: OpenedModel, config: EvaluateConfig, *, precision: Precision, training_seed: int | None
+) -> dict[str, Any]:
+    """How vectors and intervals were computed, as a result records it."""
+    return {
+        "pooling": opened.pooling,
+        "transductive": opened.transductive,
+        "max_length": config.max_length,
+        "precision": precision,
+        "resamples": config.resamples,
+        "seed": config.seed,
+        "training_seed": training_seed,
+    }
 
 
 def _score(

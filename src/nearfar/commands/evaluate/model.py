@@ -1,11 +1,12 @@
 """The model of an evaluation, opened as functions from texts to vectors, also as ``nearfar encode`` stores them."""
 
+import sys
 from collections.abc import Hashable, Mapping, Sequence, Set
 from functools import partial, wraps
 from hashlib import blake2b
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,13 @@ from nearfar.disk import SeenHashes, read_seen
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
 from nearfar.types import Encode, NearfarError, Precision
 
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+    from nearfar.encoder.encoder import Encoder
+
+Model: TypeAlias = "str | Path | Encode | Encoder | SentenceTransformer"
+"""What can be evaluated: a model folder, a run folder, a hub name, a baseline, or what is open already."""
 MAX_BYTES = 256 << 20
 """Maximum size of all vectors that :class:`RecentVectors` keeps."""
 CALIBRATION_TEXTS = 10_000
@@ -80,30 +88,28 @@ class OpenedModel(NamedTuple):
     """Hashes of what the model has seen in training; None where that is not known."""
     prompts: Mapping[str, str] = MappingProxyType({})
     """The prompts that are not empty, by the name of their setting."""
+    fingerprint: str | None = None
+    """That of the files of an encoder."""
 
 
 def open_model(
-    model: "str | Path | Encode",
+    model: "Model",
     config: EvaluateConfig,
     *,
     bf16: bool,
     progress: bool,
     recent: RecentVectors | None = None,
 ) -> OpenedModel:
-    """Open a model folder, a hub name, a baseline or a function.
+    """Open a model folder, a hub name or a baseline; or take an encoder, a SentenceTransformer or a function as it is.
 
     With ``recent``, an encoder's vectors are computed at full width and kept there for the next evaluation of the same
     model; vectors of ``config.dimensions`` are truncated from them.
 
     Raises:
-        NearfarError: a setting of an encoder given with a function, or a model that cannot be loaded.
+        NearfarError: a setting of an encoder given with what has its own, or a model that cannot be loaded.
     """
-    if callable(model):
-        named = {**config.opening, "dimensions": config.dimensions, "quantize": config.quantize}
-        given = [key for key, value in named.items() if value is not None] + ["precision"] * bf16
-        if given:
-            raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
-        return OpenedModel(model, model, model)
+    if not isinstance(model, str | Path):
+        return _take(model, config, bf16=bf16, progress=progress)
     if isinstance(model, str) and is_baseline(model):
         for flag, value in (("--query-prompt", config.query_prompt), ("--document-prompt", config.document_prompt)):
             if value is not None:
@@ -126,10 +132,77 @@ def open_model(
         transductive, per_task = is_transductive(model), is_per_task(model)
         return OpenedModel(encode, encode, encode, config.pooling, transductive, per_task, seen=seen)
     from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.prompts import choose_width
     from nearfar.runs.fingerprints import fingerprint_model
 
     encoder = Encoder.from_pretrained(model, **config.opening)
+    fingerprint = fingerprint_model(model)
+    return _open_encoder(encoder, config, bf16=bf16, progress=progress, recent=recent, fingerprint=fingerprint)
+
+
+def _take(model: Any, config: EvaluateConfig, *, bf16: bool, progress: bool) -> OpenedModel:
+    """A model that is open already: a function, an encoder or a SentenceTransformer.
+
+    Raises:
+        NearfarError: it is none of them, or a setting that it has itself.
+    """
+    given = {key: value for key, value in config.opening.items() if value is not None}
+    if _is_instance(model, "nearfar.encoder.encoder", "Encoder"):
+        _refuse_settings(given, "an Encoder")
+        return _open_encoder(model, config, bf16=bf16, progress=progress)
+    smaller = {"dimensions": config.dimensions, "quantize": config.quantize, "precision": "bf16" if bf16 else None}
+    given |= {key: value for key, value in smaller.items() if value is not None}
+    if _is_instance(model, "sentence_transformers", "SentenceTransformer"):
+        _refuse_settings(given, "a SentenceTransformer")
+        encode, encode_query, encode_document = (
+            partial(function, convert_to_numpy=True, show_progress_bar=False)
+            for function in (model.encode, model.encode_query, model.encode_document)
+        )
+        if not any(model.prompts.values()) and type(model[0]).__name__ != "Router":
+            encode_query = encode_document = encode  # so that a text in both roles is encoded once
+        seen = read_seen(Path(model_name(model)))
+        return OpenedModel(encode, encode_query, encode_document, device=str(model.device), seen=seen)
+    if not callable(model):
+        raise NearfarError(
+            f"{type(model).__name__}: is no model; name a folder, or give an Encoder, a SentenceTransformer or a "
+            "function from texts to vectors."
+        )
+    _refuse_settings(given, "a function")
+    return OpenedModel(model, model, model)
+
+
+def _refuse_settings(given: Mapping[str, object], kind: str) -> None:
+    for key in given:
+        raise NearfarError(f"{key} is a setting of a model folder or hub name; {kind} has its own.")
+
+
+def _is_instance(model: object, module: str, name: str) -> bool:
+    """Whether the model is of a class in a module, which is imported where there are such models."""
+    imported = sys.modules.get(module)
+    return imported is not None and isinstance(model, getattr(imported, name))
+
+
+def model_name(model: "Model") -> str:
+    """The name of a model in results: as it was given, or the folder or hub name that an object was read from."""
+    if isinstance(model, str | Path):
+        return str(model)
+    taken: Any = model
+    transformer = getattr(taken[0], "auto_model", None) if _is_instance(taken, "torch.nn", "Sequential") else None
+    read_from = getattr(taken, "source", None) or getattr(transformer, "name_or_path", None)
+    return str(read_from or getattr(taken, "__qualname__", type(taken).__name__))
+
+
+def _open_encoder(
+    encoder: "Encoder",
+    config: EvaluateConfig,
+    *,
+    bf16: bool,
+    progress: bool,
+    recent: RecentVectors | None = None,
+    fingerprint: str | None = None,
+) -> OpenedModel:
+    """The functions of an encoder; ``fingerprint`` tells it from others in ``recent``."""
+    from nearfar.encoder.prompts import choose_width
+
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
@@ -149,8 +222,8 @@ def open_model(
         encode = partial(encode, **computed)
         if recent is None:
             return encode
-        identity = fingerprint_model(model), encoder.pooling, encoder.max_length, str(encoder.device), precision
-        encode = recent.wrap(encode, (*identity, used[prompt]))
+        settings = fingerprint, encoder.pooling, encoder.max_length, str(encoder.device), precision
+        encode = recent.wrap(encode, (*settings, used[prompt]))
         return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
 
     encode = of_prompt(encoder.encode, "prompt")
@@ -167,6 +240,7 @@ def open_model(
         device=str(encoder.device),
         seen=encoder.seen,
         prompts={setting: text for setting, text in used.items() if text},
+        fingerprint=fingerprint,
     )
 
 

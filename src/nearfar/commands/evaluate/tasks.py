@@ -3,20 +3,23 @@
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nearfar.baselines.named import is_baseline
+from nearfar.commands.evaluate.model import Model, model_name
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
-from nearfar.disk import model_of_run
-from nearfar.evaluation.results import fingerprint
+from nearfar.disk import model_of_run, read_seen
+from nearfar.evaluation.results import EvaluationResult, fingerprint
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
-from nearfar.runs.folder import CONFIG, RUN_INFO, read_run_info
+from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, read_run_info
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import Encode, NearfarError
 
@@ -140,22 +143,23 @@ def merge_splits(subsets: Subsets) -> Subsets:
     return subsets
 
 
-def run_of(model: "str | Path | Encode") -> Path | None:
-    """The run folder that a model is in, itself or its folder ``model``; None if it is not in one."""
-    if callable(model):
-        return None
-    for folder in (Path(model), Path(model).parent):
+def run_of(model: "Model") -> Path | None:
+    """The run folder that a model is in or was read from, itself or its folder ``model``; None if it is in none."""
+    source = model if isinstance(model, str | Path) else getattr(model, "source", None)
+    for folder in (Path(source), Path(source).parent) if isinstance(source, str | Path) else ():
         if (folder / CONFIG).is_file() and (folder / RUN_INFO).is_file():
             return folder
     return None
 
 
-def find_held_out(model: "str | Path | Encode", config: EvaluateConfig) -> HeldOut | None:
+def find_held_out(model: "Model", config: EvaluateConfig) -> HeldOut | None:
     """The held-out rows to evaluate a model on, or None if they are not asked for.
 
+    Warns if the model is of another run that kept no hashes of its training texts, so that it may have been trained on
+    these rows; otherwise the result says which share it has seen.
+
     Raises:
-        NearfarError: there are none; the model is of a run that holds out other rows, and so may have been trained on
-            these.
+        NearfarError: there are none.
     """
     own = run_of(model)
     if config.held_out_of is not None:
@@ -164,28 +168,50 @@ def find_held_out(model: "str | Path | Encode", config: EvaluateConfig) -> HeldO
             model_of_run(source)  # raises for an unfinished run, and for a folder that has runs inside
     elif config.held_out:
         if own is None:
-            if not callable(model):
+            if isinstance(model, str | Path):
                 model_of_run(Path(model))  # raises, as below
             raise NearfarError(
-                f"--held-out: {model} is not a run of nearfar train, so it holds out no rows. Name a run whose rows to "
-                "use by --held-out-of RUN."
+                f"--held-out: {model_name(model)} is not a run of nearfar train, so it holds out no rows. Name a run "
+                "whose rows to use by --held-out-of RUN."
             )
         source = own
     else:
         return None
     held_out = load_held_out(source)
-    if own is None or own.resolve() == source.resolve():
+    if own is None or own.resolve() == source.resolve() or read_seen(model_of_run(own)) is not None:
         return held_out
-    if not has_held_out(own):
+    if not has_held_out(own) or load_held_out(own).digest != held_out.digest:
         warnings.warn(
-            f"{own}: holds out no rows, so it may have been trained on the rows that {source} holds out.", stacklevel=2
-        )
-    elif load_held_out(own).digest != held_out.digest:
-        raise NearfarError(
-            f"{own} and {source} hold out different rows, so {own} may have been trained on the rows that {source} "
-            "holds out. Train both with the same --data and --hold-out, or compare them on other tasks."
+            f"{own} does not hold out the rows that {source} holds out, and has no record of its training "
+            "(--no-fingerprints), so it may have been trained on them. Train both with the same --data and --hold-out, "
+            "or compare them on other tasks.",
+            stacklevel=2,
         )
     return held_out
+
+
+STORED = ("after.json", "before.json")
+"""The evaluations that training writes beside its held-out rows: of the trained model, and of its start."""
+
+
+def stored_evaluation(run: Path, model: "Model") -> EvaluationResult | None:
+    """The evaluation of a model on the held-out rows of a run that training stored, if model and rows are still those.
+
+    None for a model that was not evaluated then, or has changed.
+    """
+    files = [file for name in STORED if (file := run / HELD_OUT / name).is_file()]
+    if not files or not isinstance(model, str | Path) or is_baseline(str(model)):
+        return None
+    fingerprint_now = fingerprint_model(model_of_run(Path(model)))
+    rows = {"source": (held_out := load_held_out(run)).source, "digest": held_out.digest}
+    for file in files:
+        try:
+            result = EvaluationResult.load(file)
+        except NearfarError:  # damaged, or of another version: it is computed again
+            continue
+        if result.fingerprint == fingerprint_now and result.config.get("held_out") == rows:
+            return replace(result, model=str(model))
+    return None
 
 
 def score_votes(
@@ -212,7 +238,7 @@ def score_votes(
     return scored
 
 
-def warn_if_chosen_by(model: "str | Path | Encode", tasks: Sequence[str]) -> None:
+def warn_if_chosen_by(model: "Model", tasks: Sequence[str]) -> None:
     """Warn about a task that is the dev set which chose the step of the model's run.
 
     For models without hashes of what they have seen; others have a note below the scores

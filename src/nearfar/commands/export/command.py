@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nearfar.config.calls import accepts_settings
 from nearfar.config.export import ExportConfig
 from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_text
+from nearfar.encoder.folder_checks import EXPORTED
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 PACKAGES = {"onnx": ("onnx", "onnxscript", "onnxruntime"), "openvino": ("onnx", "onnxscript", "openvino")}
 """Format -> the packages that write it, and the one that runs it."""
-RESULT_FILE = "export.json"
 TRANSFORMER = "sentence_transformers.models.Transformer"
 TEXTS = ("A man plays a guitar.", "Someone makes music.")
 Step = Callable[[str], None]
@@ -65,7 +65,8 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             "'nearfar[export]'"
         )
     from nearfar.commands.export.comparison import calibration_items, comparison_rows, refuse
-    from nearfar.commands.export.graphs import FILES, open_source
+    from nearfar.commands.export.graphs import open_source
+    from nearfar.encoder.exported import FILES
     from nearfar.encoder.weights import locate
     from nearfar.evaluation.results import ExportResult, provenance
 
@@ -103,7 +104,7 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
         )
         if not config.force:
             refuse(result)
-        result.save(folder / RESULT_FILE)
+        result.save(folder / EXPORTED)
         _write_readme(result, source, folder)
     return result
 
@@ -112,14 +113,14 @@ def _check_output(config: ExportConfig) -> Path:
     """The output folder, once it is clear that it can be written."""
     output = Path(config.output)
     if output.is_dir() and any(output.iterdir()):
-        if not (output / RESULT_FILE).is_file():
+        if not (output / EXPORTED).is_file():
             raise NearfarError(f"--output {output}: exists and is not an earlier export; choose another --output.")
         if not config.overwrite:
             forget_folder(output)
             raise NearfarError(f"--output {output}: exists; replace it by --overwrite, or choose another --output.")
     elif output.is_file():
         raise NearfarError(f"--output {output}: is a file; name a folder.")
-    check_output_path(output if not output.is_dir() else output / RESULT_FILE)
+    check_output_path(output if not output.is_dir() else output / EXPORTED)
     return output
 
 
@@ -133,7 +134,8 @@ def _write_graph(
     report: Step,
 ) -> int:
     """Write the graph in its format and precision; returns the version of ONNX's operator set."""
-    from nearfar.commands.export.graphs import FILES, quantize_onnx, single_feeds, write_onnx, write_openvino
+    from nearfar.commands.export.graphs import quantize_onnx, single_feeds, write_onnx, write_openvino
+    from nearfar.encoder.exported import FILES
 
     fp32, file = folder / "fp32.onnx", folder / FILES[config.format]
     if (config.format, config.quantize) == ("onnx", "none"):
@@ -174,7 +176,8 @@ def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows")
     outputs = "embedding" if source.labels is None else "logits"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated")
-        return compare_outputs(functions, rows, kind="int8" if precision == "int8" else f"{outputs} fp32")
+        kind = "int8" if precision == "int8" else f"{outputs} fp32"
+        return compare_outputs(functions, rows, kind=kind, timing=config.timing)
 
 
 def _write_side_files(source: "Source", folder: Path) -> None:
@@ -221,7 +224,8 @@ def _write_side_files(source: "Source", folder: Path) -> None:
 def _write_readme(result: "ExportResult", source: "Source", folder: Path) -> None:
     """Write README.md, with an example that computes the outputs of two texts without torch."""
     from nearfar.commands.export.comparison import comparison_table
-    from nearfar.commands.export.graphs import ATTRIBUTES, FILES
+    from nearfar.commands.export.graphs import ATTRIBUTES
+    from nearfar.encoder.exported import FILES
     from nearfar.evaluation.render import fill_template, to_markdown
 
     text = fill_template(

@@ -11,7 +11,7 @@ import numpy as np
 
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.evaluate.tasks import run_of
-from nearfar.commands.export.graphs import Outputs, Source
+from nearfar.commands.export.graphs import Source
 from nearfar.config.export import ExportConfig
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig
@@ -20,6 +20,7 @@ from nearfar.data.labelled import Split, infer_reader
 from nearfar.data.rows import load_sentences
 from nearfar.data.sts import load_pairs, load_task
 from nearfar.encoder.classifier import Item
+from nearfar.encoder.exported import Outputs
 from nearfar.evaluation.finetuned import validation_scores
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import EvaluationResult, ExportResult, ExportSide
@@ -39,7 +40,8 @@ MAX_LOSS = 1.0
 """Points of the score that a graph in int8 may lose."""
 TIMED_TEXTS = 256
 """Maximum number of texts in a timed round."""
-ROUNDS = 3
+ROUNDS, SECONDS = 3, 4.0
+"""Number of timed rounds, and about how long all of them may take together; a round has one text or more."""
 Compute = Callable[[Sequence[Item]], Outputs]
 
 
@@ -177,7 +179,7 @@ class Comparison(NamedTuple):
     problems: list[str]
 
 
-def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str) -> Comparison:
+def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str, timing: bool = True) -> Comparison:
     """Compare the outputs of all functions on ``rows``.
 
     Args:
@@ -185,12 +187,13 @@ def compare_outputs(functions: dict[str, Compute], rows: Rows, *, kind: str) -> 
             ones, which are compared only.
         rows: what is scored.
         kind: what the limits depend on: ``embedding fp32``, ``logits fp32`` or ``int8``.
+        timing: whether to measure texts per second.
     """
     recorded = [_Recorded(compute) for compute in functions.values()]
     scores = [rows.score(function) for function in recorded]
     items = list(recorded[0].outputs)
     expected = recorded[0](items)
-    speeds = _speeds(list(functions.values()), items)
+    speeds = _speeds(recorded, items) if timing else [None] * len(recorded)
     sides = []
     for name, function, score, speed in zip(functions, recorded, scores, speeds, strict=True):
         outputs, is_original = function(items), function is recorded[0]
@@ -213,11 +216,14 @@ class _Recorded:
     def __init__(self, compute: Compute) -> None:
         self.compute = compute
         self.outputs: dict[Item, Outputs] = {}
+        self.seconds = 0.0
 
     def __call__(self, items: Sequence[Item]) -> Outputs:
         new = [item for item in dict.fromkeys(items) if item not in self.outputs]
         if new:
+            started = time.perf_counter()
             self.outputs |= zip(new, self.compute(new), strict=True)
+            self.seconds += time.perf_counter() - started
         return np.stack([self.outputs[item] for item in items])
 
 
@@ -229,14 +235,20 @@ def _cosines(first: Outputs, second: Outputs) -> Outputs:
     return np.where(both_zero, 1, cosines)
 
 
-def _speeds(functions: Sequence[Compute], items: Sequence[Item]) -> list[float]:
-    """Texts per second of each function, best of some interleaved rounds on texts evenly from all."""
-    sample = items[:: -(-len(items) // TIMED_TEXTS)]
-    fastest = [float("inf")] * len(functions)
+def _speeds(recorded: Sequence[_Recorded], items: Sequence[Item]) -> list[float]:
+    """Texts per second of each function, best of some interleaved rounds on texts evenly from all.
+
+    There are as many texts as :data:`SECONDS` allow, by the time that the outputs took, and at most
+    :data:`TIMED_TEXTS`.
+    """
+    of_a_text = sum(function.seconds for function in recorded) / len(items)
+    count = max(1, int(min(TIMED_TEXTS, SECONDS / ROUNDS / max(of_a_text, 1e-9))))
+    sample = items[:: -(-len(items) // count)]
+    fastest = [float("inf")] * len(recorded)
     for _ in range(ROUNDS):
-        for number, compute in enumerate(functions):
+        for number, function in enumerate(recorded):
             started = time.perf_counter()
-            compute(sample)
+            function.compute(sample)
             fastest[number] = min(fastest[number], time.perf_counter() - started)
     return [len(sample) / seconds for seconds in fastest]
 

@@ -15,11 +15,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 from torch import nn
 
@@ -29,20 +28,18 @@ from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.exported import FILES, IDS, MASK, Feeds, Format, Outputs, open_graph, openvino_errors
+from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph
 from nearfar.encoder.pretrained import PreTrainedTokenizerBase, opening, reason
 from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.ragged import uses_token_types
 from nearfar.types import NearfarError, Precision
 
-Format = Literal["onnx", "openvino"]
-FILES: dict[Format, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
-"""Format -> the name of its graph, which is what sentence-transformers looks for."""
 EMBEDDING, LOGITS = "sentence_embedding", "logits"
 OPTIMUM_OUTPUT = "last_hidden_state"
 """Name under which optimum's classes, which sentence-transformers uses, read the output of an encoder."""
-IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
+TYPES = "token_type_ids"
 ATTRIBUTES = {IDS: "ids", MASK: "attention_mask", TYPES: "type_ids"}
 """Input of a graph -> the attribute of a tokenizer's encoding that has its values."""
 EXTERNAL = 1_500_000_000
@@ -51,9 +48,6 @@ LEVELS, WEIGHT_LIMIT = 256, 64
 """Number of values of int8 activations, and the largest quantized weight."""
 TOKENS = 4096
 """Maximum number of tokens in a batch, padding included."""
-Outputs = NDArray[np.float32]
-"""Embeddings or logits [items, width]."""
-Feeds = Mapping[str, NDArray[np.int64]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +83,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
             :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
             the tokens of prompts.
     """
-    if _is_classifier(folder):
+    if holds_classifier(folder):
         if config.pooling is not None:
             raise NearfarError(f"--pooling {config.pooling}: {folder} is a classifier, whose head pools.")
         return _open_classifier(folder, config)
@@ -132,14 +126,6 @@ def _open_classifier(folder: Path, config: ExportConfig) -> Source:
         max_length=classifier.max_length,
         labels=classifier.label_names,
     )
-
-
-def _is_classifier(folder: Path) -> bool:
-    """Whether a folder holds a sequence classifier of transformers."""
-    if (folder / "modules.json").exists() or not (folder / "config.json").is_file():
-        return False
-    kinds = read_object(folder / "config.json").get("architectures")
-    return isinstance(kinds, list) and any(str(kind).endswith("ForSequenceClassification") for kind in kinds)
 
 
 @torch.no_grad()
@@ -227,16 +213,6 @@ def _root_reason(error: BaseException) -> str:
     return reason(error)
 
 
-@contextmanager
-def _openvino_errors(file: Path) -> Iterator[None]:
-    """Turn OpenVINO's error for a file that it cannot read into a :class:`NearfarError` that names ``file``."""
-    try:
-        yield
-    except RuntimeError as error:  # its message has lines of its own source code first
-        problem = str(error).strip().splitlines()[-1].strip()
-        raise NearfarError(f"{file}: OpenVINO cannot read it ({problem}).") from error
-
-
 def write_openvino(source: Path, file: Path, *, feeds: Sequence[Feeds] | None = None) -> None:
     """Convert an ONNX file to ``file`` (.xml, with the weights in .bin beside it).
 
@@ -247,7 +223,7 @@ def write_openvino(source: Path, file: Path, *, feeds: Sequence[Feeds] | None = 
     """
     import openvino
 
-    with _openvino_errors(source):
+    with openvino_errors(source):
         model = openvino.Core().read_model(source)
     if feeds is not None:
         _quantize(model, _activation_ranges(model.clone(), feeds))
@@ -319,7 +295,7 @@ class ExportedModel:
 
     def __init__(self, folder: Path, kind: Format, *, threads: int, native: bool = False) -> None:
         self.tokenizer, self.padding = _open_tokenizer(folder)
-        self._run, self.inputs = _open(folder / FILES[kind], kind, threads=threads, native=native)
+        self._run, self.inputs = open_graph(folder / FILES[kind], kind, threads=threads, native=native)
 
     def compute(self, items: Sequence[Item], *, prompt: str = "") -> Outputs:
         """The outputs [items, width] in the order of ``items``, one or two texts each."""
@@ -361,27 +337,3 @@ def _feeds(encodings: Sequence[Encoding], names: Sequence[str], *, padding: int)
         for row, encoding in zip(values, encodings, strict=True):
             row[: len(encoding.ids)] = getattr(encoding, ATTRIBUTES[name])
     return feeds
-
-
-def _open(
-    file: Path, kind: Format, *, threads: int, native: bool
-) -> tuple[Callable[[Feeds], NDArray[np.float32]], list[str]]:
-    """A function that runs the graph, and the names of its inputs."""
-    if kind == "onnx":
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.log_severity_level = 3  # errors only
-        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
-        name = session.get_outputs()[0].name
-        return lambda feeds: session.run([name], dict(feeds))[0], [value.name for value in session.get_inputs()]
-    import openvino
-
-    settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
-    if not native:
-        settings["INFERENCE_PRECISION_HINT"] = "f32"
-    with _openvino_errors(file):
-        request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
-    names = [value.get_any_name() for value in request.model_inputs]
-    return lambda feeds: request.infer(dict(feeds))[0].copy(), names

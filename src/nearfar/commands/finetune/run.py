@@ -17,11 +17,16 @@ from nearfar.data.sources import skipping_empty
 from nearfar.disk import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
-from nearfar.evaluation.finetuned import finetuned_entry, main_metric, validation_scores
-from nearfar.evaluation.results import EvaluationResult, FinetuningSummary, TransferResults, provenance
-from nearfar.evaluation.seen import add_seen
+from nearfar.evaluation.finetuned import (
+    finetuned_entry,
+    finetuned_result,
+    main_metric,
+    validation_scores,
+)
+from nearfar.evaluation.results import EvaluationResult, FinetuningSummary
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.methods.gunel import scl_finetune
 from nearfar.methods.mixture import Mixture
@@ -34,8 +39,6 @@ from nearfar.types import NearfarError, Splits
 
 NOISES = ("word-dropout", "word-swap", "characters")
 """Kinds of generated noise; any other value of ``--noise`` is a file of back-translations."""
-RESAMPLES = 1000
-"""Bootstrap resamples of the confidence intervals."""
 
 
 def load_task(config: FinetuneConfig) -> ClassificationTask:
@@ -191,6 +194,7 @@ class ClassifierRun(Run):
     """Trains a classifier on the training rows of a task, and tests it with the kept weights."""
 
     config: FinetuneConfig
+    start_is_candidate = False
 
     def __init__(
         self,
@@ -219,12 +223,13 @@ class ClassifierRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the classifier, with the hashes of the texts that it has seen."""
         self.classifier.save_pretrained(folder)
+        read_classifier(folder, label_names=None, regression=False, dropout=None)  # a finished run's model opens
 
     def conclude(self) -> dict[str, Any]:
         """Test the kept weights; write the result and the hashes into the run folder."""
         save_with_tables(self._test(), self.folder.path / "result.json")
         write_seen(self.folder.path, self.classifier.seen)
-        return {"dev": f"{self.task.name}, validation", "metric": self.metric}
+        return {"dev": f"{self.config.task}, validation", "metric": self.metric}
 
     def _validation_scores(self) -> Mapping[str, float]:
         task = self.task
@@ -242,28 +247,19 @@ class ClassifierRun(Run):
             classifier.predict(texts, precision=config.precision),
             label_names=task.label_names,
             validation=validation,
-            resamples=RESAMPLES,
             seed=[config.seed, *task.name.encode()],
         )
-        settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
-        result = EvaluationResult(
+        return finetuned_result(
+            entry,
+            texts,
             model=config.output or config.model,
-            config=settings
-            | {
-                "splits": task.splits,
-                "training_seed": config.seed,
-                "tasks": [task.name],
-                "data": [*task.sources, *task.labels],
-                "resamples": RESAMPLES,
-            },
-            provenance=provenance(),
-            tasks={},
-            texts=len({text for row in texts for text in row}),
+            task=task.name,
+            settings=asdict(config) | {"splits": task.splits},
+            facts=[*task.sources, *task.labels],
             dim=classifier.backbone.config.hidden_size,
-            transfer=TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks={task.name: entry}),
+            seen=classifier.seen,
             training=self._summary(validation[self.metric]),
         )
-        return result if classifier.seen is None else add_seen(result, classifier.seen, tested={task.name: texts})
 
     def _summary(self, score: float) -> FinetuningSummary:
         progress = self.progress

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
 from nearfar.commands.geometry import explorer
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data
 from nearfar.config.calls import accepts_settings
@@ -25,7 +25,6 @@ from nearfar.evaluation import plots, results
 from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError
 
@@ -174,25 +173,13 @@ def _open(model: Any, opening: Mapping[str, Any], kept: Path, *, progress: bool)
     """A function from distinct texts to vectors, which are kept in a folder; and the encoder, if the model has one."""
     if callable(model):
         return model, None
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.weights import locate
-
-    encoder, fingerprint = Encoder.from_pretrained(model, **opening), fingerprint_model(locate(model))
+    opened = open_encoder(model, opening)
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         with progress_bar("encoding", len(texts), shown=progress) as advance:
-            return encode_texts(
-                kept,
-                texts,
-                encoder,
-                model=fingerprint,
-                prompt=encoder.resolve_prompt(),
-                bf16=False,
-                normalize=False,
-                on_texts=advance,
-            )
+            return opened.encode_texts(kept, texts, normalize=False, on_texts=advance)
 
-    return encode, encoder
+    return encode, opened.encoder
 
 
 def _measure(name: str, encode: Encode, data: GeometryData, seed: int) -> dict[str, Any]:

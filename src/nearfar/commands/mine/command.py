@@ -1,15 +1,14 @@
 """``nearfar mine``: hard negatives for pairs of texts, by exact search among the positives and a corpus."""
 
-import csv
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearfar.commands.encode.vectors import kept_vectors, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import kept_vectors, open_encoder, remove_vectors, vectors_folder
 from nearfar.commands.mine.search import Candidates, Mined, gather, search
 from nearfar.config import flag
 from nearfar.config.calls import accepts_settings
@@ -18,9 +17,8 @@ from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents
 from nearfar.data.sources import skipping_empty
 from nearfar.data.triplets import load_tuples
-from nearfar.disk import check_output_file, new_file, path_errors, refuse_existing, write_text
+from nearfar.disk import TABLES, check_output_file, path_errors, refuse_existing, write_table, write_text
 from nearfar.encoder.precision import check_computing
-from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.versions import __version__
 from nearfar.types import NearfarError
 
@@ -29,7 +27,6 @@ _ROWS = 2**14
 """Number of pairs whose triplets are in memory at once."""
 QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Examples are the triplets at these quantiles of the negative's score."""
-SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 
 class Triplet(NamedTuple):
@@ -115,22 +112,16 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
             an input or cannot be written; no pair has a negative within the limits.
     """
     output, summary = Path(config.output), summary_file(config.output)
-    check_table_suffix(output, "--output")
-    check_output_file(output, [*config.data, *config.corpus], overwrite=config.overwrite)
+    check_output_file(output, [*config.data, *config.corpus], overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
     refuse_existing([summary], overwrite=config.overwrite, flag="--output (its summary)")
     columns = (config.anchor_column, config.positive_column)
     with skipping_empty(config.skip_empty):
         pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
         candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
-
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.weights import locate
-
-    folder = locate(config.model)
-    encoder = Encoder.from_pretrained(folder, **config.opening)
+    opened = open_encoder(config.model, config.opening, config.precision)
     with vectors_folder(output) as vectors:
-        mined = search(vectors, encoder, candidates, config, fingerprint_model(folder), progress=progress)
+        mined = search(vectors, opened, candidates, config, progress=progress)
         result = _summarise(candidates, mined, config)
         names = (*COLUMNS, *(SCORE_COLUMNS if config.with_scores else ()))
         write_table(output, names, (row[: len(names)] for row in list_triplets(candidates, mined)))
@@ -210,28 +201,3 @@ def quantile_rows(scores: Sequence[float] | np.ndarray) -> list[int]:
     """
     order = np.argsort(scores, kind="stable")
     return [int(order[int(quantile * (len(order) - 1))]) for quantile in QUANTILES]
-
-
-def check_table_suffix(file: Path, flag: str) -> None:
-    """Raise a NearfarError unless the file has one of :data:`SUFFIXES`."""
-    if file.suffix not in SUFFIXES:
-        raise NearfarError(f"{flag} {file}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-
-
-def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[str | float | int | bool]]) -> None:
-    """Write rows in the format of the file's suffix, one at a time; the file appears when it is complete.
-
-    In TSV too, fields with quotation marks are enclosed, as pandas does it, so that they are read back as they are.
-
-    Raises:
-        NearfarError: the file cannot be written.
-    """
-    with new_file(file) as new, new.open("w", encoding="utf-8", newline="") as stream:
-        if file.suffix == ".jsonl":
-            stream.writelines(
-                json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) + "\n" for row in rows
-            )
-        else:
-            writer = csv.writer(stream, delimiter="\t" if file.suffix == ".tsv" else ",", lineterminator="\n")
-            writer.writerow(columns)
-            writer.writerows(rows)

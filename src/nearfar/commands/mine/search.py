@@ -2,22 +2,18 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts
+from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.config.mining import MineConfig
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.encoder.precision import resolve
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.hard_negatives import NO_DOCUMENT, NegativeLimits, Negatives, mask_of, select_negatives
 from nearfar.runtime.progress import progress_bar
-
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
 
 CHUNK = 2**11
 """Number of anchors whose nearest documents are searched and saved together."""
@@ -114,19 +110,13 @@ class _Problem(NamedTuple):
     config: MineConfig
 
 
-def search(
-    folder: Path, encoder: "Encoder", candidates: Candidates, config: MineConfig, model: str, *, progress: bool
-) -> Mined:
+def search(folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, *, progress: bool) -> Mined:
     """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
     anchors, texts = candidates.anchors, candidates.documents
-    bf16 = resolve(config.precision, config.device) == "bf16"
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
-
-        def vectors_of(some: list[str], prompt: str) -> NDArray[np.float32]:
-            return encode_texts(folder, some, encoder, model=model, prompt=prompt, bf16=bf16, on_texts=advance)
-
-        queries = vectors_of(anchors, encoder.query_prompt)
-        documents = vectors_of(texts, encoder.document_prompt)
+        encoder = opened.encoder
+        queries = opened.encode_texts(folder, anchors, prompt=encoder.query_prompt, on_texts=advance)
+        documents = opened.encode_texts(folder, texts, prompt=encoder.document_prompt, on_texts=advance)
     positive_scores = _pair_scores(queries, documents, candidates)
     lowest = np.full(len(anchors), np.inf, dtype=np.float32)
     np.minimum.at(lowest, candidates.anchor_of, positive_scores)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nearfar.commands.encode.vectors import open_encoder
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.search.hits import Hit, Searcher, format_hits, table_header
 from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
@@ -18,7 +19,6 @@ from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.recall import RecallSearch
-from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -114,18 +114,16 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
 
-    from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.prompts import choose_width
-    from nearfar.encoder.weights import locate
 
     recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)
-    model = locate(config.model)
-    encoder = Encoder.from_pretrained(model, **config.opening)
+    opened = open_encoder(config.model, config.opening, precision)
+    encoder = opened.encoder
     settings = {
-        "model": fingerprint_model(model),
+        "model": opened.model,
         "model_name": config.model,
         "column": corpus.column,
-        "columns": list(corpus.shown),
+        "show": list(corpus.shown),
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
         "document_prompt": encoder.document_prompt,
@@ -137,9 +135,8 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     index, update = update_index(
         folder,
         corpus,
-        encoder,
+        opened,
         settings,
-        bf16=precision == "bf16",
         rebuild=config.rebuild,
         shared=config.index is not None,
         progress=progress,

@@ -8,31 +8,27 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts, kept_vectors, remove_vectors, vectors_folder
+from nearfar.commands.encode.vectors import OpenEncoder, kept_vectors, remove_vectors, vectors_folder
 from nearfar.commands.search.corpus import Corpus
+from nearfar.data.paths import file_version
 from nearfar.disk import LOCK, forget_folder, new_folder, restore_folder, write_npy
-from nearfar.disk.work import join_changes
+from nearfar.disk.work import join_changes, list_changes
 from nearfar.encoder.precision import is_native, resolve
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import APPROXIMATE, FILES, MANIFEST, ROW, TEXT, Manifest, SearchIndex, read_manifest
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision, Resolved
 
-if TYPE_CHECKING:
-    from nearfar.encoder.encoder import Encoder
-
 BLOCK = 2**14
 """Number of vectors that are copied at a time."""
 RECENT = 2 * 10**9
 """A file that was written less than this many nanoseconds ago can change again within the resolution of its time."""
-NOT_COMPARED = ("model_name",)
-"""Settings in the manifest that may differ."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +59,9 @@ class _Rows(NamedTuple):
 def update_index(
     folder: Path,
     corpus: Corpus,
-    encoder: "Encoder",
+    opened: OpenEncoder,
     settings: dict[str, Any],
     *,
-    bf16: bool = False,
     rebuild: bool = False,
     shared: bool = False,
     progress: bool = False,
@@ -80,9 +75,8 @@ def update_index(
     Args:
         folder: the index.
         corpus: the rows.
-        encoder: encodes the texts.
+        opened: encodes the texts.
         settings: what determines the vectors and columns; an index with other settings is refused.
-        bf16: encode in bfloat16.
         rebuild: use nothing of an existing index.
         shared: whether ``folder`` was named by the user, so that it may be the index of another file.
         progress: show a progress bar.
@@ -113,7 +107,7 @@ def update_index(
         rows = _read_rows(corpus, new / "rows.jsonl")
         if describe_source(corpus.path) != source:  # it changed while it was read, so the next call reads it again
             source = {"path": source["path"]}
-        manifest = _write_rows(new, rows, settings, settings.get("dimensions") or encoder.dim, source)
+        manifest = _write_rows(new, rows, settings, settings.get("dimensions") or opened.encoder.dim, source)
         state: Literal["new", "extended", "changed"] = "new"
         if before is not None:
             state = "changed"
@@ -123,7 +117,7 @@ def update_index(
                     with suppress(FileNotFoundError):
                         shutil.copyfile(folder / file, new / file)
         manifest.write(new)
-        encoded = _write_vectors(new, manifest, before, encoder, kept, bf16=bf16, progress=progress)
+        encoded = _write_vectors(new, manifest, before, opened, kept, progress=progress)
         remove_vectors(kept)
     return SearchIndex.open(folder), IndexUpdate(state, manifest.rows, manifest.texts, encoded)
 
@@ -204,10 +198,9 @@ def _write_vectors(
     folder: Path,
     manifest: Manifest,
     before: SearchIndex | None,
-    encoder: "Encoder",
+    opened: OpenEncoder,
     kept: Path,
     *,
-    bf16: bool,
     progress: bool,
 ) -> int:
     """Write the vectors of all texts, those of an older index as they are; returns how many were encoded."""
@@ -223,13 +216,10 @@ def _write_vectors(
         missing = _Texts(folder, manifest, rows)
         with progress_bar("encoding", len(rows), shown=progress, stderr=True) as advance:
             try:
-                new = encode_texts(
+                new = opened.encode_texts(
                     kept,
                     missing,
-                    encoder,
-                    model=str(manifest.settings["model"]),
-                    prompt=encoder.document_prompt,
-                    bf16=bf16,
+                    prompt=opened.encoder.document_prompt,
                     normalize=manifest.settings["normalize"],
                     dimensions=manifest.settings.get("dimensions"),
                     on_texts=advance,
@@ -279,33 +269,20 @@ def _check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
     Raises:
         NearfarError: a setting differs; the message names each, and the ways out.
     """
-    before, words = index.manifest.settings, []
-    for key in {**before, **settings}:
-        if key in NOT_COMPARED or before.get(key) == settings.get(key):
-            continue
-        if key == "model":
-            names = before.get("model_name"), settings.get("model_name")
-            words.append(
-                f"it was made with the model {names[0]}, not with {names[1]}"
-                if names[0] != names[1]
-                else f"the model {names[0]} has other weights or settings now"
-            )
-        else:
-            name = {"columns": "the shown columns", "column": "the column of the texts"}.get(key, key.replace("_", " "))
-            words.append(f"{name}: was {_words(key, before.get(key))}, is {_words(key, settings.get(key))}")
-    if words:
-        raise NearfarError(
-            f"{index.folder}: is the index of another model or other settings: {join_changes(words)}. Replace it with "
-            "--rebuild, or keep both: name another folder with --index."
+    before = index.manifest.settings
+    names = before.get("model_name"), settings.get("model_name")
+    changes = []
+    if before.get("model") != settings.get("model"):
+        other_name = f"it was made with the model {names[0]}, not with {names[1]}"
+        changes.append(
+            other_name if names[0] != names[1] else f"the model {names[0]} has other weights or settings now"
         )
-
-
-def _words(key: str, value: Any) -> str:
-    if key == "document_prompt":
-        return repr(value or "")
-    if key == "dimensions":
-        return str(value or "all")
-    return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
+    was, now = ({name: own[name] for name in own if name not in ("model", "model_name")} for own in (before, settings))
+    if changes := [*changes, *list_changes(was, now, {})]:
+        raise NearfarError(
+            f"{index.folder}: is the index of another model or other settings: {join_changes(changes)}. Replace it "
+            "with --rebuild, or keep both: name another folder with --index."
+        )
 
 
 def _check_source(index: SearchIndex, corpus: Corpus) -> None:
@@ -320,10 +297,9 @@ def _check_source(index: SearchIndex, corpus: Corpus) -> None:
 
 def describe_source(path: Path) -> dict[str, Any]:
     """The path of a file, and its status if that will show the next change."""
-    found = path.stat()
-    source: dict[str, Any] = {"path": str(path.resolve())}
-    if time.time_ns() - found.st_mtime_ns > RECENT:
-        source |= {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}
+    version, source = file_version(path), {"path": str(path.resolve())}
+    if version is not None and time.time_ns() - version[1] > RECENT:
+        return {**source, **dict(zip(("size", "mtime_ns", "inode"), version, strict=True))}
     return source
 
 

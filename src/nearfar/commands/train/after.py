@@ -9,11 +9,16 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.evaluation import format_score
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables.pages import (
+    BEFORE_AFTER,
+    before_after_cells,
+    held_out_notes,
+    metric_of,
+    save_with_tables,
+)
 from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
-from nearfar.types import NearfarError, metric_title
+from nearfar.types import NearfarError
 
 RESAMPLES = 10_000
 
@@ -42,31 +47,25 @@ def compare_with_start(
         return result
 
     from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.evaluate.tasks import STORED
 
     trained, start = (
         [EvaluationRun(str(one), evaluate(one, held_out_of=str(run), resamples=0, device=device, progress=progress))]
         for one in (run, model)
     )
+    for name, (evaluated,) in zip(STORED, (trained, start), strict=True):
+        evaluated.result.save(run / HELD_OUT / name)  # nearfar compare takes them while rows and models are these
     result = compare_runs(trained, start, tasks=[TASK], resamples=RESAMPLES)
     result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
     save_with_tables(result, file)
     return result
 
 
-def before_after(result: ComparisonResult, metric: str) -> Table:
+def before_after(result: ComparisonResult) -> Table:
     """The table that training ends with: scores on the held-out test rows before and after."""
     row = result.tasks[TASK]
-    title = f"{metric_title(metric)} x 100 on {row.pairs:,} held-out test rows"
-    difference, p = "undefined", ""
-    if row.difference is not None:
-        difference, p = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]", f"{row.p:.4f}"
-    found = "not significant" if not row.separable else "better" if (row.difference or 0) > 0 else "worse"
-    header = ["before", "after", "after - before [95%]", "p", "trained model"]
-    note = "Rows that were neither trained on nor used to choose the step. Interval: paired bootstrap"
-    if row.test:
-        note += f"; p: {row.test}"
-    notes = [f"{note}."]
+    notes = held_out_notes(result, TASK)
     if row.kind == "retrieval":
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    cells = [format_score(row.second), format_score(row.first), difference, p, found]
-    return Table(title=title, columns=header, rows=[cells], notes=notes)
+    title = f"{metric_of(row)} x 100 on {row.pairs:,} held-out test rows"
+    return Table(title=title, columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

@@ -30,7 +30,7 @@ from nearfar.types import NearfarError
 
 SOURCE = "train()"
 """Where values come from, in messages."""
-CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank")
+CHANGES_RECIPE = ("second", "sentences", "learning_rate", "lora_rank", "limit")
 """Settings of the user's that change a recipe by more than their own value."""
 SECOND_OBJECTIVE = ("sentences", "second_weight", "dropout")
 """Settings of a recipe that give way to a second objective of the user's own, which may need dropout."""
@@ -97,17 +97,31 @@ COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.se
 """Settings that name columns."""
 
 
+FEW_LABELLED_TEXTS = "few labelled texts"
+FEW_LABELLED = 1000
+"""Number of labelled rows below which none is held out: they are tested fold by fold (``commands/train/labels.py``)."""
+FEWEST_ROWS = 4
+"""Two texts of two labels, the fewest rows that can be contrasted."""
+LABELLED_TEXTS, FEWEST_EPOCHS, MOST_EPOCHS = 8000, 3, 20
+"""Number of labelled texts to train on, in more epochs than a recipe has if they are few, but at most 20."""
+
+
 class Recipe(NamedTuple):
     """The measured settings for a kind of rows and of start."""
 
     study: str
-    """The name of the study that measured it, and of its page in docs/tables/."""
+    """The name of the study that measured it, and of its page in docs/tables/; or a guide with its results."""
     method: str
     why: str
     values: Mapping[str, Any]
     """Settings of the method that are not its defaults."""
     with_sentences: Mapping[str, Any] = {}
     """Further ones if the user names sentences (``--sentences``)."""
+
+    @property
+    def page(self) -> str:
+        """The page with its results, below docs."""
+        return self.study if "/" in self.study else f"tables/{self.study}"
 
 
 RECIPE_LEARNING_RATE, RECIPE_WIDTH = 2e-4, 384
@@ -164,6 +178,7 @@ FROM_RAW = {
     ),
 }
 """Name of the rows -> what is recommended for them and a plain transformers model, such as a masked language model."""
+FROM_RAW[FEW_LABELLED_TEXTS] = FROM_RAW[LABELLED.name]
 FROM_SIMILAR = {
     "pairs": Recipe(
         "recipes-pairs-minilm",
@@ -190,6 +205,12 @@ FROM_SIMILAR = {
         "texts of one label are positives of each other; the texts also train as sentences, and trained weights are "
         "averaged with those of the start, which keeps the similarity of other texts",
         {**_LABELS, "learning_rate": 2e-4, "start_weight": 0.3},
+    ),
+    FEW_LABELLED_TEXTS: Recipe(
+        "guides/classify",
+        LABELLED.method,
+        "texts of one label are positives of each other, in many passes over few texts",
+        {"temperature": 0.1, "learning_rate": 1e-4},
     ),
     "scored pairs": Recipe(
         "recipes-scored-minilm",
@@ -264,12 +285,32 @@ def choose_method(
                 "trained on together must be of one kind; name the method for another reading."
             )
     changes = {name for name in CHANGES_RECIPE if (settings or {}).get(name) is not None}
-    chosen = _choose_by_start(choices[0], model, own_rate=bool(changes & {"learning_rate", "lora_rank"}))
+    own_rate = bool(changes & {"learning_rate", "lora_rank"})
+    choice, epochs = choices[0], 0
+    if choice.rows == LABELLED.name:
+        limit = str((settings or {}).get("limit"))
+        at_most = min(LABELLED_TEXTS, int(limit)) if limit.isdecimal() else LABELLED_TEXTS
+        count = count_rows(specs, given.get("label_column", "label"), at_most)
+        choice = replace(choice, rows=FEW_LABELLED_TEXTS) if count < FEW_LABELLED else choice
+        epochs = min(MOST_EPOCHS, LABELLED_TEXTS // count)
+    chosen = _choose_by_start(choice, model, own_rate=own_rate)
+    if epochs > FEWEST_EPOCHS:
+        chosen = replace(chosen, values={**chosen.values, "epochs": epochs})
     if "sentences" in changes:
         chosen = replace(chosen, values={**chosen.with_sentences, **chosen.values})
     if "second" not in changes:
         return chosen
     return replace(chosen, values=_without(chosen.values, SECOND_OBJECTIVE))
+
+
+def count_rows(specs: Sequence[str], column: str, at_most: int) -> int:
+    """The number of rows of data with a ``column``; ``at_most`` if there are more, too few to train on, or no rows."""
+    try:
+        rows = (row for spec in specs for found in find(spec, "labelled") for row in found.table.rows((column,)))
+        count = sum(1 for _ in islice(rows, at_most))
+    except NearfarError:  # training reads them again, and says what is wrong
+        return at_most
+    return count if count >= FEWEST_ROWS else at_most
 
 
 def _without(values: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
@@ -282,12 +323,12 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     The average with the start belongs to the recipe's learning rate, so with an ``own_rate`` of the user's or adapters
     there is none, and none for wider starts, which train with the method's default rate.
     """
-    start = _Start(True, RECIPE_WIDTH) if model == TrainConfig.model else _read_start(model)
+    start = read_start(model)
     if start is None:
         return choice
     recipe = (FROM_SIMILAR if start.similar else FROM_RAW)[choice.rows]
     small = start.width is not None and start.width <= RECIPE_WIDTH
-    if start.similar and not small:
+    if start.similar and not small and choice.rows != FEW_LABELLED_TEXTS:
         return choice
     values = dict(recipe.values) if small and not own_rate else _without(recipe.values, AVERAGE)
     values |= {name: value for name, value in choice.values.items() if name in COLUMN_SETTINGS}
@@ -295,12 +336,12 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
     if start.similar and own_rate:
         return replace(choice, values=values)
-    why = f"{recipe.why}; with the settings of docs/tables/{recipe.study}.md, for a start that was "
+    why = f"{recipe.why}; with the settings of docs/{recipe.page}.md, for a start that was "
     why += "trained on similarity" if start.similar else "not yet trained on similarity"
     return Choice(recipe.method, choice.rows, why, values, choice.columns, with_sentences=recipe.with_sentences)
 
 
-class _Start(NamedTuple):
+class Start(NamedTuple):
     """The encoder that training starts from."""
 
     similar: bool
@@ -309,8 +350,10 @@ class _Start(NamedTuple):
     """Its hidden size, if its config says so."""
 
 
-def _read_start(model: str) -> _Start | None:
+def read_start(model: str) -> Start | None:
     """What the files of ``model`` say; None if it cannot be found."""
+    if model == TrainConfig.model:
+        return Start(True, RECIPE_WIDTH)
     from nearfar.encoder.folder_checks import read_object
     from nearfar.encoder.weights import locate
 
@@ -320,7 +363,7 @@ def _read_start(model: str) -> _Start | None:
         return None
     file = folder / "config.json"
     width = read_object(file).get("hidden_size") if file.exists() else None  # a folder without it is refused later
-    return _Start((folder / "modules.json").exists(), width if isinstance(width, int) else None)
+    return Start((folder / "modules.json").exists(), width if isinstance(width, int) else None)
 
 
 def _choose(spec: str, given: Mapping[str, Any]) -> Choice:

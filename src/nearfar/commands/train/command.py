@@ -24,7 +24,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.evaluation.results import ComparisonResult
+    from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,17 @@ class TrainResult:
     start_score: float | None
     """Score on the dev set before training, in [-1, 1]; None without a dev set."""
     best_score: float | None
-    """The best score on the dev set after a step, in [-1, 1]; None without a dev set."""
+    """The best score on the dev set, in [-1, 1]; None without a dev set."""
     best_step: int | None
-    """The step with the best score."""
+    """The step with the best score; 0 if nothing was better than before training."""
     metric: str | None = None
     """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
     dev: str | None = None
     """The name of the dev set."""
     comparison: "ComparisonResult | None" = None
     """The trained model against the model it started from, on the held-out test rows; None if no rows are held out."""
+    labels: "EvaluationResult | None" = None
+    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
 
 
 @takes_rows
@@ -88,17 +90,22 @@ def train(
             started; a loss that is not finite; a file that cannot be written.
         nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
     """
+    from nearfar.commands.train.labels import prove_labels
     from nearfar.runs.run import join_processes
 
     config = resolve_config(method, settings)
     trained = train_run(config, resume=resume, console=console)
-    processes, device, console = join_processes(config, console)
+    context = join_processes(config, console)
+    processes, device, console = context
     folder = Path(config.output)
-    comparison = processes.broadcast_from_first(
-        lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
-    )
+    proof = prove_labels(config, context, partial(train_run, resume=False, console=None))
+    comparison = proof and proof.comparison
+    if comparison is None:
+        comparison = processes.broadcast_from_first(
+            lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
+        )
     processes.broadcast_from_first(lambda: write_card(folder))
-    return replace(trained, comparison=comparison)
+    return replace(trained, comparison=comparison, labels=proof and proof.result)
 
 
 def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:

@@ -19,8 +19,11 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
 
 DOCUMENTS = 2000
-"""Documents, or labelled training rows, among which dev rows are searched for during training; the table after training
-has all of them."""
+"""Most documents, or labelled training rows, among which dev rows are searched for during training; the table after
+training has all of them."""
+FEWEST_DOCUMENTS = 200
+"""Small files have a quarter of their training rows as such documents, so that evaluations are no longer than training,
+but no fewer than this."""
 GEOMETRY_TEXTS = 1000
 """Number of training texts whose geometry is measured where nothing is scored."""
 SENTENCES = "the held-out sentences"
@@ -98,18 +101,19 @@ def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows o
 def held_out_dev(held_out: HeldOut) -> DevSet:
     """The dev part of held-out rows, with the measure that fits them.
 
-    Pairs, triplets and NLI rows: mean reciprocal rank of the positive among :data:`DOCUMENTS` documents. Labelled
-    texts: accuracy of a vote of the nearest of :data:`DOCUMENTS` training rows. Scored pairs: Spearman's correlation.
+    Pairs, triplets and NLI rows: mean reciprocal rank of the positive among at most :data:`DOCUMENTS` documents.
+    Labelled texts: accuracy of a vote of the nearest of as many training rows. Scored pairs: Spearman's correlation.
 
     Raises:
         NearfarError: scored pairs on which no correlation is defined.
     """
     name, shown = "the held-out dev rows", "the held-out rows"
+    documents = min(DOCUMENTS, max(FEWEST_DOCUMENTS, held_out.training_rows // 4))
     if held_out.kind == "scored":
         pairs = held_out.pairs(DEV)
         return _scored(pairs, name, shown=shown, advice="Hold out more rows by --hold-out NUMBER.")
     if held_out.kind == "labelled":
-        task = held_out.vote(DEV, training=DOCUMENTS)
+        task = held_out.vote(DEV, training=documents)
 
         def vote(encoder: "Encoder", precision: Precision) -> Measured:
             from nearfar.evaluation.transfer import neighbour_vote
@@ -125,7 +129,7 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
 
         count = f"accuracy of a vote among {len(task.training_texts):,} training rows"
         return DevSet(name=name, shown=shown, metric="accuracy", measure=vote, count=count)
-    retrieval = held_out.retrieval(DEV, documents=DOCUMENTS)
+    retrieval = held_out.retrieval(DEV, documents=documents)
     return DevSet(
         name=name,
         shown=shown,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from nearfar.commands.train.choose import FEW_LABELLED
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
 from nearfar.config import TrainConfig, build, dump_toml, flag
 from nearfar.config.values import named_models
@@ -163,6 +164,8 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
 
     from nearfar.data.hold_out import hold_out, kind_of
     from nearfar.data.rows import TextData
+    from nearfar.disk import read_seen
+    from nearfar.encoder.weights import locate
 
     rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
     teacher = getattr(config, "teacher", None)
@@ -179,7 +182,9 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         dev = agreement_dev(sentences, teacher)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
         return Inputs(data, dev)
-    split = hold_out(rows, config.hold_out, source=source)
+    if config.hold_out is None and kind_of(rows) == "labelled" and len(rows.rows) < FEW_LABELLED:
+        return Inputs(data, no_dev(_texts(rows.rows), why="all rows are trained on, and folds of them test the result"))
+    split = hold_out(rows, config.hold_out, source=source, seen=read_seen(locate(config.model)))
     held_out = split.held_out
     data = _without_held_out(data, split.rows, held_out.texts)
     verify("held-out rows", lambda: held_out.digest)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.vectors import encode_texts, read_vectors_file
+from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
 from nearfar.commands.train.inputs import (
     Inputs,
     ObjectiveRows,
@@ -24,9 +24,13 @@ from nearfar.commands.train.inputs import (
     resolve_objectives,
     second_toml,
 )
+from nearfar.commands.train.labels import fit_weights
 from nearfar.config import RunConfig, TrainConfig
+from nearfar.data.rows import TextData
 from nearfar.disk import write_seen
+from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import learning_rate_factors
+from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.precision import resolve
@@ -37,6 +41,7 @@ from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
 from nearfar.methods.base import BuildContext, Method
 from nearfar.methods.build import build_method, has_default_batch_size
+from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
@@ -180,7 +185,7 @@ class EncoderRun(Run):
         )
         self.facts = [*prepared.facts, *inputs.dev.facts]
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._trained = [part.texts for part in inputs.data]
+        self._inputs, self._trained = inputs.data, [part.texts for part in inputs.data]
         self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
@@ -213,19 +218,30 @@ class EncoderRun(Run):
             raise Interrupted from None
 
     def save_model(self, folder: Path) -> None:
-        """Write the encoder, without adapters and heads, and with the hashes of the texts that it has seen."""
+        """Write the encoder, without adapters and the methods' heads, and with the hashes of the texts it has seen.
+
+        If it was trained on labelled texts, a classifier of its embeddings is written too.
+        """
         self.prepared.merge()
         self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
         self.encoder.save_pretrained(folder)
+        objective, rows = self._inputs[0]
+        if isinstance(objective.config, SupconTextConfig) and isinstance(rows, TextData):
+            texts = [text for (text,) in rows.rows]
+            vectors = self.encoder.encode(texts, normalize=True, precision=self.config.precision)
+            weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))
+            EmbeddingClassifier(self.encoder, rows.label_names, weights).save_head(folder)
+        encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
 
     def conclude(self) -> dict[str, Any]:
         """Write the hashes into the run folder too; name the dev set, and say if no step was better than the start."""
         write_seen(self.folder.path, self.encoder.seen)
-        start, best = self.progress.start_score, self.progress.best_score
-        if start is not None and best is not None and best <= start:
-            advice = "Try a lower --learning-rate."
+        if self.progress.best_step == 0:
+            kept = "its weights are kept" if self.config.keep == "best" else "--keep last keeps those of the last step"
             self.console.print(
-                f"No step scored higher on {self.dev.name} than the untrained encoder. {advice}", markup=False
+                f"No step scored higher on {self.dev.name} than the model before training: {kept}. Try a lower "
+                "--learning-rate.",
+                markup=False,
             )
         return {"dev": self.dev.name, "metric": self.dev.metric}
 
@@ -269,17 +285,9 @@ def _compute(teacher: TeacherVectors, folder: Path, processes: Processes, advanc
 
 def _encode(teacher: TeacherVectors, folder: Path, on_texts: Callable[[int], None]) -> NDArray[np.float32]:
     try:
-        return encode_texts(
-            folder,
-            teacher.texts,
-            teacher.encoder,
-            model=fingerprint_model(teacher.name),
-            prompt=teacher.encoder.resolve_prompt(),
-            bf16=teacher.bf16,
-            normalize=False,
-            on_texts=on_texts,
-            what=f"teacher {teacher.name}: ",
-        )
+        opened = OpenEncoder(teacher.encoder, fingerprint_model(teacher.name), teacher.bf16)
+        what = f"teacher {teacher.name}: "
+        return opened.encode_texts(folder, teacher.texts, normalize=False, on_texts=on_texts, what=what)
     except NotFiniteError as error:
         raise NearfarError(f"--teacher {teacher.name}: {error}") from error
 

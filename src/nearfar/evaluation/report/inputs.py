@@ -14,6 +14,7 @@ from nearfar.evaluation.results import (
     EvaluationResult,
     GeometryResult,
     PairwiseResult,
+    TaskTest,
     TrainingRecord,
     TrainingStep,
 )
@@ -49,11 +50,20 @@ class TrainingRun(NamedTuple):
     """Evaluations on the dev set, from metrics.jsonl."""
     record: TrainingRecord | None
     """The content of run.json; None where the run is not finished."""
+    tested: ComparisonResult | None = None
+    """The model against the one that training started from, on the test rows that the run held out."""
+    held_out: str | None = None
+    """The digest of all rows that the run holds out."""
 
     @property
     def seed(self) -> Any:
         """The training seed, where it is known."""
         return self.settings.get("seed", self.record.config.get("seed") if self.record else None)
+
+    @property
+    def tests(self) -> dict[str, TaskTest]:
+        """The test on each task of :attr:`tested`."""
+        return self.tested.tasks if self.tested else {}
 
     @property
     def dev(self) -> str:
@@ -102,43 +112,54 @@ def combine_runs(runs: Sequence[EvaluationRun], *, default_name: str) -> Evaluat
     return EvaluatedModel(settings.pop() if len(settings) == 1 else default_name, tuple(runs))
 
 
-def group_by_setting(runs: Sequence[EvaluationRun]) -> list[EvaluatedModel]:
+def group_by_setting(runs: Sequence[EvaluationRun], run_groups: Mapping[str, str]) -> list[EvaluatedModel]:
     """Sides of evaluations that were named one by one: those of one method with different training seeds are one side.
 
-    They are of one method where they are in one folder and their names differ only in the training seed at the end.
+    They are of one method where they are in one folder and their names differ only in the training seed at the end, or
+    where they are in run folders that differ only in the seed: ``run_groups`` is run folder -> name of the group.
     """
-    groups: dict[tuple[str, str], list[EvaluationRun]] = {}
-    for run in runs:
-        groups.setdefault((str(PurePath(run.source).parent), name_without_seed(run.result)), []).append(run)
-    sides: dict[str, EvaluatedModel] = {}
-    for (_, setting), members in groups.items():
-        seeds = [run.result.training_seed for run in members]
-        if None in seeds or len(set(seeds)) < len(seeds):
-            sides |= {run.source: combine_runs([run], default_name=setting) for run in members}
-        else:
-            sides[members[0].source] = combine_runs(members, default_name=setting)
-    return [sides[run.source] for run in runs if run.source in sides]
+    folders = [str(PurePath(run.source).parent) for run in runs]
+    settings = [("", run_groups[folder]) if folder in run_groups else (folder, "") for folder in folders]
+    items = [
+        (name or run.result.model, run.result.training_seed) for (_, name), run in zip(settings, runs, strict=True)
+    ]
+    sides: dict[object, list[EvaluationRun]] = {}
+    shared = _shared_names(items, settings)
+    for number, run in enumerate(runs):
+        alone = shared[number] is None
+        sides.setdefault(number if alone else (shared[number], settings[number]), []).append(run)
+    return [combine_runs(members, default_name=members[0].result.model) for members in sides.values()]
 
 
 def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
     """The runs; those that differ only in the seed get one group name, the common start of their names."""
-    seed_groups: dict[str, list[TrainingRun]] = {}
-    for run in runs:
-        same = {key: value for key, value in run.settings.items() if key not in ("seed", "output")}
-        seed_groups.setdefault(f"{_strip_seed(run.name, run.seed)} {sorted(same.items(), key=str)}", []).append(run)
-    group_names = {
-        run.source: _strip_seed(run.name, run.seed)
-        for members in seed_groups.values()
-        if len(members) > 1 and len({run.seed for run in members}) == len(members)
-        for run in members
-    }
-    taken = {run.group_name for run in runs}
-    return [
-        run
-        if group_names.get(run.source, run.group_name) in taken
-        else run._replace(group_name=group_names[run.source])
+    settings = [
+        sorted(((key, value) for key, value in run.settings.items() if key not in ("seed", "output")), key=str)
         for run in runs
     ]
+    shared = _shared_names([(run.name, run.seed) for run in runs], map(str, settings))
+    taken = {run.group_name for run in runs}
+    return [
+        run if name is None or name in taken else run._replace(group_name=name)
+        for run, name in zip(runs, shared, strict=True)
+    ]
+
+
+def _shared_names(items: Sequence[tuple[str, Any]], settings: Iterable[object]) -> list[str | None]:
+    """For each name and seed the start that it shares with those of equal settings that differ only in the seed.
+
+    None for one that is alone, or where a seed is not known or occurs twice.
+    """
+    groups: dict[tuple[str, object], list[int]] = {}
+    for number, ((name, seed), setting) in enumerate(zip(items, settings, strict=True)):
+        groups.setdefault((_strip_seed(name, seed), setting), []).append(number)
+    shared: list[str | None] = [None] * len(items)
+    for (start, _), members in groups.items():
+        seeds = {items[number][1] for number in members}
+        if len(members) > 1 and None not in seeds and len(seeds) == len(members):
+            for number in members:
+                shared[number] = start
+    return shared
 
 
 def disambiguate_names(sides: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:

@@ -1,32 +1,232 @@
-"""Grids of scores, as tables and in a sentence: a row for each side, a column for each task and average."""
+"""Score tables of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from statistics import mean, stdev
+from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from nearfar.data.retrieval_task import MEASURES
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Block, Details, Paragraph
-from nearfar.evaluation.report.columns import (
-    METRICS,
-    Column,
-    Score,
-    SignificanceLookup,
-    retrieval_columns,
-    score_of,
-    similarity_columns,
-    transfer_columns,
-)
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.results import PairedTest, TransferResults
+from nearfar.evaluation.results import (
+    AggregateEstimates,
+    ComparisonResult,
+    Estimate,
+    EvaluationResult,
+    PairedTest,
+    PairTests,
+    PairwiseResult,
+    RetrievalScores,
+    SimilarityAverage,
+    SimilarityScores,
+    TransferAverage,
+    TransferResults,
+    TransferScores,
+)
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
 
+AnyComparison: TypeAlias = ComparisonResult | PairwiseResult
+Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
+Scored: TypeAlias = SimilarityScores | TransferScores | RetrievalScores
+Average: TypeAlias = SimilarityAverage | TransferAverage
+METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
+_OVERLAPS = {"sickr-full": "sickr"}
+"""Task -> a task that is part of it; the two are not averaged together."""
+_AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
 _AGGREGATES = {
     "all": "over all pairs of a task together (all)",
     "mean": "the average of a task's subsets (mean)",
     "wmean": "the average of a task's subsets, weighted by pairs (wmean)",
 }
+NO_REASON = "no reason is given"
+Entry = TypeVar("Entry")
+
+
+class Column(NamedTuple):
+    """One score of evaluations: that of a task, or the average over several."""
+
+    kind: Kind
+    title: str
+    tasks: tuple[str, ...]
+    """The task, or those of an average."""
+    metric: str
+    """``spearman``, ``accuracy`` and so on; of retrieval the measure."""
+    aggregate: Aggregate | None = None
+    average: str | None = None
+    """The name of an average in the results; empty for one that is computed from their tasks, None for a task."""
+
+    def estimate(self, result: EvaluationResult) -> Estimate | None:
+        """The score of an evaluation; None where it has none."""
+        if self.average == "":
+            return _mean({task: self.of_task(task).estimate(result) for task in self.tasks})
+        entries: Mapping[str, Scored | Average]
+        entries = _averages(result, self.kind) if self.average else _scores(result, self.kind)
+        scored = entries.get(self.average or self.tasks[0])
+        found = None if scored is None else scored.metric(self.metric)
+        return found.of(self.aggregate or "all") if isinstance(found, AggregateEstimates) else found
+
+    def data(self, result: EvaluationResult) -> object:
+        """A fingerprint of the scored data; scores on different data are not ranked."""
+        average = _averages(result, self.kind).get(self.average) if self.average else None
+        scores = _scores(result, self.kind)
+        return [(task, _digest(scores.get(task))) for task in (average.tasks if average else self.tasks)]
+
+    def of_task(self, task: str) -> "Column":
+        """The column of one of the tasks, by the same metric."""
+        return self._replace(title=task, tasks=(task,), average=None)
+
+    def test(self, tests: PairTests) -> PairedTest | None:
+        """The test of this score among the tests of two sides, where it has one."""
+        if self.kind != "retrieval" and self.metric not in ("spearman", "accuracy"):
+            return None
+        measure = self.metric if self.kind == "retrieval" else None
+        if any(task not in tests.tasks or tests.tasks[task].measure != measure for task in self.tasks):
+            return None
+        average = tests.average(_AVERAGES[self.kind])
+        found: PairedTest | None = tests.tasks[self.tasks[0]]
+        if self.average is not None:
+            found = average if average and set(average.tasks) == set(self.tasks) else None
+        return found if found is not None and found.difference is not None else None
+
+
+class Score(NamedTuple):
+    """The score of one side; for several runs, the mean."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    sd: float | None = None
+    """Standard deviation over the runs of a side."""
+    reason: str | None = None
+    """Why it is undefined."""
+
+
+def score_of(side: EvaluatedModel, column: Column) -> Score | None:
+    """The side's score in the column; None where it was not evaluated."""
+    estimates = [column.estimate(run.result) for run in side.runs]
+    known = [estimate for estimate in estimates if estimate is not None]
+    if not known:
+        return None
+    if len(known) < len(estimates):
+        return Score(None, reason=f"only {len(known)} of {len(estimates)} runs were evaluated on it")
+    for run, estimate in zip(side.runs, known, strict=True):
+        if estimate.score is None:
+            source = f"{run.source}: " if len(side.runs) > 1 else ""
+            return Score(None, reason=source + (estimate.reason or NO_REASON))
+    values = [estimate.score for estimate in known if estimate.score is not None]
+    if len(values) > 1:
+        return Score(mean(values), sd=stdev(values))
+    return Score(values[0], known[0].low, known[0].high)
+
+
+def similarity_columns(sides: Sequence[EvaluatedModel], metric: str, aggregate: Aggregate) -> list[Column]:
+    """All similarity tasks, then all averages over them, in the order of the sides."""
+    results = _results(sides)
+    tasks = dict.fromkeys(task for result in results for task in result.tasks)
+    columns = [Column("similarity", task, (task,), metric, aggregate) for task in tasks]
+    return [*columns, *_average_columns(results, columns)]
+
+
+def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
+    """Of transfer tasks: accuracy, and F1 and Matthews where there are any; the correlations of learned relatedness."""
+    results = _results(sides)
+    columns = []
+    for task, first in first_entries(_scores(result, "transfer") for result in results).items():
+        for metric in ("accuracy", "f1", "matthews") if first.kind == "classification" else ("pearson", "spearman"):
+            title = task if metric == "accuracy" else f"{task}, {METRICS[metric]}"
+            column = Column("transfer", title, (task,), metric)
+            columns += [column] if any(column.estimate(result) for result in results) else []
+    return [*columns, *_average_columns(results, [one for one in columns if one.metric == "accuracy"])]
+
+
+def retrieval_columns(sides: Sequence[EvaluatedModel], measure: str | None) -> list[Column]:
+    """All retrieval tasks with ``measure``, by default with their main ones, and the average if it is the same."""
+    results = _results(sides)
+    columns = []
+    for task, scored in first_entries(result.retrieval for result in results).items():
+        title = task if measure else f"{task}, {scored.main}"
+        columns.append(Column("retrieval", title, (task,), measure or scored.main))
+    one_measure = len({column.metric for column in columns}) == 1
+    return [*columns, *(_average_columns(results, columns) if one_measure else [])]
+
+
+def _average_columns(results: Sequence[EvaluationResult], columns: Sequence[Column]) -> list[Column]:
+    """The named averages of the results; where none has a score, the mean over the tasks that all of them have.
+
+    That mean is the one of comparisons. ``columns`` are those of the tasks, all by the same metric.
+    """
+    if not columns:
+        return []
+    named = [
+        columns[0]._replace(title=f"average of {name}", tasks=tuple(one.tasks), average=name)
+        for name, one in first_entries(_averages(result, columns[0].kind) for result in results).items()
+    ]
+    if any(column.estimate(result) is not None for column in named for result in results):
+        return named
+    shared = [one.tasks[0] for one in columns if all(one.estimate(result) is not None for result in results)]
+    members = tuple(task for task in shared if _OVERLAPS.get(task) not in shared)
+    if len(members) < 2:
+        return named
+    title = f"average of these {len(members)}" if len(members) == len(columns) else f"average of {', '.join(members)}"
+    return [*named, columns[0]._replace(title=title, tasks=members, average="")]
+
+
+def _mean(estimates: Mapping[str, Estimate | None]) -> Estimate:
+    known = {task: estimate for task, estimate in estimates.items() if estimate is not None}
+    for task, estimate in known.items():
+        if estimate.score is None:
+            return Estimate(None, None, None, f"undefined on {task}: {estimate.reason or NO_REASON}")
+    return Estimate(mean(estimate.score for estimate in known.values() if estimate.score is not None), None, None)
+
+
+def _results(sides: Sequence[EvaluatedModel]) -> list[EvaluationResult]:
+    return [run.result for side in sides for run in side.runs]
+
+
+def _scores(result: EvaluationResult, kind: Kind) -> Mapping[str, Scored]:
+    """The tasks of one kind."""
+    if kind == "transfer":
+        return result.transfer.tasks if result.transfer else {}
+    return result.tasks if kind == "similarity" else result.retrieval
+
+
+def _averages(result: EvaluationResult, kind: Kind) -> Mapping[str, Average]:
+    """The named averages over tasks of one kind."""
+    if kind == "transfer":
+        return result.transfer.averages if result.transfer else {}
+    return result.averages if kind == "similarity" else {}
+
+
+def _digest(scored: Scored | None) -> object:
+    if isinstance(scored, SimilarityScores):
+        return {name: subset.digest for name, subset in scored.subsets.items()}
+    return None if scored is None else scored.digest
+
+
+def first_entries(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
+    """The entries of all mappings; where several have a key, that of the first one."""
+    merged: dict[str, Entry] = {}
+    for mapping in mappings:
+        for key, value in mapping.items():
+            merged.setdefault(key, value)
+    return merged
+
+
+def find_test(computed: AnyComparison | None, column: Column, first: int, second: int) -> PairedTest | None:
+    """The test of two sides in a column, by their positions; differences are ``first`` minus ``second``."""
+    if computed is None or column.aggregate not in (None, computed.config.aggregate):
+        return None
+    pair = sorted((first, second))
+    row = next((column.test(tests) for tests in computed.comparisons if tests.pair == pair), None)
+    return _swap_sides(row) if row is not None and first > second else row
+
+
+def _swap_sides(row: PairedTest) -> PairedTest:
+    difference, low, high = (None if value is None else -value for value in (row.difference, row.high, row.low))
+    return replace(row, first=row.second, second=row.first, difference=difference, low=low, high=high)
 
 
 class RankedColumn(NamedTuple):
@@ -62,12 +262,12 @@ class Grid:
         sides: Sequence[EvaluatedModel],
         indices: Sequence[int],
         columns: Sequence[Column],
-        significance: SignificanceLookup,
+        computed: AnyComparison | None,
     ) -> None:
         self.sides, self.indices = sides, indices
-        self.columns = [self._rank(column, significance) for column in columns]
+        self.columns = [self._rank(column, computed) for column in columns]
 
-    def _rank(self, column: Column, significance: SignificanceLookup) -> RankedColumn:
+    def _rank(self, column: Column, computed: AnyComparison | None) -> RankedColumn:
         """The scores of a column, with the best of them."""
         scores = [score_of(side, column) if n in self.indices else None for n, side in enumerate(self.sides)]
         ranked = RankedColumn(column, scores, [], {})
@@ -79,7 +279,7 @@ class Grid:
         values = {n: score.value for n, score in enumerate(scores) if score and score.value is not None}
         best = [n for n, value in values.items() if value == max(values.values())]
         others = [n for n in range(len(scores)) if n not in best]
-        tests = {(n, top): significance.test(column, top, n, scores) for top in best for n in others}
+        tests = {(n, top): find_test(computed, column, top, n) for top in best for n in others}
         return ranked._replace(best=best, tests=tests)
 
     def table(self, caption: str) -> Table:
@@ -167,23 +367,21 @@ class Grid:
 
 
 def similarity_grid(
-    sides: Sequence[EvaluatedModel], significance: SignificanceLookup, metric: str, aggregate: Aggregate
+    sides: Sequence[EvaluatedModel], computed: AnyComparison | None, metric: str, aggregate: Aggregate
 ) -> Grid:
     """The sides that were evaluated on similarity."""
     indices = [n for n, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
     columns = similarity_columns([sides[n] for n in indices], metric, aggregate)
-    return Grid(sides, indices, columns, significance)
+    return Grid(sides, indices, columns, computed)
 
 
-def retrieval_grid(
-    sides: Sequence[EvaluatedModel], significance: SignificanceLookup, measure: str | None = None
-) -> Grid:
+def retrieval_grid(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, measure: str | None = None) -> Grid:
     """The sides that were evaluated on retrieval, by a measure, or by the main one of each task."""
     indices = [n for n, side in enumerate(sides) if any(run.result.retrieval for run in side.runs)]
-    return Grid(sides, indices, retrieval_columns([sides[n] for n in indices], measure), significance)
+    return Grid(sides, indices, retrieval_columns([sides[n] for n in indices], measure), computed)
 
 
-def transfer_grids(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> dict[tuple[str, str], Grid]:
+def transfer_grids(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> dict[tuple[str, str], Grid]:
     """(Protocol, all settings of the probes in words) -> the sides whose runs were all probed in this way."""
     protocols: dict[tuple[str, str], list[int]] = {}
     for n, side in enumerate(sides):
@@ -191,32 +389,32 @@ def transfer_grids(sides: Sequence[EvaluatedModel], significance: SignificanceLo
         if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
             protocols.setdefault(used.pop(), []).append(n)
     return {
-        protocol: Grid(sides, indices, transfer_columns([sides[n] for n in indices]), significance)
+        protocol: Grid(sides, indices, transfer_columns([sides[n] for n in indices]), computed)
         for protocol, indices in protocols.items()
     }
 
 
-def similarity(sides: Sequence[EvaluatedModel], significance: SignificanceLookup, aggregate: Aggregate) -> list[Block]:
+def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, aggregate: Aggregate) -> list[Block]:
     """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
     aggregates = (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))
     main, *others = (
-        similarity_grid(sides, significance, metric, kind).table(f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
+        similarity_grid(sides, computed, metric, kind).table(f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
         for metric in ("spearman", "pearson")
         for kind in aggregates
     )
     return [main, Details("Other averages of subsets, and Pearson", others)] if main.rows else []
 
 
-def retrieval(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
+def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
     """The main measure of each task; all measures in a block to open."""
-    main = retrieval_grid(sides, significance).table("Retrieval × 100, means over queries")
-    others = [retrieval_grid(sides, significance, measure).table(f"{measure} × 100") for measure in MEASURES]
+    main = retrieval_grid(sides, computed).table("Retrieval × 100, means over queries")
+    others = [retrieval_grid(sides, computed, measure).table(f"{measure} × 100") for measure in MEASURES]
     return [main, Details("All measures of retrieval", others)] if main.rows else []
 
 
-def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
+def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
     """Accuracies of probes, a table for each protocol."""
-    grids = transfer_grids(sides, significance)
+    grids = transfer_grids(sides, computed)
     blocks: list[Block] = [
         grid.table(
             f"Accuracy × 100 of {'fine-tuned classifiers' if name == 'finetune' else f'probes, protocol {probe}'}"

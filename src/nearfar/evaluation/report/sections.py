@@ -8,7 +8,6 @@ from itertools import chain
 from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
-from nearfar.evaluation.comparison import AVERAGES
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import (
@@ -25,16 +24,23 @@ from nearfar.evaluation.report.blocks import (
     downsample,
     words_table,
 )
-from nearfar.evaluation.report.columns import AnyComparison
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report.scores import AnyComparison
 from nearfar.evaluation.results import (
     ComparisonResult,
     GeometryResult,
     ModelGeometry,
-    PairwiseResult,
     Provenance,
 )
-from nearfar.evaluation.tables.pages import comparison_table, geometry_table, pairwise_table, table_of_tests
+from nearfar.evaluation.tables.pages import (
+    BEFORE_AFTER,
+    before_after_cells,
+    comparison_table,
+    geometry_table,
+    held_out_notes,
+    metric_of,
+    pairwise_table,
+)
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
@@ -72,7 +78,7 @@ def _comparison(comparison: AnyComparison) -> list[Block]:
     for tests in comparison.comparisons:
         pair = comparison.between(tests)
         tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
-    return [pairwise_table(comparison), *_resamples_warning(comparison), *_averages(comparison), *tables]
+    return [pairwise_table(comparison), *_resamples_warning(comparison), *tables]
 
 
 def _resamples_warning(comparison: AnyComparison) -> list[Block]:
@@ -90,23 +96,28 @@ def _resamples_warning(comparison: AnyComparison) -> list[Block]:
     ]
 
 
-def _averages(comparison: PairwiseResult) -> list[Block]:
-    """One table per average, a row for each pair of sides."""
-    names = [side.name for side in comparison.sides]
-    tables: list[Block] = []
-    titles = {key: f"the average of {kind} tasks" for key, kind in AVERAGES.items()}
-    titles |= {name: f"the average of {name}" for name in comparison.comparisons[0].named_averages}
-    for key, title in titles.items():
-        found = {
-            f"{names[tests.pair[0]]} against {names[tests.pair[1]]}": average
-            for tests in comparison.comparisons
-            if (average := tests.average(key)) is not None
-        }
-        if found:
-            reasons = dict.fromkeys(average.reason for average in found.values() if average.reason is not None)
-            notes = [f"Undefined: {reason}." for reason in reasons]
-            tables.append(table_of_tests("first against second", found, title=f"Each pair, on {title}", notes=notes))
-    return tables
+def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
+    """A row for each run with held-out test rows: its model before and after training."""
+    tested = [run for run in runs if run.tested is not None]
+    if not tested:
+        return []
+    rows: list[list[Cell | str]] = []
+    notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
+    for run in tested:
+        for task, row in run.tests.items():
+            rows.append([run.name, metric_of(row), f"{row.pairs or 0:,}", *before_after_cells(row)])
+            assert run.tested is not None
+            notes += [f"{run.name}: {note}" for note in held_out_notes(run.tested, task)]
+            notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
+    if len(tested) > 1:
+        same = len({run.held_out for run in tested}) == 1
+        notes.append(
+            "The runs hold out the same rows; nearfar compare RUN RUN --held-out tests one against the other."
+            if same
+            else "The runs hold out different rows, so the scores of different runs cannot be compared."
+        )
+    columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
+    return [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
 
 
 class Outcome(NamedTuple):
@@ -173,7 +184,7 @@ def _title(measure: str) -> str:
 
 
 def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
-    header = ["run", "method", "encoder", "seed", "steps", "before", "best", "at step", "minutes", "state"]
+    header = ["run", "method", "encoder", "seed", "steps", "dev before", "dev best", "at step", "minutes", "state"]
     rows: list[list[Cell | str]] = []
     spread = len(group_names) < len(runs)
     for group_name in group_names:
@@ -186,7 +197,7 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
             rows.append([f"{group_name}, {which}", *[""] * 4, *spreads, *[""] * 3])
     devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs if run.scores())
     notes = [
-        *([f"before and best: {', or '.join(devs)}."] * bool(devs)),
+        *([f"dev before and dev best: {', or '.join(devs)}. They chose the step, so they are no test."] * bool(devs)),
         *(
             ["Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."]
             * bool(spread)

@@ -91,6 +91,47 @@ class AverageTest(PairedTest, _TaskNames):
     """The test on the average over tasks of one kind; ``p_holm`` only where there are more than two sides."""
 
 
+class ShownHit(Record):
+    """A text that was found for a query."""
+
+    text: str
+    score: float
+    """Its cosine with the query."""
+    right: bool
+    """Whether it is relevant to the query."""
+
+
+class ShownHits(Record):
+    """The best hits of a query by one of the sides."""
+
+    rank: int | None
+    """The rank of the first right hit; null where none of ``searched`` hits is right."""
+    searched: int
+    hits: list[ShownHit]
+
+
+class QueryExample(Record):
+    """A query with its hits by both sides."""
+
+    percent: int
+    """Its place in the order of all queries by their change, from the largest loss (0) to the largest gain (100)."""
+    query: str
+    right: list[str]
+    """The relevant texts."""
+    first: ShownHits
+    second: ShownHits
+
+
+class QueryChanges(Record):
+    """How the first side ranks the right hits of queries, compared with the second, and some of the queries."""
+
+    higher: int
+    """Number of queries whose first right hit ranks higher than by the second side."""
+    lower: int
+    same: int
+    examples: list[QueryExample]
+
+
 class ComparisonSettings(Record):
     """How sides were compared."""
 
@@ -168,6 +209,8 @@ class ComparisonResult(Result):
     """The test on the average over retrieval tasks."""
     named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
     """The tests on averages that papers report, by name, other than those over all tasks of a kind."""
+    queries: QueryChanges | None = field(default=None, metadata=OMITTED)
+    """With ``--examples``: which held-out queries the first side ranks better or worse, and some of them."""
 
     @property
     def sides(self) -> list[ComparedSide]:

@@ -414,6 +414,8 @@ class EvaluationResult(Result):
     """Tells result files apart."""
     model: str
     """Name or folder."""
+    fingerprint: str | None = field(default=None, metadata=OMITTED)
+    """SHA-256 over the files of the model (16 digits); null for what is no folder."""
     config: dict[str, Any]
     """The settings that affect the numbers, and ``training_seed`` and ``transductive``."""
     provenance: Provenance = field(default_factory=Provenance)

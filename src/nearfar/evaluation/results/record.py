@@ -10,6 +10,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform, get_args
 
@@ -39,7 +40,7 @@ class Record:
     """
 
     def __init_subclass__(cls, *, kw_only: bool = True) -> None:
-        dataclass(frozen=True, kw_only=kw_only)(cls)
+        dataclass(frozen=True, kw_only=kw_only, repr=not hasattr(cls, "_repr_html_"))(cls)
 
     @classmethod
     def from_dict(cls, content: object, *, source: object = "the result") -> Self:
@@ -127,6 +128,17 @@ class Result(Record):
             found = f"its kind is {short_repr(content['kind'])}" if "kind" in content else "it has no 'kind'"
             raise NearfarError(f"{source}: is not {cls.WHAT}: {found}; expected {kinds[0]!r}.")
         return super().from_dict(content, source=source)
+
+    def __repr__(self) -> str:
+        """The tables that the command prints."""
+        # By name, because the modules of tables stand on this one.
+        text: str = import_module("nearfar.evaluation.tables.pages").shown_as_text(self)
+        return text
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook."""
+        html: str = import_module("nearfar.evaluation.tables.pages").shown_as_html(self)
+        return html
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """Evaluations as tables: similarity, transfer tasks, retrieval, and what the model has seen of them in training."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean
@@ -49,6 +50,9 @@ def evaluation_tables(
     tables = [_similarity(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
     if result.transfer:
         tables.append(_transfer(result, result.transfer))
+        if result.transfer.protocol == "finetune":
+            entries = result.transfer.tasks.values()
+            tables += [class_table(one) for one in entries if isinstance(one, ClassificationScores) and one.gold]
     if result.retrieval:
         tables.append(_retrieval_on_screen(result, measure) if screen else _retrieval_in_file(result))
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
@@ -129,14 +133,42 @@ def _transfer(result: EvaluationResult, transfer: TransferResults) -> Table:
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes)
 
 
+def class_table(entry: ClassificationScores) -> Table:
+    """Rows, precision, recall and F1 of each label; the notes have macro F1 and the share of the most frequent label.
+
+    Macro F1 is the mean of F1 over the labels that a tested row has or is predicted to have. What is undefined is 0.
+    """
+    pairs = list(zip(entry.gold, entry.predicted, strict=True))
+    rows, f1 = [], []
+    for label, name in enumerate(entry.classes):
+        hits, given, predicted = pairs.count((label, label)), entry.gold.count(label), entry.predicted.count(label)
+        shares = [100 * hits / (below or 1) for below in (predicted, given, (given + predicted) / 2)]
+        f1 += shares[2:] if given or predicted else []
+        rows.append([name, f"{given:,}", *(f"{share:.1f}" for share in shares)])
+    frequent, count = Counter(entry.gold).most_common(1)[0]
+    accuracy, most = (100 * number / len(pairs) for number in (sum(one == other for one, other in pairs), count))
+    name = entry.classes[int(frequent)]
+    notes = [f"Accuracy {accuracy:.2f}, macro F1 {mean(f1):.2f}; always {name}: accuracy {most:.2f}."]
+    if accuracy <= most:
+        notes.append(
+            f"WARNING: no better than giving every row the label {name}. The classifier learned nothing that helps: "
+            "look for wrong labels, add rows, or train for more --epochs or with a higher --learning-rate."
+        )
+    return Table(
+        title="By label, x 100", columns=["label", "rows", "precision", "recall", "F1"], rows=rows, notes=notes
+    )
+
+
 def _training_notes(result: EvaluationResult) -> list[str]:
     """How a classifier was fine-tuned, and on which rows."""
-    training = result.training
-    if training is None:
+    training, data = result.training, [f"{source}." for source in result.config.get("data") or []]
+    if result.transfer is None or result.transfer.protocol != "finetune":
         return []
+    if training is None:
+        return data
     speed = "" if training.updates_per_second is None else f", {training.updates_per_second:.2f} updates per second"
     chosen = f"{training.metric} {training.validation:.2f}, best step {training.best_step} of {training.steps}{speed}"
-    return [f"Validation rows: {chosen}.", *(f"{source}." for source in result.config.get("data") or [])]
+    return [f"Validation rows: {chosen}.", *data]
 
 
 def _retrieval_on_screen(result: EvaluationResult, measure: str | None) -> Table:
@@ -333,7 +365,7 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
 
 
 def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> list[str]:
-    """Notes on a comparison: tasks of which the sides have seen unequal shares, and tasks that are a side's dev set."""
+    """Notes on a comparison: the shares of tasks that the sides have seen, and tasks that are a side's dev set."""
     seen = [side.seen or {} for side in sides]
     tasks = dict.fromkeys(task for one in seen for task in one)
     unequal = [
@@ -347,13 +379,17 @@ def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> lis
         for task, shares in one.items()
         if shares.dev
     ]
-    if not unequal:
-        return dev
-    return [
-        "The sides have seen unequal shares of the tested pairs (in brackets: of the texts) in training, which favours "
-        f"the side that has seen more: {'; '.join(unequal)}.",
-        *dev,
+    equal = [
+        f"{task} {format_seen(shares)}"
+        for task, shares in seen[0].items()
+        if shares.texts and not _differ([one.get(task) for one in seen])
     ]
+    shares = "shares of the tested pairs (in brackets: of the texts) in training"
+    notes = [f"The sides have seen equal {shares}: {'; '.join(equal)}."] if equal else []
+    if unequal:
+        more = f"which favours the side that has seen more: {'; '.join(unequal)}"
+        notes.append(f"The sides have seen unequal {shares}, {more}.")
+    return [*notes, *dev]
 
 
 def _side(name: str, seen: SeenShares | None) -> str:

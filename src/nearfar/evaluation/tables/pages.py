@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nearfar.disk import write_text
-from nearfar.evaluation.render import Table, code_span, markdown_text, to_markdown
+from nearfar.evaluation.examples import RULE, describe_changes, describe_examples
+from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, to_html, to_markdown, to_text
 from nearfar.evaluation.results import (
     AverageTest,
     ComparedSide,
@@ -17,10 +18,12 @@ from nearfar.evaluation.results import (
     PairTests,
     PairwiseResult,
     Provenance,
+    Result,
     SeedTest,
     TaskTest,
 )
-from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score
+from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score, format_seen
+from nearfar.types import metric_title
 
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
 
@@ -33,6 +36,53 @@ _PLOTS = {
     "pairs.png": "The most and the least similar pairs, by t-SNE",
     "labels.png": "Labelled texts, by t-SNE",
 }
+
+
+BEFORE_AFTER = ("before", "after", "after - before [95%]", "p", "trained model")
+"""The columns of :func:`before_after_cells`."""
+DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
+"""A true difference of this many widths of the 95% interval is found (p < 0.05) with a power of 80%."""
+
+
+def metric_of(row: TaskTest) -> str:
+    """The name of the score that is tested."""
+    return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
+
+
+def verdict_after(row: PairedTest) -> str:
+    """Whether the trained model, the first side, is better than its start."""
+    if row.difference is None:
+        return "undefined"
+    if not row.separable:
+        return "not significant"
+    return "better" if row.difference > 0 else "worse"
+
+
+def before_after_cells(row: PairedTest) -> list[str]:
+    """The scores of a model before and after training, which is the first side, and their test."""
+    p = "" if row.p is None else f"{row.p:.4f}"
+    return [format_score(row.second), format_score(row.first), format_difference(row), p, verdict_after(row)]
+
+
+def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
+    """Which rows a trained model, the first side, was compared with its start on, and what they could have found."""
+    row = result.tasks[task]
+    seen = [(side.seen or {}).get(task) for side in result.sides]
+    which = "Rows that were neither trained on nor used to choose the step"
+    if any(shares and (shares.main or shares.texts) for shares in seen):
+        after, before = (format_seen(shares) or "not recorded" for shares in seen)
+        which = (
+            "Rows that this run neither trained on nor used to choose the step, but earlier training did. Share of the "
+            f"pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
+        )
+    notes = [f"{which}. Interval: paired bootstrap{f'; p: {row.test}' if row.test else ''}."]
+    width = (row.high or 0.0) - (row.low or 0.0)
+    if width and not row.separable:
+        notes.append(
+            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
+            "them to test on (--hold-out NUMBER), a smaller one."
+        )
+    return notes
 
 
 def comparison_tables(result: ComparisonResult | PairwiseResult) -> list[Table]:
@@ -49,6 +99,18 @@ def comparison_table(comparison: ComparisonResult) -> Table:
     sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
     title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
     return table_of_tests("task", tasks, _averages(comparison), title=title, notes=_comparison_notes(comparison))
+
+
+def query_notes(comparison: ComparisonResult) -> list[str]:
+    """How many queries the first side ranks better or worse, and how the shown ones are chosen; empty without them."""
+    changes = comparison.queries
+    return [] if changes is None else [describe_changes(changes, start=f"With {comparison.first.name}"), RULE]
+
+
+def query_lines(comparison: ComparisonResult) -> list[str]:
+    """The shown queries with their hits by both sides."""
+    names = {"first": comparison.first.name, "second": comparison.second.name}
+    return [] if comparison.queries is None else describe_examples(comparison.queries, **names)
 
 
 def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes: Sequence[str]) -> Table:
@@ -144,6 +206,11 @@ def _verdict(row: PairedTest) -> str:
     return "first better" if row.difference > 0 else "second better"
 
 
+def format_difference(row: PairedTest) -> str:
+    """The difference with its interval."""
+    return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
+
+
 def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     scores = [format_score(row.first), format_score(row.second)]
     if row.difference is None:
@@ -151,7 +218,7 @@ def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     return [
         name,
         *scores,
-        f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]",
+        format_difference(row),
         f"{row.p:.4f}",
         "" if row.p_holm is None else f"{row.p_holm:.4f}",
         *(_over_seeds(row.seeds) if seeds else []),
@@ -267,6 +334,30 @@ def _best(layers: dict[str, list[float | None]] | None) -> str:
     return f"{score:.2f} ({layer}, {pooling})"
 
 
+def screen_tables(result: Result) -> list[Table]:
+    """What of a result fits on a screen: the tables that its command prints."""
+    match result:
+        case EvaluationResult():
+            return evaluation_tables(result, screen=True)
+        case ComparisonResult() | PairwiseResult():
+            return comparison_tables(result)[:1]
+        case GeometryResult():
+            return [geometry_table(result)]
+    facts = {key: value for key, value in vars(result).items() if isinstance(value, str | int | float | None)}
+    rows = [[key, str(value)] for key, value in facts.items() if key not in ("schema", "kind") and value is not None]
+    return [Table(columns=["", "value"], rows=rows, title=result.WHAT, left=2)]
+
+
+def shown_as_text(result: Result) -> str:
+    """The tables of :func:`screen_tables` in plain letters."""
+    return "\n".join(map(to_text, screen_tables(result)))
+
+
+def shown_as_html(result: Result) -> str:
+    """The tables of :func:`screen_tables` for a notebook."""
+    return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(result))
+
+
 def result_markdown(result: Tabulated) -> str:
     """The tables of a result in Markdown, with its plots and its provenance."""
     match result:
@@ -282,6 +373,12 @@ def result_markdown(result: Tabulated) -> str:
     plots = result.plots if isinstance(result, GeometryResult) else []
     images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
     parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]
+    if isinstance(result, ComparisonResult) and result.queries is not None:
+        parts += [
+            "## Queries",
+            *map(markdown_text, query_notes(result)),
+            "\n".join(code_block("\n".join(query_lines(result)))),
+        ]
     return "\n\n".join([*parts, _origin(result.provenance), *images]) + "\n"
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from nearfar.studies.columns import Run
 from nearfar.studies.page import Layout, write_outputs
 from nearfar.studies.plots import study_plots
+from nearfar.studies.scores import Run
 from nearfar.types import NearfarError
 from tests.studies.cases import build, geometry
 

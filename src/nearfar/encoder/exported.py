@@ -1,0 +1,119 @@
+"""Exported graphs as encoders: ONNX Runtime or OpenVINO computes the embeddings of padded texts, pooling included.
+
+A backbone that gives the embedding of a text as the state of its first token takes the place of the transformer, so
+that a folder of ``nearfar export`` is encoded, searched and scored as any other encoder. It is not trained or saved.
+"""
+
+import importlib.util
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from nearfar.encoder.folder_checks import EXPORTED, read_object
+from nearfar.encoder.pretrained import PretrainedConfig, PreTrainedModel
+from nearfar.types import NearfarError
+
+Format = Literal["onnx", "openvino"]
+FILES: dict[Format, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
+"""Format -> the name of its graph, which is what sentence-transformers looks for."""
+RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
+IDS, MASK = "input_ids", "attention_mask"
+Feeds = Mapping[str, NDArray[np.int64]]
+Outputs = NDArray[np.float32]
+
+
+def graph_format(folder: Path) -> Format | None:
+    """The format of the graph in a folder that ``nearfar export`` wrote; None for any other folder."""
+    exported = (folder / EXPORTED).is_file()
+    return next((kind for kind, name in FILES.items() if exported and (folder / name).is_file()), None)
+
+
+def open_graph(
+    file: Path, kind: Format, *, threads: int, native: bool = False
+) -> tuple[Callable[[Feeds], Outputs], list[str]]:
+    """A function that runs the graph, and the names of its inputs.
+
+    With ``native``, the runtime chooses the precision, which is bf16 in OpenVINO where it is native; otherwise fp32.
+
+    Raises:
+        NearfarError: the runtime is not installed, or cannot read the graph.
+    """
+    if importlib.util.find_spec(RUNTIMES[kind]) is None:
+        raise NearfarError(f"{file}: needs the package {RUNTIMES[kind]}; install with: pip install 'nearfar[export]'")
+    if kind == "onnx":
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.log_severity_level = 3  # errors only
+        session = onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+        name = session.get_outputs()[0].name
+        return lambda feeds: session.run([name], dict(feeds))[0], [value.name for value in session.get_inputs()]
+    import openvino
+
+    settings: dict[str, Any] = {"INFERENCE_NUM_THREADS": threads, "PERFORMANCE_HINT": "LATENCY"}
+    if not native:
+        settings["INFERENCE_PRECISION_HINT"] = "f32"
+    with openvino_errors(file):
+        request = openvino.Core().compile_model(file, "CPU", settings).create_infer_request()
+    names = [value.get_any_name() for value in request.model_inputs]
+    return lambda feeds: request.infer(dict(feeds))[0].copy(), names
+
+
+@contextmanager
+def openvino_errors(file: Path) -> Iterator[None]:
+    """Turn OpenVINO's error for a file that it cannot read into a :class:`NearfarError` that names ``file``."""
+    try:
+        yield
+    except RuntimeError as error:  # its message has lines of its own source code first
+        problem = str(error).strip().splitlines()[-1].strip()
+        raise NearfarError(f"{file}: OpenVINO cannot read it ({problem}).") from error
+
+
+class GraphBackbone(PreTrainedModel):
+    """A graph of padded token ids and mask, with the interface of a transformer.
+
+    Args:
+        folder: that ``nearfar export`` wrote.
+        kind: the format of the graph.
+    """
+
+    config_class = PretrainedConfig
+    _supports_attention_backend = False
+
+    def __init__(self, folder: Path, kind: Format) -> None:
+        exported, config = (read_object(folder / name) for name in (EXPORTED, "config.json"))
+        wrong = [name for name in ("width", "max_length") if type(exported.get(name)) is not int]
+        if wrong or not isinstance(exported.get("pooling"), str):
+            raise NearfarError(f"{folder / EXPORTED}: is damaged, or not that of an encoder; export the model again.")
+        sizes = {"hidden_size": exported["width"], "max_position_embeddings": exported["max_length"]}
+        names = {name: config.get(name) for name in ("vocab_size", "pad_token_id")}
+        super().__init__(PretrainedConfig.from_dict({"num_hidden_layers": 0, **sizes, **names}))
+        self.pooling, self.normalized = exported["pooling"], bool(exported.get("normalized"))
+        self._run, self._inputs = open_graph(folder / FILES[kind], kind, threads=torch.get_num_threads())
+        self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says the device and the dtype
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: object) -> SimpleNamespace:
+        """The embeddings, as the last hidden states of the first tokens [texts, length, width]; others are 0."""
+        feeds = {IDS: input_ids.cpu().numpy(), MASK: attention_mask.cpu().numpy()}
+        embeddings = self._run({name: feeds[name] for name in self._inputs})
+        states = torch.zeros(*input_ids.shape, self.config.hidden_size, device=input_ids.device)
+        states[:, 0] = torch.from_numpy(embeddings).to(states)
+        return SimpleNamespace(last_hidden_state=states)
+
+
+def refuse_graph(backbone: object, what: str) -> None:
+    """Refuse what a graph cannot do.
+
+    Raises:
+        NearfarError: the backbone is an exported graph; the message names ``what``.
+    """
+    if isinstance(backbone, GraphBackbone):
+        raise NearfarError(f"an exported graph cannot be {what}; use the model that it was exported from.")

@@ -1,0 +1,164 @@
+"""What a sentence-transformers folder says of its texts is honoured, as that library does, or refused by name."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.pooling import POOLINGS
+from tests.invalid_input.model_folders import edit
+from tests.tiny import save_tiny
+
+SETTINGS, PROMPTS = "sentence_bert_config.json", "config_sentence_transformers.json"
+MIXED = ["A DOG sleeps", "the red Cat", "a DOG sleeps"]
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A sentence-transformers folder of a tiny BERT."""
+    Encoder.from_pretrained(save_tiny(tmp_path / "plain")).save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def cased(folder: Path) -> None:
+    """Make the tokenizer distinguish cases: words of the vocabulary have lower case only."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"normalizer": None}))
+
+
+@pytest.mark.long
+def test_texts_are_lower_cased_before_a_cased_tokenizer(saved: Path, tmp_path: Path) -> None:
+    cased(saved)
+    assert np.ptp(Encoder.from_pretrained(saved).encode(["DOG", "Cat"]), axis=0).max() == 0  # both unknown
+    edit(saved / SETTINGS, {"do_lower_case": True})
+    vectors = Encoder.from_pretrained(saved).encode(MIXED, precision="fp32")
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
+    np.testing.assert_allclose(SentenceTransformer(str(saved), device="cpu").encode(MIXED), vectors, atol=1e-5)
+    Encoder.from_pretrained(saved).save_pretrained(tmp_path / "again")
+    cased(tmp_path / "again")  # as tokenizers that transformers builds from their vocabulary
+    np.testing.assert_allclose(Encoder.from_pretrained(tmp_path / "again").encode(MIXED, precision="fp32"), vectors)
+    theirs = SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(MIXED)
+    np.testing.assert_allclose(theirs, vectors, atol=1e-5)
+    with pytest.raises(NearfarError, match="lower-cased before the tokenizer"):
+        Classifier.from_pretrained(saved, label_names=("no", "yes"))
+
+
+def test_the_length_is_the_one_asked_for_then_the_folders_then_the_number_of_positions(tmp_path: Path) -> None:
+    folder = save_tiny(tmp_path / "roberta", "roberta")
+    edit(folder / "tokenizer_config.json", {"model_max_length": 10**6})
+    old = folder / "sentence_roberta_config.json"
+    old.write_text(json.dumps({"max_seq_length": 66}))
+    with pytest.warns(UserWarning, match=f"{old.name}: max_seq_length is 66, but .* positions for 64"):
+        assert Encoder.from_pretrained(folder).max_length == 64
+    assert Encoder.from_pretrained(folder, max_length=64).max_length == 64
+    with pytest.raises(NearfarError, match="max_length 65: must be from 3 to 64"):
+        Encoder.from_pretrained(folder, max_length=65)
+    old.write_text(json.dumps({"max_seq_length": 40, "tokenizer_args": {"model_max_length": 30}}))
+    assert Encoder.from_pretrained(folder).max_length == 30
+    old.write_text(json.dumps({"max_seq_length": 40, "query_length": 32}))
+    with pytest.raises(NearfarError, match=r"query_length is 32, .* choose it with --max-length"):
+        Encoder.from_pretrained(folder)
+    assert Encoder.from_pretrained(folder, max_length=32).max_length == 32
+    assert Classifier.from_pretrained(folder, label_names=("a", "b"), max_length=32).max_length == 32
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"do_lower_case": "yes"}, "do_lower_case is 'yes', and must be true or false."),
+        ({"document_length": 128}, "document_length is 128, but nearfar truncates queries and documents at one length"),
+        ({"processor_kwargs": {"tokenizer_file": "/etc/x"}}, "processor_kwargs has 'tokenizer_file', which"),
+        ({"tokenizer_args": "x"}, "tokenizer_args has 'x', which nearfar does not support"),
+        ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs is a setting that nearfar does not"),
+        ({"model_args": {"num_hidden_layers": 1}}, "model_args has 'num_hidden_layers', which nearfar does not"),
+        ({"config_args": {"rope_theta": 1}}, "config_args has 'rope_theta', which nearfar does not support"),
+        (
+            {"query_expansion": {"strategy": "fixed", "length": 32}},
+            "query_expansion is a setting that nearfar does not",
+        ),
+        ({"transformer_task": "fill-mask"}, "transformer_task is 'fill-mask', but nearfar supports only 'feature-ext"),
+        ({"module_output_name": "sentence_embedding"}, "module_output_name is 'sentence_embedding', but nearfar"),
+        ({"modality_config": {"message": {"method": "forward"}}}, "modality_config is {'message': "),
+        ({"tokenizer_name_or_path": "x"}, "tokenizer_name_or_path is a setting that nearfar does not support"),
+    ],
+)
+def test_other_settings_are_refused_by_name(saved: Path, settings: dict[str, Any], message: str) -> None:
+    edit(saved / SETTINGS, settings)
+    with pytest.raises(NearfarError, match=re.escape(f"{saved / SETTINGS}: {message}")):
+        Encoder.from_pretrained(saved)
+
+
+def test_settings_without_effect_on_vectors(saved: Path) -> None:
+    expected = Encoder.from_pretrained(saved).encode(MIXED)
+    edit(saved / SETTINGS, {"model_args": {"torch_dtype": "float16", "trust_remote_code": True}, "unpad_inputs": False})
+    edit(saved / SETTINGS, {"tokenizer_args": {"padding_side": "left"}, "query_length": None, "config_args": {}})
+    np.testing.assert_array_equal(Encoder.from_pretrained(saved).encode(MIXED), expected)
+
+
+def test_a_model_of_another_similarity_says_what_it_is_ranked_by(saved: Path, tmp_path: Path) -> None:
+    edit(saved / PROMPTS, {"similarity_fn_name": "dot"})
+    with pytest.warns(UserWarning, match=r"similarity_fn_name is 'dot', but .* by cosine; nearfar search --no-norm"):
+        Encoder.from_pretrained(saved).save_pretrained(tmp_path / "again")
+    assert json.loads((tmp_path / "again" / PROMPTS).read_text())["similarity_fn_name"] == "dot"
+
+
+@pytest.mark.long
+def test_a_chat_template_of_the_tokenizer_is_not_applied_to_texts(saved: Path, tmp_path: Path) -> None:
+    template = "{% for message in messages %}red {{ message.content }}{% endfor %}"
+    edit(saved / "tokenizer_config.json", {"chat_template": template})
+    encoder = Encoder.from_pretrained(saved)
+    encoder.save_pretrained(tmp_path / "again")
+    theirs = SentenceTransformer(str(tmp_path / "again"), device="cpu")
+    assert theirs.tokenizer.chat_template == template
+    np.testing.assert_allclose(theirs.encode(MIXED), encoder.encode(MIXED, precision="fp32"), atol=1e-5)
+
+
+def test_a_folder_with_an_adapter_alone(saved: Path) -> None:
+    (saved / "config.json").rename(saved / "adapter_config.json")
+    with pytest.raises(NearfarError, match=r"adapter_config.json: the folder holds an adapter.* merge the adapter"):
+        Encoder.from_pretrained(saved)
+
+
+def without_special_tokens(folder: Path) -> Path:
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer | {"post_processor": None}))
+    return folder
+
+
+@pytest.mark.parametrize("pooling", ["mean_without_cls", "layer:1:mean_without_cls"])
+def test_a_pooling_without_cls_needs_a_tokenizer_that_adds_it(pooling: str, tmp_path: Path) -> None:
+    folder = without_special_tokens(save_tiny(tmp_path / "tiny"))
+    with pytest.raises(NearfarError, match=rf"the pooling {pooling} leaves out \[CLS\], which this model's tokenizer"):
+        Encoder.from_pretrained(folder, pooling=pooling)
+
+
+@pytest.mark.parametrize("pooling", [name for name in POOLINGS if ":" not in name and "without" not in name])
+@pytest.mark.parametrize("architecture", ["bert", pytest.param("mpnet", marks=pytest.mark.nightly)])
+def test_a_text_without_tokens_gets_the_zero_vector(pooling: str, architecture: str, tmp_path: Path) -> None:
+    folder = without_special_tokens(save_tiny(tmp_path / "tiny", architecture))
+    encoder = Encoder.from_pretrained(folder, pooling=pooling)
+    vectors = encoder.encode(["a dog", "", "the red cat"], precision="fp32")
+    assert not vectors[1].any()
+    assert not encoder.encode([""], precision="fp32").any()
+    np.testing.assert_allclose(vectors[[0, 2]], encoder.encode(["a dog", "the red cat"], precision="fp32"), atol=1e-5)
+    encoder.embed(["a dog", ""]).sum().backward()
+    assert all(one.grad.isfinite().all() for one in encoder.parameters() if one.grad is not None)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"a dog": "x"}, "encode takes a list of texts, not a dict: it has no order"),
+        ({"a dog"}, "encode takes a list of texts, not a set"),
+        (["a", "b\ud800"], "text 1 holds half a surrogate pair"),
+    ],
+)
+def test_texts_that_are_none(texts: Any, message: str, encoder: Encoder) -> None:
+    with pytest.raises(NearfarError, match=message):
+        encoder.encode(texts)

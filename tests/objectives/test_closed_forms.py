@@ -1,0 +1,280 @@
+"""Objectives in closed form: single terms, batches that lack something, extreme inputs and half precision."""
+
+from functools import partial
+from math import exp, log
+
+import pytest
+import torch
+from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
+
+from nearfar.objectives import (
+    _contrast,
+    angle_similarity,
+    cosent,
+    cosine_regression,
+    info_nce,
+    info_nce_directions,
+    list_distillation,
+    masked_lm,
+    nli_softmax,
+    nt_xent,
+    premise_scl,
+    ranknet,
+    regression_features,
+    row_similarities,
+    self_guided,
+    supcon,
+    vector_distillation,
+)
+from tests.objectives.checks import LargestTensor, assert_same, vectors
+
+TARGETS = torch.tensor([0.2, 1.0, 0.2, 0.6, 0.0, 1.0, 0.6], dtype=torch.float64)
+VARIANTS = ("sg", "opt1", "opt2", "opt3")
+NEUTRAL = 1
+
+
+# --- batches that lack something ---
+
+
+def views(x, variant):
+    return x[:, None] if variant == "opt3" else x
+
+
+NONE = {
+    "info_nce": info_nce,
+    "nt_xent": partial(nt_xent, temperature=0.1),
+    **{
+        f"directions {name}": partial(info_nce_directions, directions=name)
+        for name in ("query_to_doc", "doc_to_query", "both", "all")
+    },
+    "directions, negatives": lambda x, y: info_nce_directions(x, y, torch.ones(3, x.shape[1]), directions="all"),
+    **{
+        name: lambda x, y, name=name: self_guided(x, views(y, name), temperature=0.1, variant=name) for name in VARIANTS
+    },
+    "supcon": lambda x, y: supcon(x, torch.arange(len(x)), temperature=0.1),
+    "premise_scl": lambda x, y: premise_scl(x, y, torch.arange(len(x)), torch.full((len(x),), NEUTRAL)),
+    "premise_scl, capped": lambda x, y: premise_scl(
+        x, y, torch.arange(len(x)), torch.full((len(x),), NEUTRAL), max_positives=2, max_negatives=2
+    ),
+    "cosine_regression": lambda x, y: cosine_regression(x, y, torch.zeros(len(x))),
+    "regression_features": regression_features,
+    "masked_lm": lambda x, y: masked_lm(x, torch.zeros(len(x), dtype=torch.long)),
+}
+"""Objectives of two matrices. Those of supcon and premise_scl have no anchor in a batch of any size."""
+
+
+@pytest.mark.parametrize("name", NONE)
+def test_a_batch_without_anchors_gives_an_empty_loss_with_a_graph(name):
+    for count in (0, 1, 4) if name.startswith(("supcon", "premise")) else (0,):
+        x = torch.randn(count, 3, requires_grad=True)
+        value = NONE[name](x, torch.randn(count, 3))
+        assert value.shape == ((0, 6) if name == "regression_features" else (0,))
+        value.sum().backward()
+        assert torch.equal(x.grad, torch.zeros(count, 3))
+
+
+def test_an_anchor_with_all_negatives_masked_has_zero_loss():
+    anchors, positives, negatives = (x.requires_grad_() for x in vectors(3, 4, 3).unbind())
+    kept = torch.zeros(4, 8, dtype=torch.bool)
+    kept[1, 6] = True
+    value = info_nce(anchors, positives, negatives, hard_negative_weight=1.0, mask=kept)
+    assert value[[0, 2, 3]].tolist() == [0, 0, 0]
+    assert value[1] > 0
+    value.sum().backward()
+    assert all(x.grad.isfinite().all() for x in (anchors, positives, negatives))
+    assert anchors.grad[[0, 2, 3]].abs().max() == 0
+    assert anchors.grad[1].abs().max() > 0
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_sentence_with_all_others_masked_has_zero_loss(variant):
+    c, h = vectors(4, 5).requires_grad_(), vectors(4, *([3] if variant == "opt3" else []), 5, seed=1).requires_grad_()
+    mask = torch.zeros(4, 4, dtype=torch.bool)
+    mask[1, 2] = True
+    with torch.autograd.set_detect_anomaly(mode=True, check_nan=True):  # no intermediate NaN either
+        value = self_guided(c, h, temperature=0.1, variant=variant, mask=mask)
+        value.sum().backward()
+    values = value.view(-1, 4)
+    assert values[:, [0, 2, 3]].abs().max() == 0
+    assert values[0, 1] > 0
+    assert c.grad.isfinite().all()
+    assert h.grad.isfinite().all()
+    assert c.grad[[0, 3]].abs().max() == 0
+    assert c.grad[1].abs().max() > 0
+
+
+def test_a_single_example_of_a_label_is_a_candidate_but_not_an_anchor():
+    z = vectors(4, 3).requires_grad_()
+    value = supcon(z, torch.tensor([0, 5, 0, 0]), temperature=0.5)
+    value.sum().backward()
+    assert value.shape == (3,)
+    assert z.grad[1].abs().max() > 0
+
+
+def test_a_batch_of_one_has_an_empty_list():
+    student = vectors(1, 3).requires_grad_()
+    losses = list_distillation(student, vectors(1, 4), temperature=0.05)
+    losses.sum().backward()
+    assert losses.tolist() == [0]
+    assert student.grad.abs().max() == 0
+
+
+def test_scores_with_equal_targets_are_not_compared():
+    scores, tied = vectors(6).requires_grad_(), torch.full((6,), 0.5)
+    assert cosent(scores, tied, temperature=0.05).item() == 0
+    assert ranknet(scores, tied, temperature=0.05).shape == (0,)
+    (cosent(scores, tied, temperature=0.05) + ranknet(scores, tied, temperature=0.05).sum()).backward()
+    assert scores.grad.tolist() == [0] * 6
+
+
+# --- in numbers ---
+
+
+def test_the_weight_applies_only_to_the_own_hard_negative():
+    same = torch.ones(4, 3, dtype=torch.float64)
+    value = info_nce(same, same, same, hard_negative_weight=log(5))
+    assert value.tolist() == pytest.approx([log(4 + 3 + 5)] * 4)
+
+
+def test_the_margin_and_the_order_of_a_ranking():
+    scores, labels = torch.tensor([0.9, 0.5, 0.4], dtype=torch.float64), torch.tensor([2, 1, 0])
+    value = ranknet(scores, labels, temperature=0.1, margin=0.2)
+    logits = (-2, -3, 1)  # 1 below 0, 2 below 0, 2 below 1
+    assert value.tolist() == pytest.approx([log(1 + exp(x)) for x in logits])
+    together = cosent(scores, labels, temperature=0.1, margin=0.2)
+    assert together.item() == pytest.approx(log(1 + sum(map(exp, logits))))
+    assert cosent(scores, -labels, temperature=0.1).item() == pytest.approx(log(1 + exp(4) + exp(5) + exp(1)))
+    two = cosent(torch.tensor([0.3, 0.3, 0.5]), torch.tensor([0, 0, 1]), temperature=0.1)
+    assert two.item() == pytest.approx(log(1 + 2 * exp(-2)))
+
+
+def test_regression_on_cosines():
+    u = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]], dtype=torch.float64)
+    y = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
+    assert cosine_regression(u, 5 * u, y).tolist() == pytest.approx([0.25, 4, 0])
+    assert cosine_regression(u, -u, y).tolist() == pytest.approx([2.25, 0, 4])
+    assert cosine_regression(u, u.flip(1), y).tolist() == pytest.approx([0.25, 4, 1])
+
+
+@pytest.mark.parametrize("objective", [nli_softmax, masked_lm])
+def test_cross_entropy(objective):
+    assert objective(torch.zeros(2, 100), torch.tensor([0, 99])).tolist() == pytest.approx([log(100)] * 2)
+    certain = objective(6.0 * torch.eye(4, dtype=torch.float64), torch.arange(4))
+    assert certain.tolist() == pytest.approx([log(1 + 3 * exp(-6))] * 4)
+    logits = torch.tensor([[1e4, -1e4, 0.0]], requires_grad=True)
+    value = objective(logits, torch.tensor([1]))
+    value.sum().backward()
+    assert value.item() == 2e4
+    assert logits.grad.tolist() == [[1, -1, 0]]
+
+
+def test_an_equal_student_has_no_loss_and_no_gradient():
+    teachers = vectors(7, 5)
+    rotation = torch.linalg.qr(vectors(5, 5, seed=2)).Q
+    scales = torch.linspace(0.1, 10, 7, dtype=torch.float64)[:, None]
+    for students in (teachers.clone(), scales * teachers @ rotation):  # lists know neither rotation nor length
+        students.requires_grad_()
+        losses = list_distillation(students, teachers, temperature=0.05)
+        losses.sum().backward()
+        assert losses.abs().max() < 1e-12
+        assert students.grad.abs().max() < 1e-9
+    same = teachers.clone().requires_grad_()
+    vector_distillation(same, teachers).sum().backward()
+    assert same.grad.abs().max() == 0
+    assert list_distillation(teachers.flip(0), teachers, temperature=0.05).min() > 1e-3
+
+
+def test_teachers_get_no_gradient():
+    students, teachers = (vectors(4, 3, seed=seed).requires_grad_() for seed in (0, 1))
+    (list_distillation(students, teachers, temperature=0.1) + vector_distillation(students, teachers)).sum().backward()
+    assert teachers.grad is None
+
+
+# --- sentence-transformers on the same vectors ---
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_cosent_and_angle_equal_those_of_sentence_transformers(temperature):
+    for theirs, score in (
+        (CoSENTLoss(None, scale=1 / temperature), lambda u, v: row_similarities(u, v, "cosine")),
+        (AnglELoss(None, scale=1 / temperature), angle_similarity),
+    ):
+        assert_same(
+            lambda u, v, score=score: cosent(score(u, v), TARGETS, temperature=temperature),
+            lambda u, v, theirs=theirs: theirs.compute_loss_from_embeddings([u, v], TARGETS),
+            *vectors(2, 7, 6),
+        )
+
+
+# --- blocks, extreme inputs, half precision ---
+
+
+def test_lists_in_blocks_have_the_same_values_and_gradients_in_less_memory(monkeypatch):
+    students, teachers = vectors(40, 4), vectors(40, 6, seed=1)
+    found = []
+    for limit in (2**22, 40 * 7):  # all rows at once, or 7 rows at a time
+        monkeypatch.setattr(_contrast, "BLOCK", limit)
+        own = students.clone().requires_grad_()
+        with LargestTensor() as largest:
+            losses = list_distillation(own, teachers, temperature=0.1)
+            (losses * torch.arange(40)).sum().backward()
+        found.append((losses.detach(), own.grad, largest.elements))
+    assert found[1][2] <= 40 * 7 < found[0][2]
+    torch.testing.assert_close(found[0][:2], found[1][:2])
+    assert found[0][1].norm() > 1e-3
+
+
+def test_rankings_in_blocks_have_the_same_comparisons_in_less_memory(monkeypatch):
+    scores, groups = vectors(7), torch.tensor([3, 5, 3, 3, 5, 3, 5])
+    whole = ranknet(scores, TARGETS, groups, temperature=0.1)
+    for block in (1, 10, 2**40):
+        monkeypatch.setattr(_contrast, "BLOCK", block)
+        assert torch.equal(ranknet(scores, TARGETS, groups, temperature=0.1), whole)
+    monkeypatch.setattr(_contrast, "BLOCK", 2**10)
+    count = 512
+    scores = vectors(count).float().requires_grad_()
+    with LargestTensor() as largest:
+        value = cosent(scores, torch.arange(count) % 9, temperature=0.1)
+        value = value + ranknet(scores, torch.arange(count) % 3, torch.arange(count) // 3, temperature=0.1).mean()
+        value.backward()
+    assert largest.elements <= 4 * count < count**2
+    assert scores.grad.norm() > 1e-6
+
+
+@pytest.mark.parametrize("kind", ["zero", "huge", "tiny", "equal", "opposite"])
+def test_extreme_vectors_have_finite_angles_and_gradients(kind):
+    u, v = vectors(2, 5, 6).float()
+    scale = {"zero": 0.0, "huge": 1e15, "tiny": 1e-15}.get(kind, 1.0)
+    v = {"equal": u.clone(), "opposite": -u}.get(kind, scale * v).requires_grad_()
+    u = (scale * u).requires_grad_()
+    value = angle_similarity(u, v)
+    assert value.isfinite().all()
+    if kind in ("equal", "opposite"):
+        assert value.tolist() == pytest.approx([1.0] * 5, abs=1e-6)
+    if kind == "zero":
+        assert value.tolist() == [0] * 5
+    value.sum().backward()
+    assert u.grad.isfinite().all()
+    assert v.grad.isfinite().all()
+
+
+HALF = {
+    "nli_softmax": lambda x: nli_softmax(x, torch.arange(5)),
+    "masked_lm": lambda x: masked_lm(x, torch.arange(5)),
+    "ranknet": lambda x: ranknet(x[0, :7], TARGETS, temperature=0.05),
+    "cosent": lambda x: cosent(x[0, :7], TARGETS, temperature=0.05),
+    "angle_similarity": lambda x: angle_similarity(x[:4, :6], x[1:, :6]),
+    "list_distillation": lambda x: list_distillation(x, x.flip(0), temperature=0.1),
+    "vector_distillation": lambda x: vector_distillation(x, x.flip(0)),
+}
+
+
+@pytest.mark.parametrize("name", HALF)
+def test_half_precision_is_computed_in_float32(name):
+    """The contrastive losses in half precision are in test_contrast.py."""
+    for dtype in (torch.float16, torch.bfloat16):
+        x = (30 * vectors(5, 40)).to(dtype)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = HALF[name](x)
+        assert value.dtype == torch.float32
+        torch.testing.assert_close(value.double(), HALF[name](x.double()), rtol=1e-5, atol=1e-5)

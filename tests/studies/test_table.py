@@ -1,0 +1,407 @@
+"""Values, means, intervals and tests of a study's table, against plain loops, scipy and ``nearfar compare``."""
+
+import json
+from dataclasses import replace
+from itertools import product
+from statistics import mean, stdev
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nearfar.evaluation.comparison import EvaluationRun, compare_runs
+from nearfar.evaluation.results import StudyTable, parse_result
+from nearfar.studies.scores import Run
+from nearfar.types import NearfarError
+from tests.studies.cases import DATA, RESAMPLES, STUDY, build, cells, classified, geometry, pairs, similarity
+
+
+@pytest.fixture(scope="module")
+def table() -> StudyTable:
+    return build(STUDY, cells(), resamples=RESAMPLES)
+
+
+def group(table, row, **coordinates):
+    (only,) = (one for one in table.groups if (one.row, one.coordinates) == (row, coordinates))
+    return only
+
+
+def scores_of(row, task, *, seeds=(1, 2, 3)):
+    noise = {"bad": 4.0, "good": 2.0}[row]
+    return [similarity(noise, seed).tasks[task].spearman.wmean.score for seed in seeds]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("row", ["bad", "good"])
+def test_means_and_t_intervals_of_replicates(table, row):
+    for task in ("sts12", "stsb"):
+        values = scores_of(row, task)
+        score = group(table, row).scores[task]
+        assert score.mean == pytest.approx(sum(values) / 3, abs=1e-4)
+        spread = (sum((value - sum(values) / 3) ** 2 for value in values) / 2) ** 0.5
+        assert score.sd == pytest.approx(spread, abs=1e-4)
+        half = stats.t.ppf(0.975, 2) * spread / 3**0.5
+        assert (score.low, score.high) == pytest.approx((score.mean - half, score.mean + half), abs=1e-3)
+        assert (score.n, score.interval) == (3, "t over replicates")
+
+
+def test_average_is_that_of_each_run(table):
+    averages = [mean(pair) for pair in zip(scores_of("good", "sts12"), scores_of("good", "stsb"), strict=True)]
+    score = group(table, "good").scores["average"]
+    assert score.mean == pytest.approx(mean(averages), abs=1e-4)
+    assert score.sd == pytest.approx(stdev(averages), abs=1e-4)
+    values = [cell.values["average"] for cell in table.cells if cell.row == "good"]
+    assert values == pytest.approx(averages, abs=1e-4)
+
+
+def test_a_row_without_replicates_counts_once(table):
+    fixed = group(table, "fixed")
+    assert (fixed.runs, fixed.scores["stsb"].n, fixed.scores["stsb"].sd) == (1, 1, None)
+    estimate = similarity(6.0, 0).tasks["stsb"].spearman.wmean
+    score = fixed.scores["stsb"]
+    assert (score.mean, score.low, score.high) == (estimate.score, estimate.low, estimate.high)
+    assert score.interval == "bootstrap over pairs"
+    assert [cell.chosen for cell in table.cells if cell.row == "fixed"] == [True, False, False]
+
+
+def test_interval_of_the_average_of_a_single_run_resamples_each_task(table):
+    score = group(table, "fixed").scores["average"]
+    assert score.low < score.mean < score.high
+    tasks = [group(table, "fixed").scores[task] for task in ("sts12", "stsb")]
+    # independent tasks: the width is about that of the mean of two independent numbers
+    expected = sum((one.high - one.low) ** 2 for one in tasks) ** 0.5 / 2
+    assert score.high - score.low == pytest.approx(expected, rel=0.35)
+
+
+def test_a_table_survives_its_file(table, tmp_path):
+    table.save(tmp_path / "study.json")
+    assert StudyTable.load(tmp_path / "study.json") == table
+    assert parse_result(table.to_dict(), source="f") == table
+    assert len(table.to_json()) < 10_000  # no cosines
+
+
+def test_provenance_lists_all_distinct_values():
+    changed = cells()[:2]
+    other = replace(changed[0].results[0].provenance, commit="def", versions={"torch": "2.8.0"}, date="2023-05-06")
+    changed[0] = replace(changed[0], results=[replace(changed[0].results[0], provenance=other)])
+    runs = build(STUDY, changed, resamples=1).runs
+    assert runs.commits == {"abc1234": 1, "def": 1}
+    assert runs.versions["torch"] == {"2.8.0": 1, "2.9.0": 1}
+    assert (runs.first_date, runs.last_date) == ("2023-05-06", "2024-01-02T03:04:05+00:00")
+    assert runs.hardware[0]["results"] == 2
+
+
+def missing(run, why="not run"):
+    return replace(run, results=[], missing=why)
+
+
+@pytest.mark.long
+def test_missing_runs_are_listed_left_out_of_means_and_not_paired():
+    runs = [missing(one, "failed: out of memory") if one.key == "bad2" else one for one in cells()]
+    table = build(STUDY, runs, resamples=RESAMPLES)
+    assert [(one.row, one.replicate, one.reason) for one in table.missing] == [
+        ("bad", {"seed": 2}, "failed: out of memory")
+    ]
+    bad, good = scores_of("bad", "stsb", seeds=(1, 3)), scores_of("good", "stsb")
+    assert (group(table, "bad").runs, group(table, "bad").missing) == (2, 1)
+    assert group(table, "bad").scores["stsb"].mean == pytest.approx(mean(bad), abs=1e-4)
+    row = compared(table)["good", "bad", "stsb"]
+    assert row.seeds.test == "Welch's t-test over seeds"
+    assert row.seeds.p == pytest.approx(stats.ttest_ind(good, bad, equal_var=False).pvalue, abs=1e-5)
+    assert row.difference == pytest.approx(mean(good) - mean(bad), abs=1e-4)
+
+
+def best_cells(row="ce", rate=0.6, validation=(70.0, 90.0, 80.0, 60.0)):
+    return [
+        Run(row, {}, {"seed": seed}, [classified(rate + 0.05 * seed, seed)], validation=score, key=f"{row}{seed}")
+        for seed, score in enumerate(validation)
+    ]
+
+
+BEST = {"title": "t", "columns": ["accuracy"], "rows": [{"id": "ce"}], "best": {"count": 2, "by": "validation"}}
+
+
+@pytest.mark.parametrize(
+    ("validation", "chosen"), [((70.0, 90.0, 80.0, 60.0), [1, 2]), ((50.0, 50.0, 50.0, 50.0), [0, 1])]
+)
+def test_only_the_best_replicates_by_validation_enter(validation, chosen):
+    """Ties are broken by the order of the replicates."""
+    runs = best_cells(validation=validation)
+    table = build(BEST, runs, resamples=RESAMPLES)
+    score = table.groups[0].scores["accuracy"]
+    assert score.mean == pytest.approx(mean(accuracy(runs[seed]) for seed in chosen), abs=1e-4)
+    assert score.n == 2
+    assert [seed for seed, cell in enumerate(table.cells) if cell.chosen] == chosen
+    assert tuple(cell.validation for cell in table.cells) == validation
+
+
+def test_the_best_replicates_need_a_validation_score():
+    runs = best_cells(validation=(70.0, 90.0, None, 60.0))
+    with pytest.raises(NearfarError, match=r"row ce \(seed = 2\) has no validation score"):
+        build(BEST, runs, resamples=1)
+
+
+AXES = [
+    {"name": "noise", "values": ["none", "drop", "swap"], "as": "columns", "average": ["drop", "swap"]},
+    {"name": "task", "labels": ["a", "b"], "values": ["x", "y"]},
+]
+
+
+def on_axes(**changes):
+    study = {"title": "t", "columns": ["accuracy"], "axes": AXES, "rows": [{"id": "ce"}, {"id": "scl"}], **changes}
+    runs = [
+        Run(
+            row,
+            {"noise": noise, "task": task},
+            {"seed": seed},
+            [classified(0.6 + 0.05 * place, 10 * seed + (row == "scl"))],
+            key=f"{row}{noise}{task}{seed}",
+        )
+        for row in ("ce", "scl")
+        for place, noise in enumerate(("none", "drop", "swap"))
+        for task in ("a", "b")
+        for seed in (1, 2, 3)
+    ]
+    return study, runs
+
+
+def accuracy(cell):
+    return cell.results[0].transfer.tasks["mrpc"].accuracy.score
+
+
+def test_average_over_an_axis_is_that_of_each_replicate():
+    study, runs = on_axes()
+    table = build(study, runs, resamples=RESAMPLES)
+    for row, task in product(("ce", "scl"), ("a", "b")):
+        own = [one for one in runs if (one.row, one.coordinates["task"]) == (row, task)]
+        noisy = [one for one in own if one.coordinates["noise"] != "none"]
+        values = [mean(accuracy(one) for one in noisy if one.replicate["seed"] == seed) for seed in (1, 2, 3)]
+        score = group(table, row, noise="average", task=task).scores["accuracy"]
+        assert score.mean == pytest.approx(mean(values), abs=1e-4)
+        assert score.sd == pytest.approx(stdev(values), abs=1e-4)
+    labels = ["none", "drop", "swap", "average"]
+    assert [one.coordinates["noise"] for one in table.groups[:8]] == [label for label in labels for _ in range(2)]
+
+
+def test_average_over_an_axis_without_one_of_its_labels_has_no_mean():
+    study, runs = on_axes()
+    runs = [missing(one) if one.coordinates["noise"] == "swap" and one.row == "ce" else one for one in runs]
+    table = build(study, runs, resamples=RESAMPLES)
+    average = group(table, "ce", noise="average", task="a")
+    assert (average.runs, average.missing, average.scores["accuracy"].mean) == (0, 3, None)
+    assert group(table, "scl", noise="average", task="a").runs == 3
+
+
+def test_paper_numbers_by_labels_and_for_all_labels():
+    paper = [{"task": "a", "accuracy": 80.5}, {"task": "a", "noise": "drop", "accuracy": [79, 1.5]}]
+    paper.append({"task": "b", "noise": "average", "accuracy": 70.0})
+    study, runs = on_axes(rows=[{"id": "ce", "paper": paper}, {"id": "scl"}])
+    table = build(study, runs, resamples=1)
+
+    def number(noise, task):
+        return group(table, "ce", noise=noise, task=task).scores["accuracy"].paper
+
+    assert (number("none", "a"), number("drop", "a"), number("swap", "a")) == (80.5, 79.0, 80.5)
+    assert (number("average", "a"), number("average", "b"), number("drop", "b")) == (None, 70.0, None)
+
+
+def test_geometry_and_curves_of_several_runs_are_averaged():
+    study = {"title": "t", "columns": ["uniformity", "layer.2.mean"], "rows": [{"id": "a"}]}
+    points = {1: [(0, 1.0), (10, 2.0), (20, 3.0)], 2: [(0, 2.0), (20, 5.0), (30, 6.0)]}
+    runs = [
+        Run("a", {}, {"seed": seed}, [geometry(seed)], key=f"{seed}", curves={"loss": points[seed]}) for seed in (1, 2)
+    ]
+    (only,) = build(study, runs, resamples=1).groups
+    assert only.scores["uniformity"].mean == pytest.approx(-1.65)
+    assert only.layers == {"cls": [None, 21.5, 30.0], "mean": [40.0, 50.0, 61.5]}
+    expected = np.mean([geometry(seed).models["m"].spectrum for seed in (1, 2)], axis=0)
+    indices = [index for index, _ in only.spectrum]
+    assert indices == sorted(set(indices))
+    assert (indices[0], indices[-1]) == (1, 100)
+    assert 30 < len(indices) <= 60
+    for index, value in only.spectrum:
+        assert value == pytest.approx(expected[index - 1], rel=1e-3)
+    curve = only.curves["loss"]  # at the steps that both have
+    assert (curve.steps, curve.mean) == ([0, 20], [1.5, 4.0])
+    assert curve.sd == pytest.approx([0.5**0.5, 2**0.5], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (["stsb", "dog"], r"column 'dog': no run of the study has it; there are sts12, stsb, average:both"),
+        (["average", "seconds"], "column 'average': the study has no column that is a task"),
+    ],
+)
+def test_what_a_study_cannot_have(columns, message):
+    with pytest.raises(NearfarError, match=message):
+        build({**STUDY, "columns": columns}, cells(seeds=(1,)), resamples=1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content["study"].pop("rows"), "study.rows is not a list of rows with ids"),
+        (lambda content: content["study"]["rows"].pop(0), "study.rows lacks the row 'bad'"),
+        (lambda content: content["groups"][1]["scores"].pop("stsb"), r"groups\[1\]\.scores lacks 'stsb'"),
+        (lambda content: content["groups"][0].update(spectrum=[[1.0]]), "spectrum does not hold pairs"),
+        (lambda content: content["comparisons"][0].update(first="cat"), "study.rows lacks the row 'cat'"),
+        (lambda content: content.pop("cells"), "lacks 'cells'"),
+    ],
+)
+def test_a_damaged_record_is_refused(table, change, message):
+    content = json.loads(table.to_json())
+    change(content)
+    with pytest.raises(NearfarError, match=message):
+        StudyTable.from_dict(content, source="study.json")
+
+
+def compared(table):
+    return {(row.first, row.second, row.column): row for row in table.comparisons}
+
+
+def side(name, results):
+    return [EvaluationRun(f"{name}{number}", result) for number, result in enumerate(results)]
+
+
+@pytest.mark.long
+def test_correlations_are_compared_as_by_nearfar_compare(table):
+    good, bad = (side(row, [similarity(noise, seed) for seed in (1, 2, 3)]) for row, noise in (("g", 2.0), ("b", 4.0)))
+    expected = compare_runs(good, bad, aggregate="wmean", resamples=RESAMPLES)
+    for column in ("sts12", "stsb", "average"):
+        row, theirs = compared(table)["good", "bad", column], expected.tasks.get(column, expected.overall)
+        assert row.difference == pytest.approx(theirs.difference, abs=2e-4)
+        assert (row.pairs.low, row.pairs.high) == pytest.approx((theirs.low, theirs.high), abs=1e-3)
+        assert (row.pairs.p, row.pairs.test) == (theirs.p, theirs.test)
+        assert row.seeds.p == pytest.approx(theirs.seeds.p, abs=1e-4)
+        assert (row.seeds.low, row.seeds.high) == pytest.approx((theirs.seeds.low, theirs.seeds.high), abs=1e-3)
+        assert row.seeds.test == "paired t-test over seeds"
+
+
+A_AND_B = {"title": "t", "columns": ["accuracy"], "rows": [{"id": "a"}, {"id": "b"}], "compare": [["a", "b"]]}
+
+
+@pytest.mark.parametrize(
+    ("best", "a", "b", "test"),
+    [
+        (None, (0,), (0,), None),
+        (None, (0, 1), (0, 1), "paired t-test over seeds"),
+        (2, (0, 2), (1, 2), "Welch's t-test over seeds"),
+    ],
+)
+def test_accuracies_are_compared_as_by_nearfar_compare(best, a, b, test):
+    """The best replicates are the tested ones."""
+    runs = [*best_cells("a", 0.8, (3.0, 1.0, 2.0)), *best_cells("b", 0.6, (1.0, 2.0, 3.0))]
+    seeds = {"a": a, "b": b}
+    kept = {row: [one for one in runs if one.row == row and one.replicate["seed"] in seeds[row]] for row in seeds}
+    study = A_AND_B | ({"best": {"count": best}} if best else {})
+    row = compared(build(study, runs if best else [*kept["a"], *kept["b"]], resamples=RESAMPLES))["a", "b", "accuracy"]
+    sides = [side(row, [one.results[0] for one in own]) for row, own in kept.items()]
+    theirs = compare_runs(*sides, resamples=RESAMPLES).tasks["mrpc"]
+    assert row.difference == pytest.approx(theirs.difference, abs=2e-4)
+    assert (row.pairs.p, row.pairs.test) == (theirs.p, theirs.test)
+    assert (row.pairs.low, row.pairs.high) == pytest.approx((theirs.low, theirs.high), abs=1e-3)
+    assert (row.seeds and row.seeds.test) == test
+
+
+def plain_holm(p):
+    order = sorted(range(len(p)), key=lambda place: p[place])
+    adjusted, highest = [0.0] * len(p), 0.0
+    for number, place in enumerate(order):
+        highest = max(highest, min(1.0, (len(p) - number) * p[place]))
+        adjusted[place] = highest
+    return adjusted
+
+
+@pytest.mark.long
+def test_p_is_corrected_over_all_comparisons_and_a_fixed_run_is_tested_as_one_sample():
+    study = {**STUDY, "compare": [["good", "bad"], ["good", "fixed"], ["fixed", "good"]]}
+    rows = compared(build(study, cells(), resamples=RESAMPLES))
+    for sort in ("pairs", "seeds"):
+        tests = [test for row in rows.values() if (test := getattr(row, sort)) is not None]
+        assert len(tests) == 9
+        assert [test.p_holm for test in tests] == pytest.approx(plain_holm([test.p for test in tests]), abs=1e-5)
+        assert any(test.p < test.p_holm < 1 for test in tests)
+    constant = similarity(6.0, 0).tasks["stsb"].spearman.wmean.score
+    row, mirrored = rows["good", "fixed", "stsb"], rows["fixed", "good", "stsb"]
+    assert row.seeds.p == pytest.approx(stats.ttest_1samp(scores_of("good", "stsb"), constant).pvalue, abs=1e-5)
+    assert row.seeds.test == "one-sample t-test over seeds"
+    assert (mirrored.difference, mirrored.seeds.p) == (pytest.approx(-row.difference), row.seeds.p)
+
+
+@pytest.mark.long
+def test_pairing_is_by_replicate_and_needs_several_runs(table):
+    runs = cells()
+    turned = compared(build(STUDY, [*runs[:3], *runs[3:6][::-1], *runs[6:]], resamples=RESAMPLES))
+    assert turned["good", "bad", "stsb"].seeds == compared(table)["good", "bad", "stsb"].seeds
+    single = compared(build(STUDY, [*runs[:1], *runs[3:]], resamples=RESAMPLES))["good", "bad", "stsb"]
+    assert (single.seeds, single.pairs is None) == (None, False)
+
+
+@pytest.mark.long
+def test_runs_on_different_data_are_tested_over_seeds_alone():
+    other = {"sts12": DATA["sts12"], "stsb": {"test": pairs(80, 9)}}
+    runs = [
+        replace(one, results=[similarity(4.0, one.replicate["seed"], data=other)]) if one.row == "bad" else one
+        for one in cells()
+    ]
+    rows = compared(build(STUDY, runs, resamples=RESAMPLES))
+    row = rows["good", "bad", "stsb"]
+    assert (row.pairs, row.seeds is None) == (None, False)
+    assert row.reason == "no test over pairs: the runs were tested on different data"
+    assert rows["good", "bad", "sts12"].pairs is not None
+    assert rows["good", "bad", "average"].pairs is None
+
+
+def grid(rows=("ce", "scl"), tasks=("x", "y"), **changes):
+    axes = [{"name": "lambda", "values": [0, 0.3, 1.0], "labels": ["0", "0.3", "1.0"], "compare_with": "0"}]
+    axes += [{"name": "task", "values": list(tasks), "average": True}]
+    study = {"title": "t", "columns": ["mrpc", "seconds", "rate"], "axes": axes, "rows": [{"id": row} for row in rows]}
+    runs = [
+        Run(
+            row,
+            {"lambda": label, "task": task},
+            {"seed": seed},
+            [classified(0.6 + 0.3 * float(label), seed), {"rate": 1}],
+            seconds=1.0,
+            key=f"{row} {label} {task} {seed}",
+        )
+        for row, label, task, seed in product(rows, ("0", "0.3", "1.0"), tasks, (1, 2))
+    ]
+    return {**study, **changes}, runs
+
+
+def test_labels_of_an_axis_are_compared_with_one_of_them():
+    study, runs = grid()
+    rows = build(study, runs, resamples=RESAMPLES).comparisons
+    places = [
+        (row.first, row.first_coordinates["lambda"], row.second_coordinates["lambda"], row.first_coordinates["task"])
+        for row in rows
+    ]
+    assert sorted(places) == sorted(
+        (row, label, "0", task) for row in ("ce", "scl") for label in ("0.3", "1.0") for task in ("x", "y", "average")
+    )
+    assert all(row.first_coordinates["task"] == row.second_coordinates["task"] for row in rows)
+    assert {row.column for row in rows} == {"mrpc"}  # neither seconds nor what the run measured
+
+
+def test_a_row_without_an_axis_is_compared_at_each_of_its_labels():
+    study, runs = grid(tasks=("x",), compare=[["scl", "ce"]])
+    study["axes"] = [{"name": "lambda", "values": [0, 0.3, 1.0], "labels": ["0", "0.3", "1.0"]}]
+    runs = [
+        replace(one, coordinates={"lambda": one.coordinates["lambda"]} if one.row == "scl" else {})
+        for one in runs
+        if one.row == "scl" or one.coordinates["lambda"] == "0"
+    ]
+    rows = build(study, runs, resamples=RESAMPLES).comparisons
+    places = [(row.first_coordinates, row.second_coordinates) for row in rows]
+    assert places == [({"lambda": label}, {}) for label in ("0", "0.3", "1.0")]
+
+
+def test_an_undefined_score_says_why():
+    result = similarity(2.0, 1)
+    undefined = replace(result, tasks={"sts12": result.tasks["sts12"]}, unavailable={"stsb": "the file is missing"})
+    runs = [replace(one, results=[undefined]) if one.key == "bad1" else one for one in cells()]
+    row = compared(build(STUDY, runs, resamples=RESAMPLES))["good", "bad", "stsb"]
+    assert (row.difference, row.pairs, row.seeds) == (None, None, None)
+    assert row.reason == "bad: the file is missing"

@@ -1,0 +1,315 @@
+"""The training scripts of studies/: losses of another library, additions to a recipe, averages of runs, students."""
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import nearfar
+from nearfar.data.fingerprints import row_hashes
+from nearfar.disk import read_seen
+from nearfar.encoder.ragged import transformer_layers
+from nearfar.studies.papers import ENCODER, write_inputs
+from tests.scripts import load_script, run_here
+
+STUDIES = Path(__file__).parents[1] / "studies"
+PEERS, ADDITIONS = load_script("studies/peers/losses.py"), load_script("studies/sentences.py")
+BY_DAY = ("mnrl", "cosent")
+"""Losses on triplets and scored pairs; the others run at night. Vectors of a teacher are in a test below."""
+SCORED = ("cosent", "angle", "cosine")
+TRAINING = {
+    "data": "microworld", "evaluate_on": "microworld:dev", "limit": 64, "batch_size": 8, "max_steps": 2,
+    "evaluate_every": 2, "learning_rate": 0.001, "precision": "fp32",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("scripts") / "inputs"
+    write_inputs(folder)
+    return folder / ENCODER
+
+
+def run(script: str, start: Path, output: Path, *words: object) -> subprocess.CompletedProcess[str]:
+    return run_here([sys.executable, STUDIES / script, "--model", start, "--output", output, *words])
+
+
+def flags(**changes: object) -> list[object]:
+    """The flags of a short training."""
+    given = {**TRAINING, **changes}
+    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", value)]
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model" / "model.safetensors")
+
+
+# --- losses of sentence-transformers ---
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "loss", [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in PEERS.LOSSES]
+)
+def test_a_loss_trains(loss: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = "microworld:dev" if loss in SCORED else "microworld"
+    words = (
+        f"--model {start} --output {tmp_path} --loss {loss} --data {data} --evaluate-on microworld:dev --batch-size 8"
+    )
+    words += f" --precision fp32 --max-steps 2 --evaluate-every 1 --guide {start}"
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split()])
+    PEERS.main()
+    assert -100 <= json.loads((tmp_path / "numbers.json").read_text())["validation"] <= 100
+    assert [step for step, _ in json.loads((tmp_path / "run.json").read_text())["history"]] == [1, 2]
+    before = load_file(start / "model.safetensors")
+    after = weights(tmp_path)
+    assert any(not torch.equal(value, after[name]) for name, value in before.items() if name in after)
+    seen = read_seen(tmp_path / "model")
+    assert seen is not None
+    assert len(seen.trained_texts) > 8
+
+
+def test_gradients_are_clipped_at_the_given_norm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """By default at 1, as the library's own trainer does."""
+    words = f"--model m --output {tmp_path} --loss distill-mse --data microworld --evaluate-on microworld:dev"
+    for more, norm in (("", 1.0), (" --max-grad-norm 0.003", 0.003)):
+        monkeypatch.setattr(sys, "argv", ["losses.py", *f"{words}{more}".split()])
+        arguments = PEERS.training_arguments(str(tmp_path), PEERS.parse(), PEERS.LOSSES["distill-mse"].sampler)
+        assert arguments.max_grad_norm == norm
+
+
+@pytest.mark.long
+def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
+    options = Namespace(data="microworld", limit=40, guide=str(start), loss="distill-mse", components=None)
+    whole = np.stack(PEERS.taught(options)["label"])
+    options.components = 3
+    taught = np.stack(PEERS.taught(options)["label"])
+    assert taught.shape == (40, 3)
+    variances = np.linalg.svd(whole - whole.mean(0), compute_uv=False)[:3] ** 2
+    np.testing.assert_allclose(np.square(taught - taught.mean(0)).sum(0), variances, rtol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "beside",
+    [
+        pytest.param(name, marks=[pytest.mark.nightly] if number else [])
+        for number, name in enumerate(PEERS.SENTENCE_LOSSES)
+    ],
+)
+def test_sentences_train_beside_pairs(
+    beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record of seen texts has both, and an epoch has the batches of both."""
+    sentences = tmp_path / "sentences.txt"
+    sentences.write_text("\n".join(f"the cat sees {number} green birds" for number in range(10)) + "\n")
+    words = f"--model {start} --output {tmp_path} --loss mnrl-pairs --data microworld --evaluate-on microworld:dev"
+    words += f" --limit 8 --batch-size 4 --precision fp32 --evaluate-every 1 --beside {sentences} --beside-limit 8"
+    monkeypatch.setattr(sys, "argv", ["losses.py", *words.split(), "--beside-loss", beside])
+    PEERS.main()
+    assert len(json.loads((tmp_path / "run.json").read_text())["history"]) == 4
+    seen = read_seen(tmp_path / "model")
+    assert seen is not None
+    texts, _ = row_hashes([(f"the cat sees {number} green birds",) for number in range(10)])
+    assert [hashed in seen.trained_texts for hashed in texts] == [True] * 8 + [False] * 2
+
+
+def test_tsdae_keeps_some_words() -> None:
+    import random
+
+    words = "a b c d e f g h i j".split()
+    kept = [PEERS._delete_words(words, random.Random(seed)).split() for seed in range(200)]
+    assert all(set(some) <= set(words) and some for some in kept)
+    assert 3 < sum(map(len, kept)) / len(kept) < 5  # 40 percent
+
+
+# --- additions to the recipe for sentences ---
+
+
+def addition(start: Path, output: Path, *words: object) -> dict[str, torch.Tensor]:
+    """The weights after three steps, and a check that the script wrote what a study reads."""
+    made = run("sentences.py", start, output, *flags(max_steps=3, evaluate_every=3), "--pooling", "cls", *words)
+    assert made.returncode == 0, made.stderr
+    assert -100 <= json.loads((output / "numbers.json").read_text())["validation"] <= 100
+    return weights(output)
+
+
+@pytest.mark.nightly
+@pytest.mark.long
+def test_each_addition_changes_the_training(start: Path, tmp_path: Path) -> None:
+    """Without additions it is the recipe for sentences alone."""
+
+    def differ(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
+        return any(not torch.equal(value, other[name]) for name, value in one.items())
+
+    plain = addition(start, tmp_path / "plain")
+    settings = {**TRAINING, "max_steps": 3, "evaluate_every": 3}
+    recipe = {"views": "0-0", "dropout": 0.0, "pooling": "cls", "output": tmp_path / "recipe"}
+    nearfar.train("sg-opt1", model=start, **recipe, **settings)
+    assert not differ(weights(tmp_path / "recipe"), plain)
+    for name, *words in (
+        ("layers", "--layer-share", 0.5),
+        ("decorrelation", "--decorrelation", 0.1),
+        ("reconstruction", "--reconstruction", 1),
+        ("neighbours", "--neighbours", 4),
+        ("poolings", "--poolings", 1),
+        ("dropout", "--dropout", 0.1),
+        ("average", "--start-weight", 0.5),
+    ):
+        assert differ(addition(start, tmp_path / name, *words), plain), name
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--layer-share 1", "--layer-share 1.0: must be between 0 and 1"),
+        ("--layer-share 0.5 --false-negative-margin 0", "does not go with --layer-share"),
+        ("--neighbours 0", "--neighbours 0: must be at least 1"),
+        ("--decorrelation -1", "--decorrelation -1.0: must be at least 0"),
+    ],
+)
+def test_unusable_values_are_refused(
+    words: str, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = f"sentences.py --model m --output o --data d --evaluate-on e {words}"
+    monkeypatch.setattr(sys, "argv", command.split())
+    with pytest.raises(SystemExit):
+        ADDITIONS.parse()
+    assert message in capsys.readouterr().err
+
+
+def test_the_mixture_starts_at_the_given_share_and_is_trained() -> None:
+    mixture = ADDITIONS.LayerMixture(3, share=0.8)
+    views = torch.randn(5, 3, 7, generator=torch.Generator().manual_seed(1))
+    mixed = mixture(views)
+    expected = 0.8 * views[:, 0] + 0.1 * views[:, 1] + 0.1 * views[:, 2]
+    torch.testing.assert_close(mixed[:, 0], expected)
+    mixed.square().sum().backward()
+    assert mixture.logits.grad is not None
+    assert mixture.logits.grad.abs().min() > 0
+
+
+def test_decorrelation_is_the_sum_of_squared_correlations() -> None:
+    vectors = torch.randn(20, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    correlations = np.corrcoef(vectors.numpy().T)
+    expected = sum(correlations[i, j] ** 2 for i in range(4) for j in range(4) if i != j) / 4
+    assert ADDITIONS.decorrelation_loss(vectors).item() == pytest.approx(expected, rel=1e-9)
+    assert ADDITIONS.decorrelation_loss(torch.ones(3, 4)).item() == 0  # no variance, no correlation
+
+
+def test_batches_hold_groups_of_neighbours_and_every_row_once() -> None:
+    """Rows 2k and 2k + 1 have the same direction, up to a little: with groups of two they stay together."""
+    directions = np.eye(8, dtype=np.float32)
+    vectors = np.repeat(directions, 2, axis=0)
+    vectors[1::2] += 0.01
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    batches = ADDITIONS.NeighbourBatches([f"text {row}" for row in range(16)], vectors, batch_size=6, size=2, seed=1)
+    epochs = [[batch.rows for batch in batches.epoch(number)] for number in range(2)]
+    assert epochs[0] != epochs[1]
+    assert epochs[0] == [batch.rows for batch in batches.epoch(0)]
+    assert [batch.rows for batch in batches.epoch(0, start=1)] == epochs[0][1:]
+    for found in epochs:
+        assert [len(rows) for rows in found] == [6, 10]
+        assert batches.total_steps(1) == len(found)
+        assert sorted(row for rows in found for row in rows) == list(range(16))
+        for rows in found:
+            assert all(rows[place] // 2 == rows[place + 1] // 2 for place in range(0, len(rows), 2))
+    (first, *_) = batches.epoch(0)
+    assert first.sentences == [f"text {row}" for row in first.rows]
+
+
+# --- averages of runs, and students ---
+
+
+@pytest.fixture
+def members_train_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subprocess, "run", run_here)
+
+
+@pytest.mark.nightly
+@pytest.mark.long
+@pytest.mark.usefixtures("members_train_here")
+def test_an_average_is_that_of_its_runs(start: Path, tmp_path: Path) -> None:
+    """Its numbers are theirs; what a stopped attempt left is replaced."""
+    nearfar.train("sg-opt1", model=start, output=tmp_path / "soup" / "member-3", seed=9, **TRAINING)
+    words = ("--members", 2, "--method", "sg-opt1", "--tasks", "microworld", "--seed", 2)
+    made = run("soup.py", start, tmp_path / "soup", *flags(), *words)
+    assert made.returncode == 0, made.stderr
+    members = []
+    for seed in (3, 4):
+        nearfar.train("sg-opt1", model=start, output=tmp_path / str(seed), seed=seed, **TRAINING)
+        members.append(weights(tmp_path / str(seed)))
+    average = weights(tmp_path / "soup")
+    assert any(not torch.equal(members[0][name], members[1][name]) for name in average)
+    for name, value in average.items():
+        torch.testing.assert_close(value, (members[0][name] + members[1][name]) / 2, rtol=1e-5, atol=1e-7)
+    scores = [
+        nearfar.evaluate(str(tmp_path / name), tasks=["microworld"], precision="fp32", resamples=0, progress=False)
+        .tasks["microworld"]
+        .spearman.all.score
+        for name in ("3", "4", "soup/model")
+    ]
+    numbers = json.loads((tmp_path / "soup" / "numbers.json").read_text())
+    assert numbers["members"] == pytest.approx((scores[0] + scores[1]) / 2, abs=1e-3)
+    assert numbers["average"] == pytest.approx(scores[2], abs=1e-3)
+    assert not list((tmp_path / "soup").glob("member-*"))
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("members_train_here")
+def test_a_peer_can_be_averaged(start: Path, tmp_path: Path) -> None:
+    words = ("--members", 2, "--trainer", "peers/losses.py", "--loss", "mnrl", "--seed", 1)
+    made = run("soup.py", start, tmp_path / "soup", *flags(), *words)
+    assert made.returncode == 0, made.stderr
+    assert (tmp_path / "soup" / "model" / "soup.json").is_file()
+
+
+@pytest.mark.usefixtures("members_train_here")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--members", 1, "--method", "sg-opt1"), "--members 1: must be at least 2"),
+        (("--members", 2, "--trainer", "missing.py"), "--trainer missing.py: there is no such file"),
+        (("--members", 2), "one of the arguments --method --trainer is required"),
+        (("--members", 2, "--method", "sg-opt1", "--wrong", 3), "seed 1 failed"),
+    ],
+)
+def test_averages_that_are_refused(start: Path, tmp_path: Path, words: tuple[object, ...], message: str) -> None:
+    made = run("soup.py", start, tmp_path / "soup", *flags(), "--seed", 1, *words)
+    assert made.returncode != 0
+    assert message in made.stderr
+
+
+def test_two_averages_share_no_run() -> None:
+    module = load_script("studies/soup.py")
+    assert [seed for number in (1, 2, 3) for seed in module.member_seeds(number, 3)] == [*range(1, 10)]
+
+
+@pytest.mark.long
+def test_a_student_of_a_teacher(start: Path, tmp_path: Path) -> None:
+    """One that was not trained has some layers of the teacher, or its token vectors alone."""
+    layers = transformer_layers(nearfar.Encoder.from_pretrained(start).backbone)
+    assert len(layers) == 2
+    made = run("student.py", start, tmp_path / "one", "--layers", 1, "--seed", 1)
+    assert made.returncode == 0, made.stderr
+    (kept,) = transformer_layers(nearfar.Encoder.from_pretrained(tmp_path / "one" / "model").backbone)
+    for name, value in layers[1].state_dict().items():
+        assert torch.equal(kept.state_dict()[name], value), name
+    for name, words, dim in (("static", (), None), ("narrow", ("--dim", 5), 5)):
+        made = run("student.py", start, tmp_path / name, "--static", *words)
+        assert made.returncode == 0, made.stderr
+        nearfar.static(start, output=tmp_path / "expected" / name, dim=dim, progress=False)
+        found, expected = (
+            nearfar.Encoder.from_pretrained(folder).encode(["A man plays a guitar.", "Nobody plays."])
+            for folder in (tmp_path / name / "model", tmp_path / "expected" / name)
+        )
+        np.testing.assert_array_equal(found, expected)
+    refused = run("student.py", start, tmp_path / "none", "--layers", 9)
+    assert refused.returncode
+    assert "this encoder has the layers 1 to 2" in refused.stderr
