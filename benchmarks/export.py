@@ -27,7 +27,8 @@ from encoding import Encode, cosines, openvino, texts_by_kind, timed
 from numpy.typing import NDArray
 
 from nearfar import Encoder, export
-from nearfar.commands.export.graphs import ExportedModel, Format
+from nearfar.commands.export.graphs import ExportedModel
+from nearfar.encoder.exported import Format
 from nearfar.encoder.precision import cpu_has_bf16
 
 PAGE = common.Page("export", "export-speed", "Speed of exported models")

@@ -199,7 +199,7 @@ PARQUET = [
     (
         "premise",
         lambda: pa.nulls(2),
-        "row 1: column 'premise' is empty, and so are others: 2 rows with empty cells (rows 1, 2)",
+        "row 1: column 'premise' is empty. Rows with empty cells: 2 (row 1, 2)",
     ),
     ("premise", lambda: pa.array([2**62, 2**62], pa.timestamp("us")), "bad.parquet cannot be read as Parquet"),
     ("label", lambda: pa.array(["neutral", "maybe"]).dictionary_encode(), "row 2: unknown label 'maybe'"),

@@ -261,11 +261,11 @@ def test_empty_cells_are_counted_and_listed_and_can_be_left_out(kind, tmp_path):
     numbers = {"pairs": "3, 4, 6", "sentences": "3, 4, 6", "labelled": "3, 4, 6", "scored": "3, 4, 6"}[kind]
     found = error_of(load, file)
     assert "a.csv, line 3: column " in found
-    assert f" is empty, and so are others: 3 rows with empty cells (lines {numbers}). Fill them in, remove" in found
+    assert f" is empty. Rows with empty cells: 3 (line {numbers}). Fill them in, remove the rows, or" in found
     assert "--skip-empty" in found
     with (
         skipping_empty(True),
-        pytest.warns(UserWarning, match=rf"a\.csv: without 3 rows with empty cells \(lines {numbers}"),
+        pytest.warns(UserWarning, match=rf"a\.csv: .* that are left out: 3 \(line {numbers}\)"),
     ):
         assert load(file).rows == rows
     assert "is empty" in error_of(load, file)
@@ -273,12 +273,10 @@ def test_empty_cells_are_counted_and_listed_and_can_be_left_out(kind, tmp_path):
 
 def test_a_long_list_of_empty_cells_is_cut(tmp_path):
     file = write(tmp_path / "a.jsonl", '{"text": null}\n' * 9)
-    assert "is empty, and so are others: 9 rows with empty cells (lines 1, 2, 3, 4, 5, ...)" in error_of(
-        load_documents, file
-    )
+    assert "is empty. Rows with empty cells: 9 (line 1, 2, 3, 4, 5, ...)" in error_of(load_documents, file)
     with (
         skipping_empty(True),
-        pytest.warns(UserWarning, match="without 9 rows"),
+        pytest.warns(UserWarning, match="left out: 9"),
         pytest.raises(NearfarError, match="no documents"),
     ):
         load_documents(file)
@@ -288,10 +286,10 @@ def test_labels_of_a_task_and_a_corpus_without_empty_cells(tmp_path):
     rows = "".join(f"t{n},{'x' if n % 2 else 'y'}\n" for n in range(20))
     file = write(tmp_path / "l.csv", "text,label\n" + rows + "z,\n,x\n")
     assert "l.csv, line 22: column 'label' is empty" in error_of(load_classification, file)
-    with skipping_empty(True), pytest.warns(UserWarning, match="without 2 rows"):
+    with skipping_empty(True), pytest.warns(UserWarning, match="left out: 2"):
         task = load_classification(file)
     assert sum(len(part.texts) for part in (task.train, task.validation, task.test)) == 20
-    with skipping_empty(True), pytest.warns(UserWarning, match="without 2 rows"):
+    with skipping_empty(True), pytest.warns(UserWarning, match="left out: 2"):
         assert len(load_labelled_task(file).splits["all"].texts) == 20
     assert len(list(Corpus(file, "text", skip_empty=True).rows())) == 21
     assert "line 23: column 'text' is empty" in error_of(lambda: list(Corpus(file, "text").rows()))

@@ -198,7 +198,7 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         start = f"{100 * trained.start_score:.2f} before training"
         call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     if trained.comparison is not None:
-        call.show(before_after(trained.comparison, trained.metric or ""))
+        call.show(before_after(trained.comparison))
     run = trained.model.parent
     if trained.labels is not None:
         from nearfar.commands.train.labels import PICTURE

@@ -122,13 +122,12 @@ def _train(config: DemoConfig, folder: Path, report: "Report") -> Path:
     report.step("Train, and test on held-out rows", command_line("train", **settings))
     trained = train(**settings, console=report.console)
     assert trained.comparison is not None
-    assert trained.metric is not None
     report.text(
         f"The columns choose the method, info-nce. {HOLD_OUT} pairs are held out: half of them choose the best step, "
         f"half test the result. Each test query is searched for among all {PAIRS:,} second sentences of the pairs. "
         "MRR@10 is the mean of 1 / rank of the right one, 0 if it is not among the first 10."
     )
-    report.table(before_after(trained.comparison, trained.metric))
+    report.table(before_after(trained.comparison))
     return run
 
 

@@ -262,7 +262,7 @@ def _score_tables(run: RunRecords | None, results: Sequence[EvaluationResult]) -
     """The tables of scores: held-out rows, then evaluations."""
     tables = []
     if run is not None and run.held_out is not None:
-        table = before_after(run.held_out, str(run.info.get("metric")))
+        table = before_after(run.held_out)
         tables.append(replace(table, notes=[*table.notes, "before: the model that training started from."]))
     return tables + [table for result in results for table in evaluation_tables(result)]
 

@@ -40,6 +40,7 @@ class ClassificationTask:
     """A fine-tuning task: its training, validation and test rows."""
 
     name: str
+    """Of what is tested: the test file, if one is named."""
     train: Split
     validation: Split
     test: Split
@@ -95,6 +96,7 @@ def load_classification(
             for train and another split.
     """
     _check_counts(validation_rows, limit)
+    tested_name = test or name_or_file
     splits = "held-out" if splits == "auto" else splits
     chosen = _choose_parts(
         name_or_file, validation=validation, test=test, text_columns=text_columns, label_column=label_column, seed=seed
@@ -136,7 +138,7 @@ def load_classification(
     _check_train(train, title, reader, limit)
     known = set(train.texts)
     return ClassificationTask(
-        name=name_or_file,
+        name=tested_name,
         train=train,
         validation=validated,
         test=tested,

@@ -69,7 +69,7 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
     """
     indices = []
     for column in columns:
-        places = [place for place, name in enumerate(names) if name == column]
+        places = [names.index(column)] * names.count(column)
         places = places or [place for place, name in enumerate(names) if fold_name(name) == fold_name(column) != ""]
         if len(places) != 1:
             existing = ", ".join(printable_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
@@ -85,9 +85,11 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
 def find_columns(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...] | None:
     """Return the names that ``columns`` have in ``names`` (:func:`column_indices`); None if one is missing."""
     try:
-        return tuple(names[index] for index in column_indices(names, columns, "The table"))
+        return tuple(names[index] for index in column_indices(names, columns, "names"))
     except MissingColumnError:
         return None
+    except NearfarError:
+        return tuple(columns)  # one is there twice, which is refused where it is read
 
 
 def printable_name(name: str) -> str:

@@ -214,7 +214,7 @@ class Table:
                 :func:`skipping_empty` they are left out instead.
         """
         read = (*columns, target) if target else columns
-        rows = self.text_rows(read) if self.is_plain_text else self.rows(read, optional=negatives)
+        rows = self.text_rows(read) if len(read) == 1 and self.is_plain_text else self.rows(read, optional=negatives)
         empty: list[tuple[Location, EmptyCellError]] = []
 
         def checked(where: Location, values: tuple[object, ...]) -> list[Entry]:
@@ -261,17 +261,15 @@ def _with_negatives(entry: Entry, names: Sequence[str], cells: Sequence[object],
 
 def _report_empty(title: str, empty: "Sequence[tuple[Location, EmptyCellError]]") -> None:
     """Warn of the rows with an empty cell if they are left out, else raise the error of all of them."""
-    ways = "Fill it in, remove the row, or leave it out by --skip-empty."
-    if len(empty) > 1:
-        ways = "Fill them in, remove the rows, or leave them out by --skip-empty."
-    listed = ", ".join(str(where.number) for where, _ in empty[:_SHOWN_ROWS]) + ", ..." * (len(empty) > _SHOWN_ROWS)
-    counted = f"{len(empty):,} rows with empty cells ({empty[0][0].unit}s {listed})"
+    (first, error), more = empty[0], ", ..." * (len(empty) > _SHOWN_ROWS)
+    counted = f"{len(empty):,} ({first.unit} {', '.join(str(where.number) for where, _ in empty[:_SHOWN_ROWS])}{more})"
     if skips_empty():
-        rows = f"1 row with an empty cell ({empty[0][0].unit} {listed})" if len(empty) == 1 else counted
-        warnings.warn(f"{title}: without {rows}.", stacklevel=3)
-        return
-    first = str(empty[0][1]).partition(" is empty")[0] + " is empty"
-    raise EmptyCellError(f"{first}, and so are others: {counted}. {ways}" if len(empty) > 1 else f"{first}. {ways}")
+        warnings.warn(f"{title}: rows with empty cells that are left out: {counted}.", stacklevel=3)
+    else:
+        raise EmptyCellError(
+            f"{str(error).partition(' is empty')[0]} is empty. Rows with empty cells: {counted}. Fill them in, remove "
+            "the rows, or leave them out by --skip-empty."
+        )
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:

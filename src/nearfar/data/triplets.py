@@ -36,7 +36,7 @@ def pair_columns(names: Sequence[str], columns: Sequence[str] = PAIR_NAMES[0]) -
     ]
     found = [(pair[0], pair[1]) for each in dict.fromkeys(usual) if (pair := find_columns(names, each))]
     distinct = [pair for pair in found if pair[0] != pair[1]]
-    return distinct[0] if len(distinct) == 1 or find_columns(names, columns) else None
+    return distinct[0] if len(distinct) == 1 or (distinct and find_columns(names, columns)) else None
 
 
 def negative_columns(names: Sequence[str], column: str | None = None) -> list[str]:

@@ -388,4 +388,5 @@ def _tasks(config: object) -> Iterator[str]:
         if config.suite or not (named or held_out):
             yield from suite_tasks(config.suite or "sts")
     elif isinstance(config, FinetuneConfig):
-        yield from (config.task, config.task.partition(":")[0], Path(config.task).stem, Path(config.task).name)
+        tested = config.test or config.task
+        yield from (tested, tested.partition(":")[0], Path(tested).stem, Path(tested).name)

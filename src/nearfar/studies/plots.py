@@ -237,10 +237,10 @@ _DRAWN = {
 }
 
 
-def _limits(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """The smallest and the largest value."""
+def _limits(values: Sequence[float | None]) -> tuple[float, float]:
+    """The smallest and the largest value, for several maps to share as the ends of their colour scales."""
     known = [value for value in values if value is not None]
-    return (min(known), max(known)) if known else None
+    return (min(known), max(known)) if known else (0.0, 1.0)
 
 
 def _slug(*parts: str) -> str:
@@ -307,15 +307,12 @@ def heat_map(
     labels: tuple[str, str],
     title: str,
     legend: str,
-    digits: int = 2,
-    limits: tuple[float, float] | None = None,
+    digits: int,
+    limits: tuple[float, float],
 ) -> Any:
-    """A matrix in colours that are distinct in grey too, its numbers in the cells; the first row is at the bottom.
-
-    ``limits`` are the values at the ends of the colour scale, for several maps to share.
-    """
+    """A matrix in colours that are distinct in grey too, its numbers in the cells; the first row is at the bottom."""
     grid = np.array([[np.nan if value is None else value for value in row] for row in values], dtype=np.float64)
-    low, high = limits or _limits(grid[np.isfinite(grid)].tolist()) or (0.0, 1.0)
+    low, high = limits
     figure = _figure(2.8 + 0.85 * len(columns), 1.7 + 0.42 * len(rows))
     axes = figure.subplots()
     image = axes.imshow(

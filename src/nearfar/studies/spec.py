@@ -549,11 +549,10 @@ def _check_together(study: Study, base: _File) -> None:
         labels[axis.name] |= {*axis.labels}
     if (study.kept or 0) > (count := len(study.replicates_of(None))):
         raise NearfarError(f"{study.file}: best: count = {study.kept}: there are only {count} replicates.")
-    for row in study.rows:
+    for row in map(study.row, study.paper):  # which checks the numbers
         study.steps_of(row)
         study.replicates_of(row)
         _check_row(study, row, columns, labels)
-    assert study.paper is not None
     plotted = [axis.name for axis in study.axes] + ["row"]
     plots = [(plot, "row", rows, "row") for plot in study.plots or ()]
     plots += [(plot, key, plotted, "axis") for plot, *_ in plots if plot.kind in ("heat map", "lines") for key in "xy"]

@@ -114,6 +114,7 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert f"accuracy {100 * finished.best_score:.2f}, best step {finished.best_step} of 32, " in page
     assert all(f"{source}." in page for source in result.config["data"])
     entry = entry_of(result)
+    assert list(result.all_tasks) == [config.test]
     assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
     assert entry.accuracy.low > 60
 

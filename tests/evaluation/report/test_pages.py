@@ -224,7 +224,9 @@ def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
     assert page.index("## Test on held-out rows") < page.index("## Training")
     assert "| good | MRR@10 | 76 | 79.00 | 81.50 | +2.50 [+1.50, +3.50] | 0.0100 | better |" in page
     assert "The runs hold out different rows, so the scores of different runs cannot be compared." in page
-    assert "good: The sides have seen unequal shares" in page
+    assert "good: Rows that this run neither trained on nor used to choose the step, but earlier training did." in page
+    assert "that was seen: before 24% (30%), after 0% (0%)" in page
+    assert "other: As many rows find a difference of 1.4 (with a power of 80%)" in page
     assert "highest score" not in page
     assert "No test result" not in page
     same = to_markdown(compose(ReportInputs(runs=[good, good._replace(name="again")]), title="t"))

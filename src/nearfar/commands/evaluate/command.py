@@ -89,11 +89,7 @@ def evaluate(
     held_out = find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
     retrieval_settings = _retrieval_settings(config)
-    file = None
-    if config.output is not None:
-        spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
-        inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
-        file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
+    file = _checked_output(model, config, named)
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
@@ -143,6 +139,15 @@ def evaluate(
     if file:
         save_with_tables(result, file)
     return result
+
+
+def _checked_output(model: Model, config: EvaluateConfig, named: tuple[str, ...]) -> Path | None:
+    """The file that ``--output`` names, which must not be one that is read; None without one."""
+    if config.output is None:
+        return None
+    spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
+    inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
+    return check_output(config.output, inputs=inputs, overwrite=config.overwrite)
 
 
 def _computed_by(

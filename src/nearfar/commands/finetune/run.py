@@ -229,7 +229,7 @@ class ClassifierRun(Run):
         """Test the kept weights; write the result and the hashes into the run folder."""
         save_with_tables(self._test(), self.folder.path / "result.json")
         write_seen(self.folder.path, self.classifier.seen)
-        return {"dev": f"{self.task.name}, validation", "metric": self.metric}
+        return {"dev": f"{self.config.task}, validation", "metric": self.metric}
 
     def _validation_scores(self) -> Mapping[str, float]:
         task = self.task

@@ -9,15 +9,18 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.evaluation import format_score, format_seen
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables.pages import (
+    BEFORE_AFTER,
+    before_after_cells,
+    held_out_notes,
+    metric_of,
+    save_with_tables,
+)
 from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
-from nearfar.types import NearfarError, metric_title
+from nearfar.types import NearfarError
 
 RESAMPLES = 10_000
-DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
-"""A true difference of this many widths of the 95% interval is found (p < 0.05) with a power of 80%."""
 
 
 @path_errors()
@@ -58,32 +61,11 @@ def compare_with_start(
     return result
 
 
-def before_after(result: ComparisonResult, metric: str) -> Table:
+def before_after(result: ComparisonResult) -> Table:
     """The table that training ends with: scores on the held-out test rows before and after."""
     row = result.tasks[TASK]
-    metric = "accuracy" if row.kind == "classification" else metric
-    title = f"{metric_title(metric)} x 100 on {row.pairs:,} held-out test rows"
-    difference, p = "undefined", ""
-    if row.difference is not None:
-        difference, p = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]", f"{row.p:.4f}"
-    found = "not significant" if not row.separable else "better" if (row.difference or 0) > 0 else "worse"
-    header = ["before", "after", "after - before [95%]", "p", "trained model"]
-    seen = [(side.seen or {}).get(TASK) for side in result.sides]
-    which = "Rows that were neither trained on nor used to choose the step"
-    if any(shares and (shares.main or shares.texts) for shares in seen):
-        after, before = (format_seen(shares) or "not recorded" for shares in seen)
-        which = (
-            "Rows that this run neither trained on nor used to choose the step, but earlier training did. Share of the "
-            f"pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
-        )
-    notes = [f"{which}. Interval: paired bootstrap{f'; p: {row.test}' if row.test else ''}."]
-    width = (row.high or 0.0) - (row.low or 0.0)
-    if width and not row.separable:
-        notes.append(
-            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
-            "them to test on (--hold-out NUMBER), a smaller one."
-        )
+    notes = held_out_notes(result, TASK)
     if row.kind == "retrieval":
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    cells = [format_score(row.second), format_score(row.first), difference, p, found]
-    return Table(title=title, columns=header, rows=[cells], notes=notes)
+    title = f"{metric_of(row)} x 100 on {row.pairs:,} held-out test rows"
+    return Table(title=title, columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

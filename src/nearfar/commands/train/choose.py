@@ -422,7 +422,7 @@ def _advice(table: Table, columns: Sequence[str]) -> str:
     with suppress(NearfarError):  # of a row, which training reports
         for _, values in islice(table.rows(columns), _SAMPLE):
             lengths.update({column: len(str(value)) for column, value in zip(columns, values, strict=True)})
-    longest = [column for column, _ in lengths.most_common()]
+    longest = [column for column, _ in lengths.most_common()] or [""]
     first, second = sorted(longest[:2], key=columns.index) if len(longest) > 1 else longest * 2
     texts = {"text_column": longest[0]}
     texts |= dict.fromkeys(("anchor_column", "premise_column", "first_column"), first)

@@ -14,6 +14,7 @@ from nearfar.evaluation.results import (
     EvaluationResult,
     GeometryResult,
     PairwiseResult,
+    TaskTest,
     TrainingRecord,
     TrainingStep,
 )
@@ -58,6 +59,11 @@ class TrainingRun(NamedTuple):
     def seed(self) -> Any:
         """The training seed, where it is known."""
         return self.settings.get("seed", self.record.config.get("seed") if self.record else None)
+
+    @property
+    def tests(self) -> dict[str, TaskTest]:
+        """The test on each task of :attr:`tested`."""
+        return self.tested.tasks if self.tested else {}
 
     @property
     def dev(self) -> str:

@@ -21,12 +21,10 @@ from nearfar.evaluation.report.sections import (
     held_out_tests,
     outcome,
     settings,
-    test_rows,
     training,
-    verdict_after,
 )
 from nearfar.evaluation.results import GeometryResult
-from nearfar.evaluation.tables.pages import format_difference
+from nearfar.evaluation.tables.pages import format_difference, metric_of, verdict_after
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""
@@ -95,12 +93,12 @@ def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]
     """The test results of training runs, those without one, and what the dev scores warn of."""
     lines = []
     for run in runs:
-        for metric, row in test_rows(run):
+        for row in run.tests.values():
             if row.difference is None:
                 lines.append(f"{run.name}: the test on {row.pairs or 0:,} held-out rows is undefined.")
                 continue
             lines.append(
-                f"{run.name}, {metric} × 100 on {row.pairs or 0:,} held-out test rows: {row.second:.2f} before "
+                f"{run.name}, {metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: {row.second:.2f} before "
                 f"training, {row.first:.2f} after, {format_difference(row)}, p {row.p:.4f}: {verdict_after(row)}."
             )
     untested = [

@@ -30,13 +30,17 @@ from nearfar.evaluation.results import (
     ComparisonResult,
     GeometryResult,
     ModelGeometry,
-    PairedTest,
     Provenance,
-    TaskTest,
 )
-from nearfar.evaluation.tables.evaluation import comparison_notes
-from nearfar.evaluation.tables.pages import comparison_table, format_difference, geometry_table, pairwise_table
-from nearfar.types import metric_title
+from nearfar.evaluation.tables.pages import (
+    BEFORE_AFTER,
+    before_after_cells,
+    comparison_table,
+    geometry_table,
+    held_out_notes,
+    metric_of,
+    pairwise_table,
+)
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
@@ -98,19 +102,13 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
     if not tested:
         return []
     rows: list[list[Cell | str]] = []
-    notes = [
-        "Each run is compared with the model that its training started from, on the rows that it held out to test on."
-    ]
+    notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
     for run in tested:
-        for metric, row in test_rows(run):
-            scores = [DASH if score is None else f"{score:.2f}" for score in (row.second, row.first)]
-            p = DASH if row.p is None else f"{row.p:.4f}"
-            rows.append(
-                [run.name, metric, f"{row.pairs or 0:,}", *scores, format_difference(row), p, verdict_after(row)]
-            )
+        for task, row in run.tests.items():
+            rows.append([run.name, metric_of(row), f"{row.pairs or 0:,}", *before_after_cells(row)])
+            assert run.tested is not None
+            notes += [f"{run.name}: {note}" for note in held_out_notes(run.tested, task)]
             notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
-        assert run.tested is not None
-        notes += [f"{run.name}: {note}" for note in comparison_notes(["after", "before"], run.tested.sides)]
     if len(tested) > 1:
         same = len({run.held_out for run in tested}) == 1
         notes.append(
@@ -118,24 +116,8 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
             if same
             else "The runs hold out different rows, so the scores of different runs cannot be compared."
         )
-    columns = ["run", "metric × 100", "test rows", "before", "after", "after - before [95%]", "p", "trained model"]
+    columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
     return [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
-
-
-def test_rows(run: TrainingRun) -> list[tuple[str, TaskTest]]:
-    """Metric and test of each task of the comparison with the start."""
-    names = {"classification": "accuracy", "similarity": "spearman", "relatedness": "spearman"}
-    tasks = run.tested.tasks.values() if run.tested else ()
-    return [(metric_title(row.measure or names[row.kind]), row) for row in tasks]
-
-
-def verdict_after(row: PairedTest) -> str:
-    """Whether the trained model, the first side, is better than its start."""
-    if row.difference is None:
-        return "undefined"
-    if not row.separable:
-        return "not significant"
-    return "better" if row.difference > 0 else "worse"
 
 
 class Outcome(NamedTuple):

@@ -22,7 +22,8 @@ from nearfar.evaluation.results import (
     SeedTest,
     TaskTest,
 )
-from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score
+from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score, format_seen
+from nearfar.types import metric_title
 
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
 
@@ -35,6 +36,53 @@ _PLOTS = {
     "pairs.png": "The most and the least similar pairs, by t-SNE",
     "labels.png": "Labelled texts, by t-SNE",
 }
+
+
+BEFORE_AFTER = ("before", "after", "after - before [95%]", "p", "trained model")
+"""The columns of :func:`before_after_cells`."""
+DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
+"""A true difference of this many widths of the 95% interval is found (p < 0.05) with a power of 80%."""
+
+
+def metric_of(row: TaskTest) -> str:
+    """The name of the score that is tested."""
+    return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
+
+
+def verdict_after(row: PairedTest) -> str:
+    """Whether the trained model, the first side, is better than its start."""
+    if row.difference is None:
+        return "undefined"
+    if not row.separable:
+        return "not significant"
+    return "better" if row.difference > 0 else "worse"
+
+
+def before_after_cells(row: PairedTest) -> list[str]:
+    """The scores of a model before and after training, which is the first side, and their test."""
+    p = "" if row.p is None else f"{row.p:.4f}"
+    return [format_score(row.second), format_score(row.first), format_difference(row), p, verdict_after(row)]
+
+
+def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
+    """Which rows a trained model, the first side, was compared with its start on, and what they could have found."""
+    row = result.tasks[task]
+    seen = [(side.seen or {}).get(task) for side in result.sides]
+    which = "Rows that were neither trained on nor used to choose the step"
+    if any(shares and (shares.main or shares.texts) for shares in seen):
+        after, before = (format_seen(shares) or "not recorded" for shares in seen)
+        which = (
+            "Rows that this run neither trained on nor used to choose the step, but earlier training did. Share of the "
+            f"pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
+        )
+    notes = [f"{which}. Interval: paired bootstrap{f'; p: {row.test}' if row.test else ''}."]
+    width = (row.high or 0.0) - (row.low or 0.0)
+    if width and not row.separable:
+        notes.append(
+            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
+            "them to test on (--hold-out NUMBER), a smaller one."
+        )
+    return notes
 
 
 def comparison_tables(result: ComparisonResult | PairwiseResult) -> list[Table]:
