@@ -49,11 +49,8 @@ def read(file: Path) -> list[dict[str, str]]:
     """The rows of an output of any format, as strings."""
     if file.suffix == ".jsonl":
         return [{k: str(v) for k, v in json.loads(line).items()} for line in file.read_text().splitlines()]
-    if file.suffix == ".csv":
-        with file.open(newline="") as stream:
-            return list(csv.DictReader(stream))
-    header, *rows = [line.split("\t") for line in file.read_text().splitlines()]
-    return [dict(zip(header, row, strict=True)) for row in rows]
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="," if file.suffix == ".csv" else "\t"))
 
 
 def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> None:
@@ -201,7 +198,7 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     refuse(r"nowhere\.tsv: no such file", "nowhere.tsv")
     refuse(r"empty\.txt: holds no texts", "empty.txt")
     refuse(r"header\.tsv: holds no texts", "header.tsv")
-    refuse(r"no column 'text'. Its columns: id, phrase.*with --text-columns", "table.tsv")
+    refuse(r"neither a column text nor sentence1 and sentence2, but id, phrase.*with --text-columns", "table.tsv")
     refuse(r"no column 'phrese'. .* Did you mean 'phrase'", "table.tsv", text_columns=("phrese",))
     refuse(r"gap\.tsv, line 3", "gap.tsv")
     refuse(r"mixed\.jsonl, line 2: no column 'text'", "mixed.jsonl")
