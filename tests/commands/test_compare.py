@@ -111,7 +111,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     save_tiny(folder / "tiny")
     write_queries(folder / "pairs.tsv", 120)
-    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2}
+    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2, "keep": "last"}
     train("info-nce", data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **settings)
     return folder / "run"
 
