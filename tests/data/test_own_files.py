@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from nearfar.commands.mine.command import write_table
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.train.choose import choose_method, resolve_config
 from nearfar.config import InfoNceConfig, SimcseSupConfig
@@ -25,6 +24,7 @@ from nearfar.data.rows import load_documents, load_labelled, load_scored, load_s
 from nearfar.data.sources import column_names, open_table, skipping_empty
 from nearfar.data.sts import load_pairs
 from nearfar.data.triplets import load_triplets, load_tuples, negative_columns
+from nearfar.disk import write_table
 from nearfar.methods.build import read_rows
 from nearfar.types import NearfarError
 from tests.data.files import error_of, write
