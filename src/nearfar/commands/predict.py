@@ -117,8 +117,9 @@ def _read(
     every = column_names(open_table(source))
     names = texts or find_columns(every, ("text",)) or find_columns(every, PAIR)
     if names is None:
+        names = ("text",)
         try:
-            column_indices(every, ("text",), source)
+            column_indices(every, names, source)
         except MissingColumnError as error:
             raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
     places, items = [], []
