@@ -87,6 +87,12 @@ def test_a_command_shows_its_settings() -> None:
             assert "Bounds object" not in str(shown[field.name]), (verb, field.name)
 
 
+def test_train_shows_the_settings_of_all_methods() -> None:
+    shown = inspect.signature(nearfar.train).parameters
+    assert {field.name for field in dataclasses.fields(nearfar.TrainConfig)} <= set(shown)
+    assert list(shown)[-1] == "settings"  # those of one method
+
+
 def test_help_lists_every_verb_once_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out

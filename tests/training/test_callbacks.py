@@ -50,6 +50,7 @@ def test_printed_evaluations() -> None:
     assert lines[1] == "  alignment 0.25  mean cosine 0.12"
     assert lines[-2] == "step 3: Spearman 51.23 on the dev pairs  best so far"
     output = io.StringIO()
+    assert not Display(Console(file=output, force_jupyter=True), total_steps=3).bar.disable
     Display(Console(file=output), total_steps=3).on_evaluate(2, Evaluation(-0.1, {}), best=False)
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
 

@@ -57,7 +57,7 @@ def accepts_settings(
             bound.arguments["config"] = config
             return command(*bound.args, **bound.kwargs)
 
-        call.__signature__ = _signature(own, kind)  # type: ignore[attr-defined]
+        call.__signature__ = with_settings(own, kind)  # type: ignore[attr-defined]
         return call
 
     return decorate
@@ -95,7 +95,7 @@ def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, 
         raise NearfarError(f"{source}: {error}") from None
 
 
-def _signature(own: Signature, kind: type[Settings]) -> Signature:
+def with_settings(own: Signature, kind: type[Settings]) -> Signature:
     """The command's signature with ``config`` optional, and every setting as a keyword."""
     hints = get_type_hints(kind)  # without bounds, which are Annotated
     taken = [
@@ -112,6 +112,5 @@ def _signature(own: Signature, kind: type[Settings]) -> Signature:
         for field in fields_in_order(kind)
         if field.name not in own.parameters
     ]
-    positional = [one for one in taken if one.kind is not Parameter.KEYWORD_ONLY]
-    keyword_only = [one for one in taken if one.kind is Parameter.KEYWORD_ONLY]
-    return own.replace(parameters=[*positional, *settings, *keyword_only])
+    parameters = sorted([*settings, *taken], key=lambda parameter: parameter.kind)
+    return own.replace(parameters=parameters)

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from nearfar.encoder.weights import locate
-from nearfar.runtime.progress import progress_bar
+from nearfar.runtime.progress import draws_bars, progress_bar
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ class TokenStore:
                 _write(self._file, rows.flat)
             return rows.lengths, block_truncated
 
-        terminal = self._console is not None and self._console.is_terminal
+        terminal = self._console is not None and draws_bars(self._console)
         shown = terminal and len(fresh) > PROGRESS_THRESHOLD
         with progress_bar("tokenising", len(fresh), shown=shown, console=self._console) as advance:
             for start in range(0, len(fresh), BLOCK):

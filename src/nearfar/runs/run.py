@@ -72,7 +72,8 @@ def join_processes(config: RunConfig, console: Console | None) -> ProcessContext
         atexit.register(leave_process_group)
     _check_same_settings(config, processes)
     processes.broadcast_from_first(partial(check_installed, config.track))
-    console = console if console is not None and processes.is_main else Console(quiet=True)
+    console = console or Console(quiet=not Console().is_jupyter)
+    console = console if processes.is_main else Console(quiet=True)
     return ProcessContext(processes, str(device) if processes.size > 1 else config.device, console)
 
 

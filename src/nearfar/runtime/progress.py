@@ -11,6 +11,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
+def draws_bars(console: "Console") -> bool:
+    """Whether the console shows a progress bar: in a terminal or a notebook, unless it is quiet."""
+    return not console.quiet and (console.is_terminal or console.is_jupyter)
+
+
 @contextmanager
 def progress_bar(
     what: str,
@@ -44,7 +49,7 @@ def progress_bar(
         *(TextColumn(escape(what)), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn()),
         console=console,
         transient=True,
-        disable=not (console.is_terminal or console.is_jupyter),
+        disable=not draws_bars(console),
         speed_estimate_period=120,
     ) as bar:
         task = bar.add_task(what, total=total, completed=done)

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nearfar.disk import disk_errors, new_file, read_text, write_text
+from nearfar.runtime.progress import draws_bars
 from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError, Tracker, metric_title
 
@@ -47,7 +48,8 @@ _UNUSUAL = re.compile(r"[^-/\w.]")
 class Display:
     """Shows loss terms, learning rate, items per second and remaining time in a progress bar.
 
-    Without a terminal it prints about twenty lines per run. A context manager, inside which the bar is shown.
+    Without a terminal or a notebook it prints about twenty lines per run. A context manager, inside which the bar is
+    shown.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class Display:
         self.metric, self.evaluated_on = metric_title(metric), evaluated_on
         self.total_steps, self.every = total_steps, max(1, total_steps // 20)
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
-        self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not draws_bars(console))
         self.task = self.bar.add_task("starting", total=total_steps, completed=start)
 
     def __enter__(self) -> "Display":
@@ -80,7 +82,7 @@ class Display:
         terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
         line = f"{terms}  lr {report.learning_rate:.1e}  {report.items_per_second:.0f} items/s"
         self.bar.update(self.task, completed=report.step, description=line)
-        if not self.console.is_terminal and report.step % self.every == 0:
+        if not draws_bars(self.console) and report.step % self.every == 0:
             self.console.print(f"step {report.step} of {self.total_steps}: {line}", highlight=False)
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:

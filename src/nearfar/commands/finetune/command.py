@@ -75,7 +75,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     Args:
         config: the settings.
         resume: continue an interrupted run in ``config.output``, as in :func:`nearfar.train`.
-        console: where to print progress; by default nothing is printed.
+        console: where to print progress; by default it is printed in notebooks only.
 
     Raises:
         NearfarError: invalid data, model or settings; a run folder that holds something else or is in use; data that

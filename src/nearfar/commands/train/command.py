@@ -6,6 +6,7 @@ A notebook can call it too; ``model/`` in the run folder is a sentence-transform
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,13 @@ from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
 from nearfar.config import TrainConfig
+from nearfar.config.calls import with_settings
 from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder, read_run_info
 from nearfar.runs.held_out import held_out_files
+from nearfar.runtime.progress import draws_bars
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -74,11 +77,11 @@ def train(
         resume: continue a run that was stopped or killed. It ends with bit-identical weights on the same machine with
             the same number of threads and processes; a finished run is left as it is. Data and initial model must be
             unchanged.
-        console: shows progress; by default nothing is shown.
+        console: shows progress; by default it is shown in notebooks only.
         settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
             they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
             In place of a file, ``data`` takes rows in memory: a DataFrame, a data set of ``datasets`` or a list of
-            dictionaries (:mod:`nearfar.data.memory`).
+            dictionaries (:mod:`nearfar.data.memory`). The defaults above are those of most methods; a recipe has others.
 
     Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
     dev part chooses the best step, and after training the test part compares the model with the one it started from.
@@ -90,6 +93,8 @@ def train(
             started; a loss that is not finite; a file that cannot be written.
         nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
     """
+    from rich.console import Console
+
     from nearfar.commands.train.labels import prove_labels
     from nearfar.runs.run import join_processes
 
@@ -98,14 +103,17 @@ def train(
     context = join_processes(config, console)
     processes, device, console = context
     folder = Path(config.output)
-    proof = prove_labels(config, context, partial(train_run, resume=False, console=None))
+    proof = prove_labels(config, context, partial(train_run, resume=False, console=Console(quiet=True)))
     comparison = proof and proof.comparison
     if comparison is None:
         comparison = processes.broadcast_from_first(
-            lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
+            lambda: compare_with_start(folder, config.model, device=device, progress=draws_bars(console))
         )
     processes.broadcast_from_first(lambda: write_card(folder))
     return replace(trained, comparison=comparison, labels=proof and proof.result)
+
+
+train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]
 
 
 def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:

@@ -46,7 +46,7 @@ from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
-from nearfar.runtime.progress import progress_bar
+from nearfar.runtime.progress import draws_bars, progress_bar
 from nearfar.training.callbacks import check_installed
 from nearfar.training.gradients import seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
@@ -212,7 +212,7 @@ class EncoderRun(Run):
         """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
         try:
             attach_teacher_vectors(
-                self.prepared.teachers, self.folder.path, self.processes, progress=self.console.is_terminal
+                self.prepared.teachers, self.folder.path, self.processes, progress=draws_bars(self.console)
             )
         except KeyboardInterrupt:
             raise Interrupted from None
