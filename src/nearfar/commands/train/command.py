@@ -81,7 +81,7 @@ def train(
         settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
             they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
             In place of a file, ``data`` takes rows in memory: a DataFrame, a data set of ``datasets`` or a list of
-            dictionaries (:mod:`nearfar.data.memory`). The defaults above are those of most methods; recipes have others.
+            dictionaries (:mod:`nearfar.data.memory`). The defaults above are most methods'; recipes have others.
 
     Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
     dev part chooses the best step, and after training the test part compares the model with the one it started from.
