@@ -79,10 +79,10 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "Classifier": "encoder.classifier",
-    "ComparisonResult": "evaluation.results",
+    "ComparisonResult": "evaluation.tables.pages",
     "Encoder": "encoder.encoder",
-    "EvaluationResult": "evaluation.results",
-    "PairwiseResult": "evaluation.results",
+    "EvaluationResult": "evaluation.tables.pages",
+    "PairwiseResult": "evaluation.tables.pages",
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
     "dedup": "commands.dedup",
@@ -94,7 +94,7 @@ _MODULES = {
     "finetune": "commands.finetune.command",
     "geometry": "commands.geometry.command",
     "get_data": "commands.get_data.command",
-    "load_result": "evaluation.results",
+    "load_result": "evaluation.tables.pages",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
     "push": "commands.push",

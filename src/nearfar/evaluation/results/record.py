@@ -7,10 +7,10 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from importlib import import_module
+from html import escape
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform, get_args
 
@@ -110,6 +110,8 @@ class Result(Record):
     """A result file of any kind."""
 
     WHAT: ClassVar[str] = "a result file of nearfar"
+    SHOWN_AS: ClassVar[dict[Literal["text", "html"], Callable[[Any], str]]] = {}
+    """How a result is shown; filled by :mod:`nearfar.evaluation.tables.pages`, which stands on this module."""
 
     schema: Literal[1] = 1
     """The format version."""
@@ -131,14 +133,13 @@ class Result(Record):
 
     def __repr__(self) -> str:
         """The tables that the command prints."""
-        # By name, because the modules of tables stand on this one.
-        text: str = import_module("nearfar.evaluation.tables.pages").shown_as_text(self)
-        return text
+        show = self.SHOWN_AS.get("text")
+        return f"<{type(self).__name__} of nearfar>" if show is None else show(self)
 
     def _repr_html_(self) -> str:
         """The same for a notebook."""
-        html: str = import_module("nearfar.evaluation.tables.pages").shown_as_html(self)
-        return html
+        show = self.SHOWN_AS.get("html")
+        return escape(repr(self)) if show is None else show(self)
 
     @classmethod
     def kinds(cls) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from nearfar.evaluation.results import (
     SeedTest,
     TaskTest,
 )
+from nearfar.evaluation.results import load_result  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
 from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score, format_seen
 from nearfar.types import metric_title
 
@@ -356,6 +357,9 @@ def shown_as_text(result: Result) -> str:
 def shown_as_html(result: Result) -> str:
     """The tables of :func:`screen_tables` for a notebook."""
     return "\n".join(to_html(table, name=f"table-{id(table)}") for table in screen_tables(result))
+
+
+Result.SHOWN_AS["text"], Result.SHOWN_AS["html"] = shown_as_text, shown_as_html
 
 
 def result_markdown(result: Tabulated) -> str:
