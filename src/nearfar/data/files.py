@@ -69,7 +69,7 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
     """
     indices = []
     for column in columns:
-        places = [names.index(column)] * names.count(column)
+        places = [place for place, name in enumerate(names) if name == column]
         places = places or [place for place, name in enumerate(names) if fold_name(name) == fold_name(column) != ""]
         if len(places) != 1:
             existing = ", ".join(printable_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
