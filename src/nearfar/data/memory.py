@@ -29,8 +29,9 @@ def takes_rows(command: Callable[Parameters, Result]) -> Callable[Parameters, Re
 
     @wraps(command)
     def call(*arguments: Parameters.args, **keywords: Parameters.kwargs) -> Result:
-        files: dict[str, Any] = {name: _file_of(value, name) for name, value in keywords.items()}
-        return command(*arguments, **files)
+        for name, value in keywords.items():
+            keywords[name] = _file_of(value, name)
+        return command(*arguments, **keywords)
 
     return call
 

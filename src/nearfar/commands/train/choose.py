@@ -405,10 +405,10 @@ def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> C
         pair, negatives = pair_columns(columns, names), negative_columns(columns, given.get("negative_column"))
         if pair is None or ("negative_column" in given and not negatives):
             return None
-        given = {**dict(zip(kind.settings, pair, strict=False)), **given}
+        values = {**dict(zip(kind.settings, pair, strict=False)), **given}
         if negatives:
-            given.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
-        return _choice(kind, given, (*pair, *negatives))
+            values.setdefault("negative_column", re.sub(r"\W*_*\d*$", "", negatives[0]) or negatives[0])
+        return _choice(kind, values, (*pair, *negatives))
     if kind is SENTENCES and not given:
         names = tuple(columns)
         given = {"text_column": columns[0]}
