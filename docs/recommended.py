@@ -55,7 +55,7 @@ def _row(name: str, start: str, recipe: Recipe) -> str:
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
     tried = [f"{recipe.study}-{end}" for end in TRIED if (DOCS / "tables" / f"{recipe.study}-{end}.md").exists()]
     links = ", ".join(f"[{number}](../tables/{one}.md)" for number, one in enumerate(tried, start=1))
-    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`", f"[results](../tables/{recipe.study}.md)", links)
+    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`", f"[results](../{recipe.page}.md)", links)
     return f"| {' | '.join(cells)} |"
 
 

@@ -13,7 +13,7 @@ from nearfar.commands.train.command import train
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.runs.held_out import load_held_out
 from nearfar.types import NearfarError
-from tests.tiny import save_tiny, write_pairs, write_queries
+from tests.tiny import save_tiny, write_anchors, write_pairs
 
 
 @pytest.fixture
@@ -110,8 +110,8 @@ def run(tmp_path_factory):
     """A run that holds out rows of pairs, its start beside it."""
     folder = tmp_path_factory.mktemp("run")
     save_tiny(folder / "tiny")
-    write_queries(folder / "pairs.tsv", 120)
-    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2}
+    write_anchors(folder / "pairs.tsv", 200)
+    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2, "keep": "last"}
     train("info-nce", data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **settings)
     return folder / "run"
 

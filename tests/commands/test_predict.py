@@ -49,11 +49,8 @@ def read(file: Path) -> list[dict[str, str]]:
     """The rows of an output of any format, as strings."""
     if file.suffix == ".jsonl":
         return [{k: str(v) for k, v in json.loads(line).items()} for line in file.read_text().splitlines()]
-    if file.suffix == ".csv":
-        with file.open(newline="") as stream:
-            return list(csv.DictReader(stream))
-    header, *rows = [line.split("\t") for line in file.read_text().splitlines()]
-    return [dict(zip(header, row, strict=True)) for row in rows]
+    with file.open(newline="") as stream:
+        return list(csv.DictReader(stream, delimiter="," if file.suffix == ".csv" else "\t"))
 
 
 def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> None:

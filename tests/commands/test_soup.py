@@ -327,7 +327,7 @@ def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
     refuse("^adapter: is an adapter without its model", "a", "adapter")
     shutil.copytree("a", "adapted")
     Path("adapted/adapter_config.json").write_text("{}")
-    refuse("nearfar does not load adapters; merge the adapter into the model", "a", "adapted")
+    refuse("nearfar does not load adapters; merge the adapter into its model", "a", "adapted")
     Path("empty").mkdir()
     refuse("empty: holds no config.json", "a", "empty")
     refuse("no such model folder", "a", "./nowhere")

@@ -163,6 +163,7 @@ ROWS = [
     (triplets, "tsv", "anchor\tpositive\n", "line 1: no column 'negative'. Its columns: anchor, positive."),
     (load_tuples, "tsv", "anchor\tpositive\n", "bad.tsv: no pairs."),
     (load_tuples, "txt", "a\nb\n", "unknown extension"),
+    (load_labelled, "txt", "a\nb\n", "unknown extension"),
     (load_triplets, "csv", "anchor,positive\na,b\n", "positive, negative; or sent0, sent1, hard_neg; or premise"),
     (load_triplets, "csv", "anchor,positive\na,b\n", "Its columns: anchor, positive"),
     # Errors in a file are not reported as missing columns.

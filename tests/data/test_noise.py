@@ -4,7 +4,6 @@ from collections import Counter
 
 import pytest
 
-from nearfar.commands.back_translate.command import HEADER
 from nearfar.data.noise import add_noise, load_translations
 from tests.data.files import error_of
 
@@ -103,7 +102,7 @@ def test_unknown_kinds_raise():
 
 def test_translations_are_read_from_a_back_translate_file(tmp_path):
     file = tmp_path / "noisy.tsv"
-    file.write_text(HEADER + "A dog.\tThe dog.\tEin Hund.\nA cat.\tA  cat.\tEine Katze.\n")
+    file.write_text("sentence\ttranslation\tpivot\n" + "A dog.\tThe dog.\tEin Hund.\nA cat.\tA  cat.\tEine Katze.\n")
     translations = load_translations(file)
     assert translations == {"A dog.": "The dog.", "A cat.": "A cat."}
     assert "A bird." not in translations

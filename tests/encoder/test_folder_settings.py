@@ -154,7 +154,7 @@ def test_a_text_without_tokens_gets_the_zero_vector(pooling: str, architecture: 
 @pytest.mark.parametrize(
     ("texts", "message"),
     [
-        ({"a dog": "x"}, "encode takes a list of texts, not a dict: it has no order"),
+        ({"a dog": "x"}, "encode takes a list of texts, not a dict: give its texts in their order"),
         ({"a dog"}, "encode takes a list of texts, not a set"),
         (["a", "b\ud800"], "text 1 holds half a surrogate pair"),
     ],

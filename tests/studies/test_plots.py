@@ -144,7 +144,7 @@ def test_positions_are_those_of_the_first_run(tmp_path):
 @pytest.mark.parametrize(
     ("plot", "message"),
     [
-        ({"kind": "lines", "x": "dog"}, "plot: x: no axis is called 'dog'. There are: lambda, row"),
+        ({"kind": "lines", "x": "dog"}, "plot: x = 'dog' is not an axis of the study; there are: lambda"),
         ({"kind": "lines", "x": "lambda", "value": "dog"}, "plot: value = 'dog' is not a column of the study"),
         ({"kind": "heat map", "x": "lambda"}, "plot: y = None is not an axis"),
         ({"kind": "curves", "y": "loss"}, "plot: y = 'loss' is not a curve of the runs; there are: none"),

@@ -77,8 +77,8 @@ def test_a_study_can_take_the_recipe_of_the_rows_and_the_start(inside: Path) -> 
     file = inside / "auto.toml"
     for method, expected in (("auto", resolve_config(None, given)), ("info-nce", resolve_config("info-nce", given))):
         file.write_text(SEEDS.replace('"info-nce"', f'"{method}"').split("batch_size")[0] + SEEDS.split("= 1\n", 1)[1])
-        _, cell, _ = plan_cells(load_study(file, placeholders={"start": "tiny"}))
-        assert cell.steps[0].config == expected
+        cells = plan_cells(load_study(file, placeholders={"start": "tiny"}))
+        assert expected in [step.config for cell in cells for step in cell.steps]
     assert resolve_config(None, given) != resolve_config("info-nce", given)
 
 

@@ -82,7 +82,7 @@ def test_a_study_writes_its_table(inside: Path) -> None:
         spearman = evaluated["tasks"]["pairs.tsv"]["spearman"]["all"]["score"]
         assert cell.values["pairs.tsv"] == pytest.approx(spearman)
         parts = [cell.values[name] for name in ("pairs.tsv", "other.tsv")]
-        assert cell.values["average"] == pytest.approx(sum(parts) / 2)
+        assert cell.values["average"] == pytest.approx(sum(parts) / 2, abs=1e-4)  # of rounded scores
         assert cell.validation == cell.values["validation"]
         assert cell.seconds is not None
     for name in OUTPUTS:

@@ -20,7 +20,6 @@ from nearfar.evaluation.comparison import compare_sides
 from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
-from nearfar.evaluation.retrieval import best_hits
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError
@@ -132,6 +131,8 @@ def _rank(model: Model, task: RetrievalTask, *, recent: RecentVectors, progress:
     """The best hits of each query of a task by a model, which is opened as for its evaluation."""
     if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
         model = folder
+    from nearfar.evaluation.retrieval import best_hits
+
     opened = open_model(model, EvaluateConfig(), bf16=False, progress=progress, recent=recent)
     return best_hits(
         opened.encode_query,

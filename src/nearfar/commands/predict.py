@@ -12,6 +12,7 @@ from nearfar.config.verbs import PredictConfig
 from nearfar.data.files import (
     Location,
     MissingColumnError,
+    column_indices,
     extension,
     find_columns,
     is_plain_text,
@@ -116,10 +117,11 @@ def _read(
     every = column_names(open_table(source))
     names = texts or find_columns(every, ("text",)) or find_columns(every, PAIR)
     if names is None:
-        raise MissingColumnError(
-            f"{source}: has neither a column text nor {' and '.join(PAIR)}, but {', '.join(every[:20])}. Name the "
-            "columns of the texts with --text-columns."
-        )
+        names = ("text",)
+        try:
+            column_indices(every, names, source)
+        except MissingColumnError as error:
+            raise NearfarError(f"{error} Name the columns of the texts with --text-columns.") from None
     places, items = [], []
     for where, values in read_columns(source, names):
         places.append(where)

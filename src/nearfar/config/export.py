@@ -44,7 +44,7 @@ class ExportConfig(Settings):
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     timing: bool = True
-    """Leave out the texts per second of each side, which take some seconds to measure."""
+    """Measure the texts per second of each side. --no-timing: leave them out, which saves some seconds."""
     force: bool = False
     """Keep the graph even if it differs too much from the original."""
     overwrite: bool = False

@@ -57,13 +57,13 @@ def _write(value: Any, name: str) -> str:
     library = _library(value)
     if isinstance(value, Mapping):
         raise NearfarError(f"{name}: has the splits {', '.join(map(str, value))}; give one of them.")
-    frame = value.to_pandas() if library in ("polars", "datasets") else pd.DataFrame(value)
-    for column, kind in value.features.items() if library == "datasets" else ():
-        if hasattr(kind, "names"):
-            frame[column] = [kind.names[one] if one >= 0 else None for one in frame[column]]
-    if frame.empty:
-        raise NearfarError(f"{name}: holds no rows.")
     try:
+        frame = value.to_pandas() if library in ("polars", "datasets") else pd.DataFrame(value)
+        for column, kind in value.features.items() if library == "datasets" else ():
+            if hasattr(kind, "names"):
+                frame[column] = [kind.names[one] if one >= 0 else None for one in frame[column]]
+        if frame.empty:
+            raise NearfarError(f"{name}: holds no rows.")
         content = frame.to_json(orient="records", lines=True, double_precision=15, date_format="iso").encode()
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearfar" / "rows"
     except (ValueError, OverflowError, RuntimeError) as error:

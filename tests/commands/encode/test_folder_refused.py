@@ -24,7 +24,7 @@ def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), "empty.parquet")
     pyarrow.parquet.write_table(pyarrow.table({"text": ["a"], "id": [1]}), "in/other-id.parquet")
     Path("in/other-id.parquet").rename("other-id.parquet")
-    np.save("narrow.npy", np.ones((3, 5), dtype=np.float32))
+    np.save("narrow.npy", np.eye(3, 5, dtype=np.float32))
     Path("mixed").mkdir()
     Path("mixed/a.parquet").write_bytes(Path("in/0.parquet").read_bytes())
     Path("mixed/b.parquet").write_bytes(Path("other-id.parquet").read_bytes())

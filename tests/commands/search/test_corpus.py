@@ -67,7 +67,7 @@ def test_the_only_column_holds_the_texts() -> None:
 
 def test_keys_of_json_lines_other_than_the_text_may_be_missing() -> None:
     Path("some.jsonl").write_text('{"text": "one", "a": 1}\n{"text": "two", "b": 2}\n')
-    assert values(Corpus("some.jsonl")) == [["one", 1], ["two", None]]
+    assert values(Corpus("some.jsonl")) == [["one", 1, None], ["two", None, 2]]
     assert values(Corpus("some.jsonl", show=["b", "a"])) == [["one", None, 1], ["two", 2, None]]
 
 

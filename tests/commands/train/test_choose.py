@@ -215,6 +215,34 @@ def test_rows_and_start_choose_the_recipe(rows: str, similar: bool, width: int |
     assert (page in explained) == (small or not similar)
 
 
+@pytest.mark.parametrize(
+    ("rows", "given", "epochs", "few"),
+    [
+        (96, {}, 20, True),
+        (999, {}, 8, True),
+        (1000, {}, 8, False),
+        (4000, {}, 3, False),
+        (4000, {"limit": 50}, 20, True),
+    ],
+)
+def test_few_labelled_texts_are_trained_on_more_often(
+    rows: int, given: dict[str, Any], epochs: int, few: bool, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.tsv"
+    file.write_text("text\tlabel\n" + "".join(f"text {row}\t{row % 2}\n" for row in range(rows)))
+    choice = choose_method([str(file)], given)
+    assert (choice.values["epochs"], "sentences" not in choice.values) == (epochs, few)
+    assert ("docs/guides/classify.md" in choice.explain()) == few
+    plain = choose_method([str(file)], given, model=str(plain_model(tmp_path, 384)))
+    assert plain.values == dict(PLAIN["labels"][1]) | {"learning_rate": 2e-4, "epochs": epochs}
+    wide = tmp_path / "wide"
+    wide.mkdir()
+    wide = plain_model(wide, 768)
+    (wide / "modules.json").write_text("[]")
+    values = {"temperature": 0.1, "epochs": epochs} if few else {"epochs": epochs} if epochs > 3 else {}
+    assert choose_method([str(file)], given, model=str(wide)).values == values
+
+
 def test_a_batch_size_of_a_recipe_is_no_choice_of_the_user() -> None:
     assert has_default_batch_size(RegressionConfig(output="x", batch_size=32))
     assert has_default_batch_size(SgOpt1Config(output="x", batch_size=64))

@@ -114,7 +114,7 @@ def test_more_rows_are_proved_by_the_held_out_ones(tmp_path: Path) -> None:
     settings = {"data": str(tmp_path / "rows.tsv"), "model": model, "max_steps": 2}
     trained = nearfar.train(output=str(tmp_path / "run"), **settings)
     entry = trained.labels.transfer.tasks["held-out"]
-    assert 0 < entry.rows < 100
+    assert 0 < entry.rows <= 200
     assert trained.comparison.tasks["held-out"].pairs == entry.rows  # by a vote of neighbours, as in nearfar compare
     none = nearfar.train(output=str(tmp_path / "none"), hold_out=0, **settings)
     assert (none.labels, none.comparison) == (None, None)

@@ -34,6 +34,7 @@ from nearfar.disk import (
     read_json,
     refuse_overwriting_inputs,
     remove,
+    table_lines,
     write_text,
 )
 from nearfar.disk.places import LocalFolder
@@ -47,7 +48,7 @@ from nearfar.validation import InvalidValueError, convert
 if TYPE_CHECKING:
     from nearfar.commands.back_translate.translator import Translator
 
-HEADER = "sentence\ttranslation\tpivot\n"
+COLUMNS = ("sentence", "translation", "pivot")
 BEAMS = BackTranslateConfig.beams
 BLOCK = 8
 """Number of batches in a block. Sentences are sorted by length within a block, and saved block by block."""
@@ -125,7 +126,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
             _translate(blocks, done, round_trip, work, batch_size=config.batch_size, progress=progress)
         assert plan is not None
         rows = [row for name in blocks for row in done[name]]
-        content = HEADER + "".join("\t".join(row) + "\n" for row in rows)
+        content = "".join(table_lines(".tsv", COLUMNS, rows))
         finished_counts = {
             "rows": len(rows),
             "empty": len(texts) - len(rows),

@@ -178,7 +178,6 @@ FROM_RAW = {
     ),
 }
 """Name of the rows -> what is recommended for them and a plain transformers model, such as a masked language model."""
-FROM_RAW[FEW_LABELLED_TEXTS] = FROM_RAW[LABELLED.name]
 FROM_SIMILAR = {
     "pairs": Recipe(
         "recipes-pairs-minilm",
@@ -210,7 +209,7 @@ FROM_SIMILAR = {
         "guides/classify",
         LABELLED.method,
         "texts of one label are positives of each other, in many passes over few texts",
-        {"temperature": 0.1, "learning_rate": 1e-4},
+        {"temperature": 0.1, "epochs": MOST_EPOCHS, "learning_rate": 1e-4},
     ),
     "scored pairs": Recipe(
         "recipes-scored-minilm",
@@ -326,7 +325,8 @@ def _choose_by_start(choice: Choice, model: str, *, own_rate: bool) -> Choice:
     start = read_start(model)
     if start is None:
         return choice
-    recipe = (FROM_SIMILAR if start.similar else FROM_RAW)[choice.rows]
+    recipes = FROM_SIMILAR if start.similar else FROM_RAW
+    recipe = recipes[choice.rows if choice.rows in recipes else LABELLED.name]
     small = start.width is not None and start.width <= RECIPE_WIDTH
     if start.similar and not small and choice.rows != FEW_LABELLED_TEXTS:
         return choice
