@@ -58,7 +58,7 @@ def main() -> None:
                     console.print(f"{part}: {case.name}: {wrong}")
         except KeyboardInterrupt:
             pool.shutdown(cancel_futures=True)
-    for (part, group), count in sorted(counts.items()):
+    for (part, group), count in sorted((+counts).items()):
         console.print(f"{part}: {group}: {count} cases, {failed[part, group]} failed")
     raise SystemExit(int(failed.total() > 0))
 
