@@ -21,8 +21,8 @@ from nearfar.evaluation.results import (
     Result,
     SeedTest,
     TaskTest,
+    load_result,  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
 )
-from nearfar.evaluation.results import load_result  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
 from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score, format_seen
 from nearfar.types import metric_title
 
