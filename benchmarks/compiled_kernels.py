@@ -21,7 +21,7 @@ import common
 from common import MODEL
 from training_run import Run
 
-from nearfar.config import SbertConfig
+from nearfar import SbertConfig
 from nearfar.encoder.kernels import VARIABLE, kernels, kernels_status
 from nearfar.encoder.kernels.build import FLAGS
 from nearfar.encoder.precision import native_bf16

@@ -17,8 +17,8 @@ from typing import Any
 import common
 import torch
 
+from nearfar import FinetuneConfig
 from nearfar.commands.finetune.run import load_task, open_classifier, prepare
-from nearfar.config import FinetuneConfig
 from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import OptimiserSettings, adamw

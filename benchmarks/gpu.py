@@ -33,8 +33,7 @@ from torch import nn
 from training_systems import peak
 from transformers.utils.logging import disable_progress_bar
 
-from nearfar import Encoder
-from nearfar.config import InfoNceConfig, SbertConfig, SclConfig, SgOpt1Config
+from nearfar import Encoder, InfoNceConfig, SbertConfig, SclConfig, SgOpt1Config
 from nearfar.types import LABEL_NAMES
 
 NO_GPU = "There is no GPU: torch sees no CUDA device, so nothing was measured."

@@ -17,7 +17,7 @@ from torch import nn
 from training_run import Rows, Run, write_rows
 from training_systems import synchronize, train_peer
 
-from nearfar.config import TrainConfig
+from nearfar import TrainConfig
 from nearfar.encoder.cuda_graphs import VARIABLE
 from nearfar.types import LABEL_NAMES
 

@@ -25,7 +25,7 @@ from start_inputs import COMMANDS, clear, write_inputs
 
 import nearfar
 from nearfar.cli import VERBS
-from nearfar.config import METHODS
+from nearfar.registry import METHODS
 
 PAGE = common.Page("help", "help-speed", "Time of help and start")
 BAR = 0.35

@@ -21,7 +21,7 @@ from sentence_transformers.sentence_transformer import losses
 from training_run import Rows
 from training_systems import TimedRound, nearfar, sentence_transformers
 
-from nearfar.config import InfoNceConfig, NliOrderConfig
+from nearfar import InfoNceConfig, NliOrderConfig
 from nearfar.data.nli import load_nli
 from nearfar.encoder.precision import resolve
 from nearfar.types import LABEL_NAMES

@@ -17,9 +17,8 @@ import torch
 from common import MODEL, peak_mib, run_interleaved
 from training_run import Run
 
-from nearfar import Encoder
+from nearfar import Encoder, InfoNceConfig
 from nearfar.commands.encode.command import encode
-from nearfar.config import InfoNceConfig
 from nearfar.data.nli import load_nli
 
 Measurement = dict[str, Any]

@@ -46,7 +46,7 @@ def measure_worker(steps: int) -> None:
     """Warm up, print "ready", wait for a line, run the steps, and print the seconds per step."""
     from training_run import Run  # noqa: PLC0415  (imports torch, which the main process does not need)
 
-    from nearfar.config import SbertConfig  # noqa: PLC0415
+    from nearfar import SbertConfig  # noqa: PLC0415
 
     config = SbertConfig(
         output="unused", model=MODEL, data=("microworld",), batch_size=32, epochs=100, precision="fp32"

@@ -24,7 +24,7 @@ from training_rows import ROWS_OF_A_PREMISE, Pool
 from training_run import Rows, Run, write_rows
 from training_systems import TimedRound, nearfar, plain_simcse, sentence_transformers
 
-from nearfar.config import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
+from nearfar import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.types import LABEL_NAMES
 
 PAGE = common.Page("training", "training-speed", "Training speed")

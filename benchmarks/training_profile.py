@@ -10,7 +10,7 @@ from torch.profiler import profile
 from training_run import Rows, Run, write_rows
 from training_systems import peak
 
-from nearfar.config import SbertConfig
+from nearfar import SbertConfig
 
 STEPS = 4
 PEAK_SIZE = 2048

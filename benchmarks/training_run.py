@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nearfar import TrainConfig
 from nearfar.commands.train.run import prepare
-from nearfar.config import TrainConfig
 from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.runs.run import group_of

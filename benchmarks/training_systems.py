@@ -22,7 +22,7 @@ from training_run import Rows, Run, tokens_of, write_rows
 from transformers import AutoModel, AutoTokenizer, PrinterCallback, TrainerCallback
 from transformers.utils.logging import disable_progress_bar
 
-from nearfar.config import TrainConfig
+from nearfar import TrainConfig
 from nearfar.encoder.weights import locate
 from nearfar.types import LABEL_NAMES
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from common import HERE, ROOT, keep_record, nearfar, plots_of, results_of
 
-from nearfar.config import ReproduceConfig
+from nearfar import ReproduceConfig
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
 from nearfar.studies.cells import plan_cells

@@ -5,7 +5,8 @@ import random
 from pathlib import Path
 from typing import Any
 
-from nearfar.config import METHODS, TrainConfig
+from nearfar import TrainConfig
+from nearfar.registry import METHODS
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 FILES = {

@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from nearfar import registry
-from nearfar.config import METHODS, InfoNceConfig
-from nearfar.registry import MethodEntry, find_entry
+from nearfar import InfoNceConfig, registry
+from nearfar.registry import METHODS, MethodEntry, find_entry
 
 
 @dataclass(frozen=True, kw_only=True)

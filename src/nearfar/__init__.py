@@ -31,83 +31,87 @@ if TYPE_CHECKING:
     from nearfar.commands.soup import soup
     from nearfar.commands.static import static
     from nearfar.commands.train.command import train
-    from nearfar.config import (
-        AugmentConfig,
+    from nearfar.config.encode import EncodeConfig
+    from nearfar.config.export import ExportConfig
+    from nearfar.config.finetune import FinetuneConfig
+    from nearfar.config.geometry import GeometryConfig
+    from nearfar.config.mining import DedupConfig, MineConfig
+    from nearfar.config.search import SearchConfig
+    from nearfar.config.study import ReproduceConfig, StudyConfig
+    from nearfar.config.training import TrainConfig
+    from nearfar.config.verbs import (
         BackTranslateConfig,
-        BtConfig,
-        BtSgOptConfig,
         CompareConfig,
-        DedupConfig,
         DemoConfig,
-        DistillConfig,
-        EncodeConfig,
         EnvConfig,
         EvaluateConfig,
-        ExportConfig,
-        FinetuneConfig,
-        GeometryConfig,
         GetDataConfig,
-        InfoNceConfig,
-        MineConfig,
-        NliOrderConfig,
         PredictConfig,
         PushConfig,
-        RegressionConfig,
         ReportConfig,
-        ReproduceConfig,
-        SbertConfig,
-        SclConfig,
-        SearchConfig,
-        SgConfig,
-        SgOpt1Config,
-        SgOpt2Config,
-        SgOptConfig,
-        SimcseSupConfig,
-        SimcseUnsupConfig,
         SoupConfig,
         StaticConfig,
-        StudyConfig,
-        SupconTextConfig,
-        TrainConfig,
     )
     from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
     from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, load_result
+    from nearfar.methods.distill import DistillConfig
+    from nearfar.methods.gunel import SupconTextConfig
+    from nearfar.methods.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
+    from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+    from nearfar.methods.nli_order import NliOrderConfig
+    from nearfar.methods.regression import RegressionConfig
+    from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
     from nearfar.registry import register_method
     from nearfar.studies.papers import reproduce
     from nearfar.studies.run import study
 
-_MODULES = {
-    "Classifier": "encoder.classifier",
-    "ComparisonResult": "evaluation.tables.pages",
-    "Encoder": "encoder.encoder",
-    "EvaluationResult": "evaluation.tables.pages",
-    "PairwiseResult": "evaluation.tables.pages",
-    "back_translate": "commands.back_translate.command",
-    "compare": "commands.compare",
-    "dedup": "commands.dedup",
-    "demo": "commands.demo",
-    "encode": "commands.encode.command",
-    "env": "commands.env",
-    "evaluate": "commands.evaluate.command",
-    "export": "commands.export.command",
-    "finetune": "commands.finetune.command",
-    "geometry": "commands.geometry.command",
-    "get_data": "commands.get_data.command",
-    "load_result": "evaluation.tables.pages",
-    "mine": "commands.mine.command",
-    "predict": "commands.predict",
-    "push": "commands.push",
-    "register_method": "registry",
-    "report": "commands.report",
-    "reproduce": "studies.papers",
-    "search": "commands.search.command",
-    "soup": "commands.soup",
-    "static": "commands.static",
-    "study": "studies.run",
-    "train": "commands.train.command",
+_NAMES = {
+    "commands.back_translate.command": "back_translate",
+    "commands.compare": "compare",
+    "commands.dedup": "dedup",
+    "commands.demo": "demo",
+    "commands.encode.command": "encode",
+    "commands.env": "env",
+    "commands.evaluate.command": "evaluate",
+    "commands.export.command": "export",
+    "commands.finetune.command": "finetune",
+    "commands.geometry.command": "geometry",
+    "commands.get_data.command": "get_data",
+    "commands.mine.command": "mine",
+    "commands.predict": "predict",
+    "commands.push": "push",
+    "commands.report": "report",
+    "commands.search.command": "search",
+    "commands.soup": "soup",
+    "commands.static": "static",
+    "commands.train.command": "train",
+    "config.encode": "EncodeConfig",
+    "config.export": "ExportConfig",
+    "config.finetune": "FinetuneConfig",
+    "config.geometry": "GeometryConfig",
+    "config.mining": "DedupConfig MineConfig",
+    "config.search": "SearchConfig",
+    "config.study": "ReproduceConfig StudyConfig",
+    "config.training": "TrainConfig",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig GetDataConfig PredictConfig "
+    "PushConfig ReportConfig SoupConfig StaticConfig",
+    "encoder.classifier": "Classifier",
+    "encoder.encoder": "Encoder",
+    "evaluation.tables.pages": "ComparisonResult EvaluationResult PairwiseResult load_result",
+    "methods.distill": "DistillConfig",
+    "methods.gunel": "SupconTextConfig",
+    "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
+    "methods.liao": "AugmentConfig SbertConfig SclConfig",
+    "methods.nli_order": "NliOrderConfig",
+    "methods.regression": "RegressionConfig",
+    "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
+    "registry": "register_method",
+    "studies.papers": "reproduce",
+    "studies.run": "study",
 }
-"""Name -> its module in nearfar; all other names are in nearfar.config."""
+"""Module -> the public names that it defines."""
+_MODULES = {name: f"nearfar.{module}" for module, names in _NAMES.items() for name in names.split()}
 
 __all__ = ["Classifier", "ComparisonResult", "Encoder", "EvaluationResult", "NearfarError", "PairwiseResult"]
 __all__ += ["back_translate", "compare", "dedup", "demo", "encode", "env", "evaluate", "export", "finetune", "geometry"]
@@ -123,9 +127,9 @@ __all__ += ["SimcseSupConfig", "SimcseUnsupConfig", "SupconTextConfig"]
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
-    found = getattr(import_module(f"nearfar.{_MODULES.get(name, 'config')}"), name)
+    found = getattr(import_module(_MODULES[name]), name)
     globals()[name] = found
     return found
 

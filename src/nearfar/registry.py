@@ -96,8 +96,8 @@ def register_method(
     Args:
         name: the method's name: lower case letters, digits and the signs ``-``, ``+``, ``_`` and ``.``.
         config: the class of its settings, a frozen keyword-only dataclass derived from
-            :class:`nearfar.config.TrainConfig`; each method has a class of its own. The docstring below a field is its
-            help text.
+            :class:`nearfar.TrainConfig`; each method has a class of its own. The docstring below a field is its help
+            text.
         read_rows: ``read_rows(config)`` reads the rows (:mod:`nearfar.data.rows` has functions for the usual ones).
         build: ``build(config, context, rows)`` returns a :class:`nearfar.methods.BuiltMethod`.
         min_rows: smallest number of rows and smallest batch size.

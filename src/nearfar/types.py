@@ -83,7 +83,7 @@ class MethodEntry:
     """The parts of a method, as :mod:`nearfar.registry` finds them."""
 
     config: type[Any]
-    """The class of its settings, a subclass of :class:`nearfar.config.TrainConfig`."""
+    """The class of its settings, a subclass of :class:`nearfar.config.training.TrainConfig`."""
     read_rows: Callable[[Any], Any] | None = None
     """``read_rows(config)`` -> :class:`nearfar.data.rows.TextData` or :class:`nearfar.data.nli.NliData`."""
     build: Callable[[Any, Any, Any], Any] | None = None

@@ -21,7 +21,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from nearfar.config import METHODS
+from nearfar.registry import METHODS
 from tests.campaign.server import Done, Server
 from tests.campaign.shim import Call, read_log, settings
 from tests.method_configs import DATA

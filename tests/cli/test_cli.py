@@ -12,14 +12,15 @@ import pytest
 from rich.console import Console
 
 import nearfar
-from nearfar import Encoder, config
+from nearfar import Encoder, FinetuneConfig
 from nearfar.cli import VERBS, main
 from nearfar.cli.parsing import _field_help
 from nearfar.commands.finetune import command as finetune_module
-from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, to_rich
+from nearfar.registry import METHODS
+from nearfar.settings import build, dump_toml, load_toml
 from nearfar.training.trainer import Interrupted
 from tests.tiny import make_workspace, sentences, write_colours
 
@@ -116,7 +117,7 @@ def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.C
 
 
 def test_a_flag_that_turns_an_option_off_says_what_it_does() -> None:
-    kinds = {getattr(config, name) for name in config.__all__ if name.endswith("Config")} | set(METHODS.values())
+    kinds = {getattr(nearfar, name) for name in nearfar.__all__ if name.endswith("Config")} | set(METHODS.values())
     found = {(kind, field.name) for kind in kinds for field in fields(kind) if field.default is True}
     assert len(found) > 20
     for kind, name in found:

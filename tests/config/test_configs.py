@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nearfar.cli import main
-from nearfar.cli.parsing import parse
-from nearfar.commands.train.inputs import resolve_objectives
-from nearfar.config import (
-    FINETUNE,
-    METHODS,
+from nearfar import (
     AugmentConfig,
     BackTranslateConfig,
     BtConfig,
@@ -28,15 +23,15 @@ from nearfar.config import (
     SimcseUnsupConfig,
     SupconTextConfig,
     TrainConfig,
-    build,
-    dump_toml,
-    load_toml,
-    method_of,
-    unknown_name_message,
 )
+from nearfar.cli import main
+from nearfar.cli.parsing import parse
+from nearfar.commands.train.inputs import resolve_objectives
 from nearfar.data.named_sets import FINETUNING_TASKS
-from nearfar.settings import read_toml
+from nearfar.registry import FINETUNE, METHODS
+from nearfar.settings import build, dump_toml, load_toml, method_of, read_toml
 from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
 from tests.method_configs import DATA, write_data
 from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses
 

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
+from nearfar import FinetuneConfig
 from nearfar.commands.finetune.run import load_task, resolve_splits
-from nearfar.config import FinetuneConfig
 from nearfar.data.classification import load_classification
 from nearfar.data.finetuning_splits import default_splits
 from nearfar.data.named_sets import FINETUNING_TASKS

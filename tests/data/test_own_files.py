@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nearfar import InfoNceConfig, SimcseSupConfig
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.train.choose import choose_method, resolve_config
-from nearfar.config import InfoNceConfig, SimcseSupConfig
 from nearfar.data.classification import load_classification
 from nearfar.data.files import read_file
 from nearfar.data.labelled import load_labelled_task

@@ -10,7 +10,7 @@ import torch
 from torch import distributed
 
 from nearfar.commands.train.run import prepare
-from nearfar.config import METHODS
+from nearfar.registry import METHODS
 from nearfar.training import processes as processes_module
 from nearfar.training.gradients import Gradients
 from nearfar.training.processes import Processes, leave_process_group

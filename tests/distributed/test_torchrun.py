@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 
 from nearfar import Encoder
 from nearfar.commands.train.command import train
-from nearfar.config import RunConfig, dump_toml
+from nearfar.config.training import RunConfig
+from nearfar.settings import dump_toml
 from nearfar.types import NearfarError
 from tests.interrupted_runs import lines_of, steps_of
 from tests.method_configs import config, write_data

@@ -22,7 +22,8 @@ import pytest
 from safetensors.torch import load_file
 
 from nearfar.commands.train.command import train
-from nearfar.config import RunConfig, dump_toml
+from nearfar.config.training import RunConfig
+from nearfar.settings import dump_toml
 from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers
 from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.method_configs import config, write_data

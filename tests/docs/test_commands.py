@@ -7,7 +7,7 @@ from functools import cache
 import pytest
 
 from nearfar.cli import main
-from nearfar.config import METHODS
+from nearfar.registry import METHODS
 from tests.docs.pages import PAGES, ROOT, blocks, name, spans
 
 FLAG = re.compile(r"--[a-z][a-z0-9-]*")

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from torch.distributed.run import get_args_parser
 
+from nearfar import InfoNceConfig
 from nearfar.cli.train import _parse
-from nearfar.config import InfoNceConfig
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SLURM, SKYPILOT = FOLDER / "slurm-two-nodes.sh", FOLDER / "skypilot-two-nodes.yaml"

@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 
 import torch
 
+from nearfar import FinetuneConfig
 from nearfar.commands.finetune.run import load_task, open_classifier
 from nearfar.commands.finetune.run import prepare as prepare_classifier
 from nearfar.commands.train.run import prepare
-from nearfar.config import METHODS, FinetuneConfig
+from nearfar.registry import METHODS
 from nearfar.runs.run import Prepared
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes

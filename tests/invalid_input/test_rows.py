@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from nearfar import NearfarError
+from nearfar import NearfarError, SupconTextConfig
 from nearfar.commands.train.run import prepare
-from nearfar.config import SupconTextConfig
 from nearfar.data import files
 from nearfar.data.classification import load_classification
 from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task

@@ -11,13 +11,13 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import pytest
 from msgspec import Meta
 
-from nearfar import config
+import nearfar
 from nearfar.cli.parsing import parse
-from nearfar.config import Settings
 from nearfar.config.bounds import Output, Prompt, Shard
+from nearfar.config.values import Settings
 from nearfar.types import NearfarError
 
-CLASSES: list[type[Settings]] = [getattr(config, name) for name in config.__all__ if name.endswith("Config")]
+CLASSES: list[type[Settings]] = [getattr(nearfar, name) for name in nearfar.__all__ if name.endswith("Config")]
 
 
 class Declared(NamedTuple):

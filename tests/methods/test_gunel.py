@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from nearfar.config import FinetuneConfig
+from nearfar import FinetuneConfig
 from nearfar.data.batching import TextBatches
 from nearfar.methods.gunel import scl_finetune
 from tests import reference_objectives as references

@@ -5,8 +5,8 @@ import copy
 import pytest
 import torch
 
-from nearfar.config import METHODS
 from nearfar.methods.kim import VARIANT_NAMES
+from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 from tests import reference_objectives as references
 from tests.methods.table_encoder import assert_same_gradients, built_on, cosine

@@ -17,10 +17,10 @@ from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.train.command import train
 from nearfar.commands.train.run import PreparedRun, prepare
-from nearfar.config import METHODS
 from nearfar.methods import Loss, Method
 from nearfar.methods.matryoshka import train_at_widths
 from nearfar.methods.simcse import InfoNceConfig
+from nearfar.registry import METHODS
 from nearfar.training.gradients import seed_rng
 from tests.method_configs import config, write_data
 

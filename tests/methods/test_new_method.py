@@ -9,16 +9,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from nearfar import NearfarError
+from nearfar import NearfarError, TrainConfig
 from nearfar.cli import main
 from nearfar.commands.train.command import train
-from nearfar.config import METHODS, TrainConfig, dump_toml, load_toml, method_of
 from nearfar.config.bounds import Positive
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.base import text_facts
-from nearfar.registry import register_method, unregister_method
+from nearfar.registry import METHODS, register_method, unregister_method
+from nearfar.settings import dump_toml, load_toml, method_of
 from nearfar.studies.run import study
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 

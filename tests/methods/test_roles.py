@@ -13,9 +13,9 @@ from sentence_transformers import SentenceTransformer
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.run import PreparedRun, prepare
-from nearfar.config import METHODS
 from nearfar.encoder.prompts import PromptedText
 from nearfar.methods import Method
+from nearfar.registry import METHODS
 from nearfar.training.gradients import seed_rng
 from nearfar.types import NliRow
 from tests.method_configs import config, write_data

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.config import SbertConfig, SclConfig
+from nearfar import SbertConfig, SclConfig
 from nearfar.runs.folder import LEFTOVERS, RunFolder, check_folder, is_empty, read_input_fingerprints
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError

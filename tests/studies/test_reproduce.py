@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 import nearfar
+from nearfar import ReproduceConfig
 from nearfar.cli import main
-from nearfar.config import ReproduceConfig
 from nearfar.studies.papers import PAPERS, command_line, list_tables, plan, table_names, write_inputs
 
 BY_DAY = ("kim-table-6", "kim-table-9", "gunel-table-2")

@@ -10,7 +10,9 @@ from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.config import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig, ReproduceConfig, StudyConfig
+    from nearfar.config.geometry import GeometryConfig
+    from nearfar.config.study import ReproduceConfig, StudyConfig
+    from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig
     from nearfar.evaluation.results import StudyTable
 
 DRY_RUN = ExtraOption(

@@ -9,7 +9,7 @@ from nearfar.cli.verbs import Call, several, verb
 
 if TYPE_CHECKING:
     from nearfar.commands.get_data.command import GetDataResult, SetStatus
-    from nearfar.config import DemoConfig, EnvConfig, GetDataConfig
+    from nearfar.config.verbs import DemoConfig, EnvConfig, GetDataConfig
 
 WIDTH = 110
 

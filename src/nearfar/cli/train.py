@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.command import TrainResult
     from nearfar.commands.train.run import Plan
-    from nearfar.config import FinetuneConfig, MineConfig, SoupConfig, StaticConfig
+    from nearfar.config.finetune import FinetuneConfig
+    from nearfar.config.mining import MineConfig
+    from nearfar.config.verbs import SoupConfig, StaticConfig
 
 
 USAGE = """usage: nearfar train --data FILE --output RUN [flags]

@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from nearfar.commands.dedup import DedupResult
     from nearfar.commands.search.command import OpenedSearch
     from nearfar.commands.search.hits import Hit
-    from nearfar.config import DedupConfig, EncodeConfig, ExportConfig, PredictConfig, PushConfig, SearchConfig
+    from nearfar.config.encode import EncodeConfig
+    from nearfar.config.export import ExportConfig
+    from nearfar.config.mining import DedupConfig
+    from nearfar.config.search import SearchConfig
+    from nearfar.config.verbs import PredictConfig, PushConfig
 
 PROMPT = "query (an empty line ends): "
 STATES = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property, wraps
 from typing import TYPE_CHECKING, TypeAlias
 
-from nearfar import config
+import nearfar
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.config.bounds import File
 
@@ -71,7 +71,7 @@ class Call:
 def verb(settings: str, *extras: ExtraOption, name: str | None = None) -> Callable[[Callable[..., int | None]], Main]:
     """Make a verb of ``run(call, config, **extras)``, which calls a command of Python and prints what it returns.
 
-    The verb is called as the function. ``settings`` names the config class in :mod:`nearfar.config`, which is imported
+    The verb is called as the function. ``settings`` names the config class in :mod:`nearfar`, which is imported
     when the verb runs; ``extras`` are options beside it. ``name`` is the verb's, by default that of the function.
     """
 
@@ -79,7 +79,7 @@ def verb(settings: str, *extras: ExtraOption, name: str | None = None) -> Callab
         @wraps(run)
         def main(argv: list[str], make_console: MakeConsole) -> int:
             call = Call(name or run.__name__.replace("_", "-"), argv, make_console)
-            given, values = parse(getattr(config, settings), argv, prog=f"nearfar {call.verb}", extras=extras)
+            given, values = parse(getattr(nearfar, settings), argv, prog=f"nearfar {call.verb}", extras=extras)
             return run(call, given, **values) or 0
 
         return main

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Console
 
-from nearfar.config import DemoConfig
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import flag
+from nearfar.config.verbs import DemoConfig
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
 from nearfar.disk import path_errors, write_table, write_text

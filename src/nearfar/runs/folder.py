@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from nearfar.config import RunConfig, build, dump_toml, flag, load_toml
+from nearfar.config.training import RunConfig
+from nearfar.config.values import flag
 from nearfar.disk import (
     LOCK,
     create_folder,
@@ -26,6 +27,7 @@ from nearfar.disk import (
     write_text,
 )
 from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
+from nearfar.settings import build, dump_toml, load_toml
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:

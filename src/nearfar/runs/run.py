@@ -24,7 +24,8 @@ from typing import Any, NamedTuple, TypeVar
 from rich.console import Console
 from torch import nn
 
-from nearfar.config import RunConfig, flag, method_of
+from nearfar.config.training import RunConfig
+from nearfar.config.values import flag
 from nearfar.disk import SeenHashes, new_folder, write_text
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance
@@ -32,6 +33,7 @@ from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RUN_INFO, RunFolder
 from nearfar.runtime.versions import package_version
+from nearfar.settings import method_of
 from nearfar.training.callbacks import Display, MetricsFile, Tracking, check_installed
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.training.gradients import Gradients, LossPart

@@ -15,12 +15,13 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from nearfar import FinetuneConfig
 from nearfar.commands.finetune.command import FinetuneResult, finetune, recommended_settings
 from nearfar.commands.finetune.run import ClassifierRun, load_task, open_classifier, prepare
-from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
+from nearfar.settings import dump_toml
 from nearfar.training import callbacks
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.training.trainer import Interrupted

@@ -11,12 +11,11 @@ import yaml
 
 from nearfar import finetune, push, train
 from nearfar.commands.model_card import is_own_card, model_card, write_card
-from nearfar.config import METHODS
 from nearfar.disk import CARD_MARK
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.methods.gunel import PAPER as GUNEL
 from nearfar.methods.simcse import PAPER as SIMCSE
-from nearfar.registry import find_entry
+from nearfar.registry import METHODS, find_entry
 from nearfar.types import NearfarError
 from tests.failing_reads import fail_reads
 from tests.hostile_text import HOSTILE, active_parts

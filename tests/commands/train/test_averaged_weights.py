@@ -11,9 +11,9 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nearfar import finetune, train
+from nearfar import FinetuneConfig, TrainConfig, finetune, train
 from nearfar.commands.train.run import plan
-from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
+from nearfar.config.training import RunConfig
 from nearfar.runs.run import Run
 from nearfar.training import trainer
 from tests.encoder.tiny_pairs import save_tiny_for_pairs

@@ -7,10 +7,7 @@ from typing import Any
 
 import pytest
 
-from nearfar.cli import main
-from nearfar.commands.train.choose import choose_method, resolve_config
-from nearfar.commands.train.command import train
-from nearfar.config import (
+from nearfar import (
     InfoNceConfig,
     NliOrderConfig,
     RegressionConfig,
@@ -20,6 +17,9 @@ from nearfar.config import (
     SupconTextConfig,
     TrainConfig,
 )
+from nearfar.cli import main
+from nearfar.commands.train.choose import choose_method, resolve_config
+from nearfar.commands.train.command import train
 from nearfar.encoder.encoder import Encoder
 from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError

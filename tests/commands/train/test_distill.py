@@ -17,12 +17,11 @@ from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
-from nearfar import Encoder, NearfarError, static
+from nearfar import DistillConfig, Encoder, NearfarError, static
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
 from nearfar.commands.train.command import train
 from nearfar.commands.train.run import plan, prepare
-from nearfar.config import DistillConfig
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import stream

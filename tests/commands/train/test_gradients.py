@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from nearfar.commands.train.run import PreparedRun, prepare
-from nearfar.config import METHODS
 from nearfar.methods import Loss
+from nearfar.registry import METHODS
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError

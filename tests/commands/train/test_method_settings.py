@@ -13,12 +13,12 @@ import pytest
 import torch
 from sentence_transformers.sentence_transformer import modules as st
 
-from nearfar import Encoder, NearfarError
+from nearfar import Encoder, NearfarError, TrainConfig
 from nearfar.commands.train.command import train
 from nearfar.commands.train.inputs import Objective, resolve_objectives
 from nearfar.commands.train.run import PreparedRun, prepare
-from nearfar.config import METHODS, TrainConfig
 from nearfar.config.values import field_types, flag
+from nearfar.registry import METHODS
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
 from tests.method_configs import config

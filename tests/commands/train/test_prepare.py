@@ -9,8 +9,8 @@ import torch
 from nearfar.commands.train.command import train
 from nearfar.commands.train.inputs import read_training_data, resolve_objectives
 from nearfar.commands.train.run import PreparedRun, plan, prepare
-from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
+from nearfar.registry import METHODS
 from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import load_file
 
 import nearfar
+from nearfar import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.cli import main
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives
 from nearfar.commands.train.run import may_shrink_batch
-from nearfar.config import InfoNceConfig, RegressionConfig, SgOpt1Config
 from nearfar.encoder.tokens import vocabulary_texts
 from nearfar.studies.plan import find_source
 from nearfar.types import NearfarError

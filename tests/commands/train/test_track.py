@@ -13,7 +13,8 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands.train.command import train
-from nearfar.config import RunConfig, dump_toml
+from nearfar.config.training import RunConfig
+from nearfar.settings import dump_toml
 from nearfar.studies import steps
 from nearfar.studies.cells import load_study
 from nearfar.studies.plan import plan_jobs

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar import NearfarError
+from nearfar import NearfarError, SclConfig
 from nearfar.cli import main
 from nearfar.commands.train.command import TrainResult, train
-from nearfar.config import SclConfig, dump_toml
 from nearfar.methods import BuiltMethod, Loss, liao
+from nearfar.settings import dump_toml
 from nearfar.training.callbacks import MetricsFile
 from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.tiny import save_tiny, write_nli, write_pairs

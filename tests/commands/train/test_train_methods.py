@@ -21,7 +21,9 @@ from transformers import AutoModel, BertModel
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import TrainResult, train
 from nearfar.commands.train.run import prepare
-from nearfar.config import METHODS, RunConfig, dump_toml
+from nearfar.config.training import RunConfig
+from nearfar.registry import METHODS
+from nearfar.settings import dump_toml
 from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of, steps_of, weights_of
 from tests.method_configs import config, second_file, write_data
 from tests.tiny import sentences

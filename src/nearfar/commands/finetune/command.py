@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.model_card import write_card
 from nearfar.commands.train.choose import RECIPE_WIDTH, count_rows, read_start
-from nearfar.config import FinetuneConfig
 from nearfar.config.calls import accepts_settings
+from nearfar.config.finetune import FinetuneConfig
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.disk import path_errors
 from nearfar.evaluation.results import EvaluationResult

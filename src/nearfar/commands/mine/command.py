@@ -10,9 +10,9 @@ import numpy as np
 
 from nearfar.commands.encode.vectors import kept_vectors, open_encoder, remove_vectors, vectors_folder
 from nearfar.commands.mine.search import Candidates, Mined, gather, search
-from nearfar.config import flag
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
+from nearfar.config.values import flag
 from nearfar.data.memory import takes_rows
 from nearfar.data.rows import load_documents
 from nearfar.data.sources import skipping_empty

@@ -14,8 +14,8 @@ from nearfar.commands.model_card import write_card
 from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
-from nearfar.config import TrainConfig
 from nearfar.config.calls import with_settings
+from nearfar.config.training import TrainConfig
 from nearfar.data.memory import takes_rows
 from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.commands.train.choose import FEW_LABELLED
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
-from nearfar.config import TrainConfig, build, dump_toml, flag
-from nearfar.config.values import named_models
+from nearfar.config.training import TrainConfig
+from nearfar.config.values import flag, named_models
 from nearfar.data.hold_out import DEV
 from nearfar.data.named_sets import OWN
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.runs.fingerprints import fingerprint_rows
-from nearfar.settings import load_method
+from nearfar.settings import build, dump_toml, load_method
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from nearfar.runs.held_out import COMPARISON, TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.config import TrainConfig
+    from nearfar.config.training import TrainConfig
     from nearfar.runs.run import ProcessContext
 
 RESULT, PICTURE = "labels.json", "labels.png"

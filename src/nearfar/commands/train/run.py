@@ -25,7 +25,7 @@ from nearfar.commands.train.inputs import (
     second_toml,
 )
 from nearfar.commands.train.labels import fit_weights
-from nearfar.config import RunConfig, TrainConfig
+from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.data.rows import TextData
 from nearfar.disk import write_seen
 from nearfar.encoder import encoder_folder
