@@ -14,6 +14,7 @@ import pytest
 
 from nearfar import InfoNceConfig, SimcseSupConfig
 from nearfar.commands.search.corpus import Corpus, read_queries
+from nearfar.commands.train.build import read_rows
 from nearfar.commands.train.choose import choose_method, resolve_config
 from nearfar.data.classification import load_classification
 from nearfar.data.files import read_file
@@ -26,7 +27,6 @@ from nearfar.data.sources import column_names, open_table, skipping_empty
 from nearfar.data.sts import load_pairs
 from nearfar.data.triplets import load_triplets, load_tuples, negative_columns
 from nearfar.disk import write_table
-from nearfar.methods.build import read_rows
 from nearfar.types import NearfarError
 from tests.data.files import error_of, write
 

@@ -1,9 +1,9 @@
 """Methods: one module for each paper, with its settings, rows, batches and loss, found by :mod:`nearfar.registry`.
 
 A paper's module imports no torch at its top: its settings are read by ``--help``. What all methods share:
-:mod:`nearfar.methods.base` (what a method is, and what its builder gets), :mod:`nearfar.methods.build` (from settings
-and rows to a method), :mod:`nearfar.methods.settings` (settings of several papers),
-:mod:`nearfar.methods.describe` (batches in words) and :mod:`nearfar.methods.mixture` (several methods at once).
+:mod:`nearfar.methods.base` (what a method is, and what its builder gets), :mod:`nearfar.methods.settings` (settings of
+several papers), :mod:`nearfar.methods.describe` (batches in words) and :mod:`nearfar.methods.mixture` (several methods
+at once).
 """
 
 from nearfar.methods.base import Batches, BuildContext, BuiltMethod, EmbedFn, Item, Loss, Method

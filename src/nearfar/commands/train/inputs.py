@@ -22,8 +22,8 @@ from nearfar.settings import build, dump_toml, load_method
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    from nearfar.commands.train.build import Rows
     from nearfar.data.hold_out import HeldOut
-    from nearfar.methods.build import Rows
 
 SHARED_SETTINGS = {field.name for field in fields(TrainConfig)} - {"batch_size", "data", "limit"}
 """Settings that a second objective shares with the first."""
@@ -122,7 +122,7 @@ def read_training_data(objectives: Sequence[Objective]) -> list[ObjectiveRows]:
     Raises:
         NearfarError: rows that are missing or malformed.
     """
-    from nearfar.methods.build import read_rows
+    from nearfar.commands.train.build import read_rows
     from nearfar.methods.kim import read_sentences
 
     data: list[ObjectiveRows] = []

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
+from nearfar.commands.train.build import build_method, has_default_batch_size
 from nearfar.commands.train.inputs import (
     Inputs,
     ObjectiveRows,
@@ -40,7 +41,6 @@ from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry
 from nearfar.methods.base import BuildContext, Method
-from nearfar.methods.build import build_method, has_default_batch_size
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.mixture import Mixture, describe_parts
 from nearfar.runs.fingerprints import fingerprint_model
