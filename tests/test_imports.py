@@ -116,7 +116,10 @@ def test_modules_of_papers_import_only_settings_at_their_top(file: Path) -> None
 
 @pytest.mark.long
 def test_configs_and_the_registry_load_no_torch() -> None:
-    code = "import sys; from nearfar.registry import METHODS; kinds = [*METHODS.values()]; print(len(kinds), 'torch' in sys.modules)"
+    code = (
+        "import sys; from nearfar.registry import METHODS; "
+        "kinds = [*METHODS.values()]; print(len(kinds), 'torch' in sys.modules)"
+    )
     completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     number, torch = completed.stdout.split()
     assert int(number) >= len(PAPERS) > 4

@@ -96,27 +96,26 @@ def load_classification(
             for train and another split.
     """
     _check_counts(validation_rows, limit)
-    tested_name = test or name_or_file
     splits = "held-out" if splits == "auto" else splits
     chosen = _choose_parts(
         name_or_file, validation=validation, test=test, text_columns=text_columns, label_column=label_column, seed=seed
     )
-    reader, test, validation = chosen.reader, chosen.test, chosen.validation
-    if splits != "held-out" and (test is None or validation is not None):
-        reason = "it has no test set of its own" if test is None else f"its validation rows are {validation}"
+    reader, validation = chosen.reader, chosen.validation
+    if splits != "held-out" and (chosen.test is None or validation is not None):
+        reason = "it has no test set of its own" if chosen.test is None else f"its validation rows are {validation}"
         raise NearfarError(f"--splits {splits}: does not apply to {name_or_file}: {reason}. Use held-out splits.")
     train, title = reader.read(chosen.train)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
     labelled = bool(reader.label_names)
-    if test is None:
+    if chosen.test is None:
         train, tested = hold_out_rows(
             train, max(1, len(train.texts) // 5), f"{chosen.test_seed} test", title, labelled=labelled
         )
         stratified = ", stratified by label" if labelled else ""
         tested_title = f"a fifth of train, drawn by seed {chosen.test_seed}{stratified}"
     else:
-        tested, tested_title = reader.read(test)
+        tested, tested_title = reader.read(chosen.test)
         tested_title += chosen.note
     if validation is not None:
         validated, validated_title = reader.read(validation)
@@ -138,7 +137,7 @@ def load_classification(
     _check_train(train, title, reader, limit)
     known = set(train.texts)
     return ClassificationTask(
-        name=tested_name,
+        name=test or name_or_file,
         train=train,
         validation=validated,
         test=tested,
