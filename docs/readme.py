@@ -130,8 +130,8 @@ def demo() -> list[str]:
     text = (
         f"MRR@10 x 100 on {found['pairs']:,} held-out queries: {found['second']:.2f} before, {found['first']:.2f} "
         f"after; difference and 95% interval {interval}, above zero in {better} of {len(tests)} "
-        f"[demos](docs/demo.md); p {found['p']:.4f}. Those without AVX-512 took at most {longest:.1f} "
-        "minutes of processor time."
+        f"[demos](docs/demo.md); p {found['p']:.4f}. Without AVX-512 a demo took at most {longest:.1f} minutes of "
+        "processor time."
     )
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 

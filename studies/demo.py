@@ -142,15 +142,17 @@ def report() -> None:
     rows = [_row(precision, seed, found[precision, seed], test) for (precision, seed), test in tests.items()]
     lines += table([*header, "minutes", "processor minutes"], rows)
     better = sum(test["low"] > 0 for test in tests.values())
-    lines += ["", f"The interval is above zero in {better} of {len(tests)} runs. {_same_scores(tests)}", ""]
+    lines += ["", f"The interval is above zero in {better} of {len(tests)} runs. {_same_scores(tests)}".rstrip(), ""]
     lines += _provenance(list(found.values()))
     lines += _words_section()
     write_text(PAGE, "\n".join(lines) + "\n")
 
 
 def _same_scores(tests: dict[tuple[str, int], dict[str, Any]]) -> str:
-    """Return the number of seeds for which all precisions have the same score after training."""
+    """Return the number of seeds for which all precisions have the same score after training; "" without any."""
     complete = [seed for seed in SEEDS if all((precision, seed) in tests for precision in ENVIRONMENTS)]
+    if not complete:
+        return ""
     scores = [{tests[precision, seed]["first"] for precision in ENVIRONMENTS} for seed in complete]
     same = sum(len(found) == 1 for found in scores)
     return f"The score after training is equal in fp32 and bf16 for {same} of {len(scores)} seeds."
