@@ -49,6 +49,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
     nearfar_sklearn._open.cache_clear()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings",
     [{}, {"normalize": True}, {"dimensions": 8, "normalize": True}, {"prompt": "red : "}, {"precision": "fp32"}],
@@ -59,6 +60,7 @@ def test_vectors_are_those_of_the_encoder(folder: Path, settings: dict[str, Any]
     np.testing.assert_array_equal(found, Encoder.from_pretrained(folder).encode(TEXTS, **settings))
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:1 of 2 distinct texts are longer")
 @pytest.mark.parametrize("settings", [{"pooling": "max"}, {"max_length": 5}])
 def test_settings_of_the_model(folder: Path, settings: dict[str, Any]) -> None:
@@ -126,6 +128,7 @@ def test_the_encoder_is_opened_once_and_only_when_used(folder: Path, opened: lis
     assert len(opened) == 2
 
 
+@pytest.mark.long
 def test_a_model_that_changed_is_opened_again(folder: Path, opened: list[Path]) -> None:
     transformer = NearfarTransformer(folder)
     before = transformer.transform(TEXTS)

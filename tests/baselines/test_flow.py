@@ -121,6 +121,7 @@ def flow() -> Flow:
     return Flow.fit(encode, TEXTS)
 
 
+@pytest.mark.long
 def test_flow_is_an_encode(flow):
     z = flow(["3", "1", "3"])
     assert (z.dtype, z.shape) == (np.float32, (3, 16))

@@ -159,6 +159,7 @@ def test_what_is_not_the_folder_of_a_demo_is_kept(
     assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
+@pytest.mark.long
 def test_ctrl_c_during_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

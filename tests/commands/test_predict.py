@@ -136,6 +136,7 @@ def test_other_columns_are_kept_and_labels_are_scored(model: str, tmp_path: Path
         predict(scores, input=tmp_path / "stars.csv", output=tmp_path / "no.tsv", label_column="star", progress=False)
 
 
+@pytest.mark.long
 def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")

@@ -165,6 +165,7 @@ def test_models_and_values_that_are_refused(arguments: list[str], message: str, 
     assert_refused(["evaluate", *arguments, "--pairs", "pairs.tsv"], message)
 
 
+@pytest.mark.long
 def test_a_function_has_no_prompt(folder: Path) -> None:
     for setting in ("prompt", "query_prompt", "document_prompt"):
         with pytest.raises(NearfarError, match=f"{setting} is a setting of a model folder or hub name"):

@@ -39,6 +39,7 @@ def by_hand(model: Path, *, sif: float) -> dict[str, np.ndarray]:
     return {word: weight * (vector - mean) for word, weight, vector in zip(words, weights, vectors, strict=True)}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("sif", [0.0, 1e-3])
 def test_vectors_are_those_of_single_words(sif: float, model: Path, tmp_path: Path) -> None:
     made = static(model, output=tmp_path / "static", dim=None, sif=sif, precision="fp32", progress=False)
@@ -84,6 +85,7 @@ def test_frequent_tokens_weigh_less() -> None:
     assert weights[-1] > 0.8
 
 
+@pytest.mark.long
 def test_what_the_model_has_seen_counts(model: Path, tmp_path: Path) -> None:
     hashes, none = np.array([3, 5], dtype=np.uint64), np.empty(0, dtype=np.uint64)
     write_seen(model, SeenHashes(hashes, none, none, none))
@@ -115,6 +117,7 @@ def test_a_static_student_with_fewer_dimensions_learns_its_teacher(tmp_path: Pat
     np.testing.assert_allclose(ours, theirs, atol=1e-6)
 
 
+@pytest.mark.long
 def test_the_command_prints_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "made" / "here").mkdir(parents=True)  # an empty folder
     (tmp_path / "made" / "here.new").mkdir()  # of somebody else
@@ -124,6 +127,7 @@ def test_the_command_prints_what_it_wrote(model: Path, tmp_path: Path, capsys: p
     assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["here", "here.new"]
 
 
+@pytest.mark.long
 def test_unusable_models_and_outputs_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match=r"--output .*tiny: already exists; choose another folder"):
         static(model, output=model)

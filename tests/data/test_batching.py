@@ -59,6 +59,7 @@ def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch)
     assert batches.total_steps(epoch + 1) == sum(lengths)
 
 
+@pytest.mark.long
 @given(batchings(), st.integers(0, 3), st.data())
 @settings(max_examples=50, deadline=None)
 def test_an_epoch_can_be_resumed_at_any_step_by_another_object(batches, epoch, data):

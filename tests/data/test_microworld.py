@@ -29,6 +29,7 @@ def texts_of(rows) -> set[str]:
     return {text for row in rows for text in row[:2]}
 
 
+@pytest.mark.long
 def test_the_rows_have_not_changed() -> None:
     # a change would invalidate all reported results on them
     rows = (load_nli("microworld").rows, load_pairs("microworld:dev"), load_pairs("microworld"))
@@ -38,6 +39,7 @@ def test_the_rows_have_not_changed() -> None:
     assert (len(pairs), len(texts_of(pairs))) == (3000, 6000)
 
 
+@pytest.mark.long
 def test_the_test_rows_share_no_content_word_with_other_rows() -> None:
     train = texts_of(load_nli("microworld").rows) | texts_of(load_sentences("microworld-text").rows)
     dev = texts_of(load_pairs("microworld:dev"))

@@ -35,6 +35,7 @@ def open_tiny(folder: Path, architecture: str = "bert", **settings) -> Classifie
     return classifier
 
 
+@pytest.mark.long
 def test_a_classifier_of_embeddings_is_saved_and_opened(tmp_path: Path) -> None:
     """Also weights in column order, as scikit-learn gives them; and the softmax is that of the formula."""
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
@@ -116,6 +117,7 @@ def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndar
     return torch.cat(logits).numpy()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
 def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_path: Path) -> None:
     ours = open_tiny(tmp_path / "tiny", architecture)

@@ -77,6 +77,7 @@ def test_blocks_report_the_global_number(folder: Path) -> None:
         list(encode_blocks(encoder, blocks(encoder)))
 
 
+@pytest.mark.long
 def test_a_worker_reports_the_text(folder: Path) -> None:
     """Runs the worker's function in this process, because starting two processes takes seconds."""
     ours, theirs = multiprocessing.Pipe()

@@ -49,6 +49,7 @@ def test_texts_are_lower_cased_before_a_cased_tokenizer(saved: Path, tmp_path: P
         Classifier.from_pretrained(saved, label_names=("no", "yes"))
 
 
+@pytest.mark.long
 def test_the_length_is_the_one_asked_for_then_the_folders_then_the_number_of_positions(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "roberta", "roberta")
     edit(folder / "tokenizer_config.json", {"model_max_length": 10**6})
@@ -68,6 +69,7 @@ def test_the_length_is_the_one_asked_for_then_the_folders_then_the_number_of_pos
     assert Classifier.from_pretrained(folder, label_names=("a", "b"), max_length=32).max_length == 32
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -94,6 +96,7 @@ def test_other_settings_are_refused_by_name(saved: Path, settings: dict[str, Any
         Encoder.from_pretrained(saved)
 
 
+@pytest.mark.long
 def test_settings_without_effect_on_vectors(saved: Path) -> None:
     expected = Encoder.from_pretrained(saved).encode(MIXED)
     edit(saved / SETTINGS, {"model_args": {"torch_dtype": "float16", "trust_remote_code": True}, "unpad_inputs": False})
@@ -101,6 +104,7 @@ def test_settings_without_effect_on_vectors(saved: Path) -> None:
     np.testing.assert_array_equal(Encoder.from_pretrained(saved).encode(MIXED), expected)
 
 
+@pytest.mark.long
 def test_a_model_of_another_similarity_says_what_it_is_ranked_by(saved: Path, tmp_path: Path) -> None:
     edit(saved / PROMPTS, {"similarity_fn_name": "dot"})
     with pytest.warns(UserWarning, match=r"similarity_fn_name is 'dot', but .* by cosine; nearfar search --no-norm"):

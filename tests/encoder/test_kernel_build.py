@@ -283,6 +283,7 @@ def test_the_status_builds_nothing(compiler: Compiler) -> None:
     assert not calls()
 
 
+@pytest.mark.long
 def test_results_record_the_kernels(compiler: Compiler, library: Path) -> None:
     compiler(f'{OUT}cp {library} "$2"')
     kernels.kernels()

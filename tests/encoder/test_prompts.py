@@ -81,6 +81,7 @@ def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_p
     assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
 
 
+@pytest.mark.long
 def test_a_prompt_is_a_prefix_of_the_text_before_truncation(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     texts = sentences(5, longest=5)
@@ -120,6 +121,7 @@ def test_everything_survives_saving(include: bool, tmp_path: Path) -> None:
     assert_equal_to_sentence_transformers(tmp_path / "again")
 
 
+@pytest.mark.long
 def test_a_folder_without_prompts_is_saved_as_before(tmp_path: Path) -> None:
     Encoder.from_pretrained(save_tiny(tmp_path / "plain")).save_pretrained(tmp_path / "saved")
     saved = json.loads((tmp_path / "saved" / SETTINGS).read_text())
@@ -175,6 +177,7 @@ def test_a_word_that_names_no_prompt_is_refused(role: str, flag: str, folder: Pa
         Encoder.from_pretrained(tmp_path / "plain").set_prompts(**{role: "query"})
 
 
+@pytest.mark.long
 def test_unknown_names_and_two_prompts_are_refused(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(

@@ -29,6 +29,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return Encoder.from_pretrained(save_tiny(tmp_path_factory.mktemp("tiny")))
 
 
+@pytest.mark.long
 def test_block_vectors_equal_encode(encoder: Encoder) -> None:
     texts = [*sentences(11, longest=20), "", "dog 🐶", *sentences(3)]
     for settings in ({}, {"normalize": True}, {"bf16": True}):

@@ -92,6 +92,7 @@ def test_overall_is_the_average_with_sick_counted_once():
     assert comparison.overall.tasks == ["stsb", "sickr-full"]
 
 
+@pytest.mark.long
 def test_separability_is_determined_after_holm_correction():
     comparison = compare_runs([run(1.0)], [run(1.25, seed=1)], resamples=400)
     rows = comparison.tasks.values()
@@ -183,6 +184,7 @@ SEMEVAL = {
 }
 
 
+@pytest.mark.long
 def test_averages_of_papers_are_compared_by_name():
     data = {**SEMEVAL, "stsb": DATA["stsb"]}
     runs = [run(noise, seed=seed, data=data, name=f"m{seed}") for seed, noise in enumerate((1.0, 2.0, 3.0))]

@@ -76,6 +76,7 @@ def test_cosines_of_vectors_of_every_length(dtype: type, exponent: int) -> None:
     assert uniformity(a) == pytest.approx(float(mpmath.log(mean)), abs=1e-9)
 
 
+@pytest.mark.long
 @FEW
 @given(
     grades=st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=12),

@@ -146,6 +146,7 @@ def test_the_digest_depends_on_texts_and_labels_in_order():
     assert digest(lambda splits: swap(splits["test"])) != same
 
 
+@pytest.mark.long
 def test_train_and_test_of_pairs_with_f1():
     one = pairs(90, 60)
     _, x, y = sort_as_senteval(one.splits["train"])

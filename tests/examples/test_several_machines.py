@@ -61,6 +61,7 @@ def assert_trains(found: Namespace, data: str, output: str) -> None:
     assert (arguments.config.data, arguments.config.output) == ((data,), output)
 
 
+@pytest.mark.long
 def test_slurm(tmp_path: Path) -> None:
     text = SLURM.read_text(encoding="utf-8")
     options = dict(re.findall(r"^#SBATCH --([a-z-]+)(?:=(\S+))?$", text, re.MULTILINE))

@@ -90,6 +90,7 @@ def argv_of(flags: str, *more: str) -> list[str]:
     return drop_repeated_flags(["train", method, *TRAIN.split()[2:], *rest, *more])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("case", ROWS)
 def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, workspace: Path) -> None:
     prepare, flags, mention = ROWS[case]

@@ -468,6 +468,7 @@ ACCEPTED: list[tuple[str, Damage]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(len(ACCEPTED)))
 @pytest.mark.filterwarnings("ignore:.*longer than")
 def test_what_is_harmless_changes_no_vector(models: Path, number: int, tmp_path: Path) -> None:

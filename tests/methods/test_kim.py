@@ -76,6 +76,7 @@ def contrast_by_hand(built, name, near=lambda i, j: False):
 # --- with a frozen copy ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("projection", [8, "none"])
 @pytest.mark.parametrize("name", GUIDED)
 def test_self_guided_by_hand_in_value_and_gradient(start, name, projection):
@@ -172,6 +173,7 @@ def test_the_margin_excludes_rows_with_too_similar_views(start, name, margin):
 # --- back-translation ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("margin", [None, 0.1])
 @pytest.mark.parametrize("projection", [8, "none"])
 def test_bt_by_hand_in_value_and_gradient(start, projection, margin):

@@ -88,6 +88,7 @@ def test_vectors_of_every_length(name: str, scale: tuple[torch.dtype, float]) ->
     assert_exact(name, x, labels, 0.05)
 
 
+@pytest.mark.long
 @FEW
 @given(
     name=st.sampled_from(sorted(OBJECTIVES)),

@@ -218,6 +218,7 @@ def test_axes_are_columns_of_the_csv():
     assert "| s |  | 1 | 2.00 |" in page  # a row without that axis is shown in its first column
 
 
+@pytest.mark.long
 def test_a_page_is_made_from_the_record_alone(tmp_path):
     table = build(STUDY, cells(), resamples=RESAMPLES, scale="here", command="nearfar study s.toml")
     first = write_outputs(table, tmp_path / "one")

@@ -71,6 +71,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.long
 def test_a_study_can_take_the_recipe_of_the_rows_and_the_start(inside: Path) -> None:
     """The settings are those of ``nearfar train --data``; ``method = "info-nce"`` has the method's defaults."""
     given = {"data": ("pairs.tsv",), "model": "tiny", "output": "cell"}

@@ -398,6 +398,7 @@ def test_a_row_without_an_axis_is_compared_at_each_of_its_labels():
     assert places == [({"lambda": label}, {}) for label in ("0", "0.3", "1.0")]
 
 
+@pytest.mark.long
 def test_an_undefined_score_says_why():
     result = similarity(2.0, 1)
     undefined = replace(result, tasks={"sts12": result.tasks["sts12"]}, unavailable={"stsb": "the file is missing"})

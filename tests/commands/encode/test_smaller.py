@@ -85,6 +85,7 @@ def test_ranges_of_another_file_make_codes_comparable(workspace: Path) -> None:
     np.testing.assert_array_equal(np.load("z.npy"), np.load("y.npy"))
 
 
+@pytest.mark.long
 def test_ranges_of_few_texts(workspace: Path) -> None:
     for count in (1, 5):
         Path(f"{count}.txt").write_text("\n".join(TEXTS[:count]) + "\n")

@@ -71,6 +71,7 @@ def test_correlations(workspace: Path, dimensions: int | None, kind: Any) -> Non
     assert ("dimensions" in result.config, "quantize" in result.config) == (dimensions is not None, kind is not None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", [None, "binary"])
 def test_retrieval_ranks_stored_documents_by_the_queries_as_they_are(workspace: Path, kind: Any) -> None:
     result = evaluated(retrieval=["ranked.tsv"], dimensions=12, quantize=kind)
@@ -280,6 +281,7 @@ def test_open_models_score_as_their_folder(workspace: Path) -> None:
         evaluate(3, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_result_is_shown_as_its_table(workspace: Path) -> None:
     result = evaluated(tasks="pairs.tsv", retrieval="ranked.tsv")
     shown = repr(result)

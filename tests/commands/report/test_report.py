@@ -252,6 +252,7 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     assert record.exists()
 
 
+@pytest.mark.long
 def test_the_test_result_of_a_run_is_shown(workspace: Path) -> None:
     sides = [side(name, evaluation(name, {})) for name in ("runs/alone", "start")]
     entry = row_of(81.59, 79.43, separable=False, p=0.06) | {"kind": "retrieval", "measure": "mrr@10", "pairs": 76}

@@ -128,6 +128,7 @@ def test_an_index_of_other_settings_is_refused(settings: dict[str, Any], message
     assert found("a dog") == before
 
 
+@pytest.mark.long
 def test_a_model_whose_weights_have_changed_is_noticed(folder: Path) -> None:
     found("a dog")
     Path("tiny").unlink()

@@ -166,6 +166,7 @@ def test_an_update_killed_at_any_step_is_continued(
     assert most == new  # killed before the first block
 
 
+@pytest.mark.long
 def test_finished_parts_of_an_interrupted_update_are_kept(encoder: Encoder, encoded: list[str]) -> None:
     update(encoder)
     rows = [(one, f"{text} {one}") for one, text in ROWS]
@@ -222,6 +223,7 @@ def test_an_index_whose_replacement_was_cut_off_between_two_renames_is_used(
     assert sorted(os.listdir()) == ["docs.tsv", "index"]
 
 
+@pytest.mark.long
 def test_rebuild_encodes_everything_again(encoder: Encoder, encoded: list[str]) -> None:
     update(encoder)
     encoded.clear()

@@ -51,6 +51,7 @@ def test_folds_have_each_label_and_keep_equal_texts_and_rare_labels() -> None:
     assert (again == folds[order]).all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("classes", [2, 3])
 def test_the_weights_minimise_the_penalised_loss(classes: int) -> None:
     """C sum -log p + |W|^2 / 2, with one vector for two classes; for one value of the grid it is stationary."""

@@ -23,6 +23,7 @@ def points(chart: Chart, colour: int = 0) -> list[tuple[float, float]]:
     return [(x, -y) for x, y in zip(numbers[::2], numbers[1::2], strict=True)]
 
 
+@pytest.mark.long
 def test_points_of_a_line_are_at_their_values() -> None:
     first, middle, last = points(Chart("Score", "step", [Line("a", [0, 50, 100], [10.0, 30.0, 20.0], 0, best=50)]))
     assert middle[0] == pytest.approx((first[0] + last[0]) / 2, abs=0.1)
@@ -60,6 +61,7 @@ def test_a_chart_is_the_same_in_every_run_and_loads_nothing() -> None:
     assert all(link.startswith("#") for link in links)
 
 
+@pytest.mark.long
 def test_texts_are_shown_as_they_are() -> None:
     chart = Chart(UNSAFE, UNSAFE, [Line(UNSAFE, [0, 1], [1.0, 2.0], 0)])
     content = base64.b64decode(data_address(chart).partition(",")[2]).decode()
