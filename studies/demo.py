@@ -133,9 +133,9 @@ def report() -> None:
     lines += [
         f"`nearfar demo` trains all-MiniLM-L6-v2 on {PAIRS - HOLD_OUT:,} generated pairs, by `info-nce` with [the "
         "recommended settings](guides/train.md#recommended-settings), and searches for the paraphrases of "
-        f"{HOLD_OUT // 2} held-out sentences among {PAIRS:,}. Each seed has its own held-out rows and training; in "
-        "these runs also its own pairs, of which nearfar has those of seed 1. MRR@10 x 100; the interval is a paired "
-        "bootstrap over queries, p a randomization test. Time is that of the whole demo.",
+        f"{HOLD_OUT // 2} held-out sentences among {PAIRS:,}. All runs have the same pairs and hold out "
+        "the same rows; the seed is that of the training. MRR@10 x 100; the interval is a paired bootstrap over "
+        "queries, p a randomization test. Time is that of the whole demo.",
         "",
     ]
     header = ["precision, instruction sets", "seed", "before", "after", "difference [95%]", "p"]
