@@ -197,7 +197,7 @@ def _words_section() -> list[str]:
         "",
         "## Random words beside the pairs",
         "",
-        f"The same pairs in bf16, with `{' '.join(WORDS)}`, which [gains on "
+        f"In bf16, each seed with pairs and held-out rows of its own, with `{' '.join(WORDS)}`, which [gains on "
         "STS](tables/recipes-pairs-sentences-minilm.md). Both models search for the same held-out paraphrases; the "
         "difference is that of the words to the demo's model. From a model that was trained on similarity, pairs train "
         "without words if `--sentences` does not name them.",
