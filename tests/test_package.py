@@ -62,6 +62,7 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> No
     assert {name for name in files if ".dist-info/" not in name} == expected
 
 
+@pytest.mark.long
 def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path, files: set[str]) -> None:
     with tarfile.open(*dist.glob("*.tar.gz")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}

@@ -32,6 +32,7 @@ def tiny(tmp_path: Path) -> Path:
     return save_tiny(tmp_path / "tiny")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "settings", [{}, {"normalize": True}, {"dimensions": 8}, {"prompt": "a "}, {"precision": "fp32"}]
 )

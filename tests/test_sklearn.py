@@ -70,6 +70,7 @@ def test_settings_of_the_model(folder: Path, settings: dict[str, Any]) -> None:
     assert not np.allclose(found, NearfarTransformer(folder).transform(["a dog runs by", "a cat"]))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", [list, tuple, np.array, pandas.Series, iter, lambda x: np.array(x, dtype=object)])
 def test_kinds_of_sequences(folder: Path, make: Any) -> None:
     found = NearfarTransformer(folder).fit_transform(make(TEXTS))

@@ -117,6 +117,7 @@ def test_without_a_home(home: str | None, monkeypatch: pytest.MonkeyPatch, capsy
     assert found["folders"]["temporary"].startswith(os.path.realpath(os.sep)[:1])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "hub"])
 def test_any_part_may_fail(part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken() -> None:

@@ -50,6 +50,7 @@ def test_white_space_is_normalized(value, text):
     assert text_field(value, "premise", HERE) == text
 
 
+@pytest.mark.long
 @given(value=st.text(st.characters(exclude_categories=["Cs"])))
 def test_normalizing_keeps_all_other_characters(value):
     kept = [character for character in value if not character.isspace() and not 0 <= ord(character) < 32]

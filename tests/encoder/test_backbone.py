@@ -100,6 +100,7 @@ def expected_factor(name: str, layers: int, decay: float) -> float:
     return decay ** (layers - 1 - numbers[0]) if numbers else decay**layers
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_factors_fall_from_the_top_layer_to_the_embeddings(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
@@ -195,6 +196,7 @@ def test_the_merged_weight_by_hand(encoder: Encoder) -> None:
     torch.testing.assert_close(encoder.backbone.encoder.layer[0].attention.self.query.weight, before + 2 * up @ down)
 
 
+@pytest.mark.long
 def test_frozen_parameters_stay_frozen_and_a_dense_is_trained(encoder: Encoder) -> None:
     encoder.add_dense()
     encoder.backbone.embeddings.requires_grad_(False)
@@ -223,6 +225,7 @@ def test_invalid_uses_are_refused(encoder: Encoder, tmp_path: Path, monkeypatch:
         add_lora(encoder.backbone, rank=1, alpha=1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_frozen_embeddings_do_not_change(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))

@@ -171,6 +171,7 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
     assert 0 < np.abs(halves - together[:15]).max() < 0.05 * np.abs(together).max()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", ["a dog", ["a dog"], (), ("a", "b", "c"), ("a dog", 3), None])
 def test_predict_names_an_invalid_item(classifier: Classifier, wrong: object) -> None:
     with pytest.raises(NearfarError, match="item 1 is not a tuple of one or two strings"):

@@ -120,6 +120,7 @@ def test_probabilities_0_and_1() -> None:
     assert Dropout(0.5).eval()(x) is x
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "electra", "modernbert"])
 def test_set_dropout_reaches_every_dropout(architecture: str, tmp_path: Path) -> None:
     """Without dropout two passes in training mode are equal, and with dropout they differ."""
@@ -137,6 +138,7 @@ def test_set_dropout_reaches_every_dropout(architecture: str, tmp_path: Path) ->
     torch.testing.assert_close(embed().numpy(), encoder.eval().embed(texts).detach().numpy(), atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 def test_set_dropout_leaves_the_config(tmp_path: Path) -> None:
     """A model that is saved after training without dropout still has its own dropout."""
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "start"))

@@ -31,6 +31,7 @@ def test_weights_that_are_missing_or_pickled_are_named(folder: Path) -> None:
         Encoder.from_pretrained(folder)
 
 
+@pytest.mark.long
 def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> None:
     tensors = {name: t for name, t in load_file(folder / "model.safetensors").items() if not name.startswith("pooler")}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -98,6 +99,7 @@ def assert_by_umask(folder: Path, umask: int, *files: str) -> None:
     assert found == {name: (0o777 if (folder / name).is_dir() else 0o666) & ~umask for name in found}
 
 
+@pytest.mark.long
 def test_an_encoder(umask: int, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling="first_last")
     encoder.add_dense()

@@ -43,6 +43,7 @@ def folder(tmp_path: Path) -> Path:
     return write_not_finite(save_tiny(tmp_path / "tiny"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("value", "normalize", "precision"),
     [(math.nan, False, "fp32"), (math.inf, False, "fp32"), (math.inf, True, "fp32"), (math.nan, True, "bf16")],

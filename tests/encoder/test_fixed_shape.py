@@ -39,6 +39,7 @@ def gradients(encoder: Encoder, output: torch.Tensor) -> dict[str, torch.Tensor]
     return gradients_of(encoder)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", RAGGED)
 def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(architecture: str, tmp_path: Path) -> None:
     """Also for a shape with more padding than needed, and for texts within and over the local attention window."""
@@ -55,6 +56,7 @@ def test_embeddings_and_gradients_equal_those_of_a_ragged_batch(architecture: st
         assert_same_gradients(gradients(encoder, output[: len(TEXTS)]), right, tolerance=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", ["cls", "mean", "mean_without_cls", "max", "first_last", "layer:1:max"])
 def test_every_pooling_equals_that_of_a_ragged_batch(pooling: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path), pooling=pooling)
@@ -66,6 +68,7 @@ def test_every_pooling_equals_that_of_a_ragged_batch(pooling: str, tmp_path: Pat
     assert_same_gradients(gradients(encoder, output), gradients(encoder, expected), tolerance=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "layers", "pooling"),
     [*((name, None, "max") for name in RAGGED), ("bert", (0, 0), "mean"), ("modernbert", (1, 1), "mean")],
@@ -99,6 +102,7 @@ class _NoReadingBack(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("architecture", "pooling"), [*((name, "mean") for name in RAGGED), ("bert", "cls"), ("bert", "max")]
 )

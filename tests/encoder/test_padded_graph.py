@@ -42,6 +42,7 @@ def test_every_architecture(tmp_path: Path, architecture: str) -> None:
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_every_pooling(tmp_path: Path, pooling: str) -> None:
     expected, found = embeddings(save_tiny(tmp_path), pooling)

@@ -41,6 +41,7 @@ def theirs(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
     return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(texts))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["plain", "truncated", "normalized", "dense"])
 def test_vectors_equal_those_of_sentence_transformers_before_and_after_saving(kind: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
@@ -71,6 +72,7 @@ def test_an_embedding_is_the_mean_of_its_tokens_without_special_ones(tmp_path: P
     assert encoder.tokenize([text]).ids == [[vocabulary[word] for word in text.split()]]
 
 
+@pytest.mark.long
 def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> None:
     torch.manual_seed(2)
     linear = [st.Dense(12, 12, activation_function=torch.nn.Identity(), bias=bias) for bias in (True, False)]
@@ -86,6 +88,7 @@ def test_square_linear_layers_are_merged_into_the_vectors(tmp_path: Path) -> Non
     np.testing.assert_allclose(theirs(tmp_path / "merged"), after, atol=1e-6)
 
 
+@pytest.mark.long
 def test_a_layer_of_another_width_is_not_merged(tmp_path: Path) -> None:
     layer = st.Dense(12, 7, activation_function=torch.nn.Identity())
     encoder = Encoder.from_pretrained(save_static(tmp_path / "static", layer))
@@ -108,6 +111,7 @@ def test_batches_with_and_without_tokens_are_ragged(tmp_path: Path) -> None:
     assert RaggedBatch.pack([[], [3]]).lengths == (0, 1)
 
 
+@pytest.mark.long
 def test_a_maximum_length_and_prompts_are_saved(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_static(tmp_path / "static"), max_length=3)
     encoder.set_prompts(default="the red ")
@@ -118,6 +122,7 @@ def test_a_maximum_length_and_prompts_are_saved(tmp_path: Path) -> None:
     assert "texts up to 3 tokens" in (tmp_path / "short" / "README.md").read_text()
 
 
+@pytest.mark.long
 def test_a_folder_of_model2vec_is_read(tmp_path: Path) -> None:
     """Its weights are called embeddings, and tokens may share vectors and have weights."""
     folder = save_static(tmp_path / "static")
@@ -134,6 +139,7 @@ def test_a_folder_of_model2vec_is_read(tmp_path: Path) -> None:
     np.testing.assert_allclose(Encoder.from_pretrained(folder).encode(TEXTS), theirs(folder), atol=1e-6)
 
 
+@pytest.mark.long
 def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
     folder = save_static(tmp_path / "static")
     with pytest.raises(
@@ -148,6 +154,7 @@ def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
         Classifier.from_pretrained(folder, regression=True)
 
 
+@pytest.mark.long
 def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     whole = save_static(tmp_path / "static")
 

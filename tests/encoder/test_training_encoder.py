@@ -104,6 +104,7 @@ def test_each_weight_belongs_to_backbone_or_head_and_is_trained(architecture: st
     assert all(p.grad is not None and p.grad.abs().max() > 0 for p in training.head.parameters())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "deberta-v2"])
 def test_dropout_of_the_head_follows_its_mode(architecture: str, tmp_path: Path) -> None:
     classifier, training = open_for_training(tmp_path, architecture)

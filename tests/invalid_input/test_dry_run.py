@@ -103,6 +103,7 @@ def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, workspace: Path) -> 
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.long
 def test_adapters_that_are_not_installed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     assert_refused(argv_of("--lora-rank 2 --dry-run"), "nearfar[lora]")

@@ -106,6 +106,7 @@ def test_a_run_keeps_its_precision(folder: str, used: set[bool], runs: Path, mon
     assert used <= {False}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("folder", RESUMED)
 def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(folder: str, runs: Path, monkeypatch: Any) -> None:
     machine(monkeypatch, native=False)

@@ -35,6 +35,7 @@ def by_hand(table, head, rows, weight, temperature):
     return (1 - weight) * ce + weight * (torch.stack(scl).mean() if scl else 0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("temperature", [0.3, 1.0])
 @pytest.mark.parametrize("weight", [0.0, 0.1, 0.9, 1.0])
 def test_the_loss_by_hand_in_value_and_gradient(weight, temperature):

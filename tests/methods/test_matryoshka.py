@@ -125,6 +125,7 @@ class Given(nn.Module):
         return {"sentence_embedding": features["vectors"]}
 
 
+@pytest.mark.long
 def test_it_equals_the_matryoshka_loss_of_sentence_transformers(folder: Path) -> None:
     run = prepare(config("info-nce", folder, temperature=0.05, matryoshka=WIDTHS, matryoshka_weights=WEIGHTS))
     method, batch = step(run)

@@ -111,6 +111,7 @@ def compare(loss, expected, table):
 # --- the losses ---
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("temperature", "similarity"), [(0.05, "cosine"), (2.0, "dot")])
 @pytest.mark.parametrize("settings", [{}, {"order_margin": 0.3, "order_temperature": 0.5, "order_weight": 0.7}])
 @pytest.mark.parametrize("pairs", ["within-premise", "batch"])

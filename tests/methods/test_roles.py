@@ -222,6 +222,7 @@ def prepared_prompts(settings: Any) -> tuple[str, str]:
     return items[0].prompt, items[-1].prompt
 
 
+@pytest.mark.long
 def test_a_second_objective_has_the_same_prompts(data: Path) -> None:
     settings = named(query=QUERY, document=DOCUMENT, default=DEFAULT)
     (data / "second.toml").write_text(f'method = "supcon-text"\ndata = ["{data / "labelled.tsv"}"]\nbatch_size = 6\n')

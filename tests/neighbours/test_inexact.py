@@ -220,6 +220,7 @@ DAMAGE: list[tuple[Any, str, bytes | None]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("opened", "name", "content"),
     [pytest.param(*kind.values, name, content, marks=kind.marks) for kind, name, content in DAMAGE],

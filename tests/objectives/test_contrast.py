@@ -114,6 +114,7 @@ def graph(value):
     return " ".join(node.name() for node in seen)
 
 
+@pytest.mark.long
 @options
 def test_blocks_match_the_full_matrix(name, blocks):
     for temperature, block, mean in ((0.05, 70, True), (1.0, 1, False), (50.0, 70, False)):
@@ -125,6 +126,7 @@ def test_blocks_match_the_full_matrix(name, blocks):
             torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11 * plain.norm().item())
 
 
+@pytest.mark.long
 @options
 def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, blocks):
     for temperature, length in ((0.05, 1e-15), (1e-4, 1.0), (0.05, 1e15)):
@@ -225,6 +227,7 @@ def test_backward_can_run_twice(weighting, blocks):
     torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
 
 
+@pytest.mark.long
 def test_cosines_are_computed_in_float32():
     """Of half precision, whose squares are beyond float16, and within autocast, which would round the products."""
     for name, loss in COSINES.items():

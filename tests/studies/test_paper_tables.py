@@ -193,6 +193,7 @@ def test_tables_share_their_trainings(scale: str) -> None:
         assert trained("liao-table-2") & trained("liao-table-6")
 
 
+@pytest.mark.long
 def test_the_settings_of_kim_are_the_papers() -> None:
     seeds = {cell.replicate["seed"] for cell in cells_of("kim-table-1") if cell.replicate}
     assert seeds == {1, 2, 3, 4, 1234, 2345, 3456, 7890}

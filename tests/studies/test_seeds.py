@@ -125,6 +125,7 @@ def test_scores_and_difference_are_those_of_single_runs(inside: Path) -> None:
     assert row.seeds.test == "one-sample t-test over seeds"
 
 
+@pytest.mark.long
 def test_all_seeds_hold_out_the_same_rows(inside: Path) -> None:
     held_out = [load_held_out(folder) for folder in run_folders()]
     assert held_out[0] == held_out[1]

@@ -90,6 +90,7 @@ def test_a_study_writes_its_table(inside: Path) -> None:
     assert str(inside) not in (inside / "whole" / TABLE).read_text(encoding="utf-8")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("whole", "loop", "expected"), [(100.0, 60.0, 100.0), (30.0, 60.0, 60.0)])
 def test_the_seconds_of_a_training_count_loading(inside: Path, whole: float, loop: float, expected: float) -> None:
     """Those of the whole job; of a resumed one, whose last attempt may be short, at least those of the loop."""

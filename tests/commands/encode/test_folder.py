@@ -366,6 +366,7 @@ CHANGES: dict[str, tuple[Callable[[], object], dict[str, Any], str]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("change", "how"), [*((change, {"resume": True}) for change in CHANGES), ("rows", {"shard": "1/2"})]
 )

@@ -99,6 +99,7 @@ def test_the_ranges_of_int8_are_those_of_a_fixed_sample(workspace: Path, monkeyp
     assert evaluated(tasks="pairs.tsv", quantize="int8").tasks != one.tasks
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("settings", "size"),
     [

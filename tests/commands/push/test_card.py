@@ -46,6 +46,7 @@ def test_training_writes_the_card(run: Path) -> None:
     assert SIMCSE in text
 
 
+@pytest.mark.long
 def test_the_held_out_score_is_that_of_the_run(run: Path) -> None:
     found = ComparisonResult.load(run / "held_out" / "before-after.json").tasks["held-out"]
     text = (run / "model" / "README.md").read_text()

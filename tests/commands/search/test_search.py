@@ -233,6 +233,7 @@ def test_columns_named_like_fields_and_values_of_any_type() -> None:
     assert json.loads(line)["input_score"] == "a\tb\nc"
 
 
+@pytest.mark.long
 def test_an_output_that_cannot_be_finished_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
     found("a dog")
     monkeypatch.setattr("nearfar.commands.search.hits.SearchIndex.read_row", lambda *_: 1 / 0)

@@ -99,6 +99,7 @@ def test_a_page_loads_and_executes_nothing(html: str) -> None:
     assert str(policy).startswith("default-src 'none'")
 
 
+@pytest.mark.long
 def test_a_name_is_shown_unchanged(html: str) -> None:
     page = ParsedPage(html)
     assert UNSAFE in page.text
