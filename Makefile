@@ -22,7 +22,7 @@ test: .venv/.done  ## one test of each kind; those on real data run where NEARFA
 test-all: .venv/.done  ## every test, with shapes checked and examples drawn anew: at night and before a release
 	$(BIN)/python -m pytest $(WORKERS) $(SHAPES) --hypothesis-profile free -rs
 
-quick: .venv/.done  ## while at work: without what takes over 0.2 s, and without real data
+quick: .venv/.done  ## while at work: without what takes over 0.1 s, and without real data
 	$(BIN)/python -m pytest $(WORKERS) $(SHAPES) -m "not long and not nightly and not realdata"
 
 check: .venv/.done  ## what every commit must pass

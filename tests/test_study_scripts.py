@@ -270,6 +270,7 @@ def test_a_peer_can_be_averaged(start: Path, tmp_path: Path) -> None:
     assert (tmp_path / "soup" / "model" / "soup.json").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("members_train_here")
 @pytest.mark.parametrize(
     ("words", "message"),

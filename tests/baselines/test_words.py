@@ -31,6 +31,7 @@ def test_words() -> None:
     assert words_of(" \n") == set()
 
 
+@pytest.mark.long
 def test_each_task_has_its_own_dimensions_and_the_same_scores_alone(tmp_path: Path) -> None:
     files = []
     for name, words in (("one", ["dog", "cat", "bird"]), ("two", ["sun", "moon", "sky", "rain"])):

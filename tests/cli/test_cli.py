@@ -227,6 +227,7 @@ def test_an_interrupted_finetune_says_how_to_resume(
     assert "nearfar finetune labelled.tsv --output 'run [1]' --resume\n" in capsys.readouterr().out
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # warnings are shown, as on the command line; in tests they are errors
 def test_long_texts_give_one_warning(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / "long.txt").write_text("a dog runs by the river\na dog\n")

@@ -265,6 +265,7 @@ def test_an_input_that_changes_while_it_is_read_is_refused(workspace: Path, monk
     assert not Path("y.txt").exists()
 
 
+@pytest.mark.long
 def test_one_text_has_no_neighbour(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("x.txt").write_text("a dog\na dog\n a  dog\n")
     assert main(["dedup", *FLAGS, "--threshold", "0.9"]) == 0

@@ -179,6 +179,7 @@ def test_settings_are_passed_to_the_classifier(model: str, tmp_path: Path) -> No
     assert outputs["bf16"] == pytest.approx(outputs["plain"], abs=0.1)
 
 
+@pytest.mark.long
 def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("texts.txt").write_text("a dog\n")

@@ -81,6 +81,7 @@ def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
             function(TrainConfig(output="x"))
 
 
+@pytest.mark.long
 def test_a_config_loads_and_survives_a_round_trip(tmp_path: Path) -> None:
     again = tmp_path / "again.toml"
     for file in WITH_METHOD:

@@ -60,6 +60,7 @@ def test_few_shot_splits_divide_the_validation_set_of_glue(folder):
     assert (few.validation, few.test, len(few.train.texts)) == (task.validation, task.test, 50)
 
 
+@pytest.mark.long
 def test_a_small_validation_set_is_divided_in_halves(folder):
     parts = write_cola(folder, dev=277)  # RTE's size
     task = load_classification("cola", splits="few-shot")
@@ -74,6 +75,7 @@ def test_a_small_validation_set_is_divided_in_halves(folder):
     assert "too few rows to hold some out for test" in error("cola", splits="few-shot")
 
 
+@pytest.mark.long
 def test_full_splits_draw_as_many_validation_rows_as_there_are_test_rows(folder):
     parts = write_cola(folder)
     task = load_classification("cola", splits="full")
@@ -94,6 +96,7 @@ def test_full_splits_draw_as_many_validation_rows_as_there_are_test_rows(folder)
     assert "(a tenth: 700 rows are too few for 400): 70 rows" in small.sources[1]
 
 
+@pytest.mark.long
 def test_10_90_splits_take_the_first_tenth_in_the_order_of_the_file(folder):
     write_cola(folder, dev=277)
     task = load_classification("cola", splits="10-90")
@@ -148,6 +151,7 @@ def test_every_glue_task_has_a_default_of_its_own():
     assert all(FINETUNING_TASKS[name].test.partition(":")[2].startswith("dev") for name in glue)
 
 
+@pytest.mark.long
 def test_all_samples_have_the_same_validation_and_test_rows(folder):
     write_cola(folder)
     config = FinetuneConfig(output="x", task="cola", sample_size=20)

@@ -81,6 +81,7 @@ def test_without_the_last_layer_the_output_is_the_layer_before_it(architecture: 
     assert np.abs(encoder.encode(TEXTS) - expected).max() <= 1e-6
 
 
+@pytest.mark.long
 def test_layers_that_cannot_be_saved_are_refused(tmp_path: Path) -> None:
     """ModernBERT's first layer has no norm before its attention."""
     save_tiny(tmp_path / "whole", "modernbert")
@@ -207,6 +208,7 @@ def test_frozen_parameters_stay_frozen_and_a_dense_is_trained(encoder: Encoder) 
         assert parameter.requires_grad != name.startswith("embeddings.")
 
 
+@pytest.mark.long
 def test_invalid_uses_are_refused(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NearfarError, match="--lora-rank 0"):
         add_lora(encoder.backbone, rank=0, alpha=1)

@@ -55,6 +55,7 @@ def test_a_sentence_transformers_folder_with_dense_and_normalize(folder: Path, t
     assert not np.allclose(encoder(encoder.tokenize(texts).ids).norm(dim=1).detach(), 1)  # training sees it unscaled
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet"])
 def test_hidden_returns_the_last_layer_in_the_callers_order(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
@@ -113,6 +114,7 @@ def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.Mo
     assert (vectors[0] != vectors[1]).any()
 
 
+@pytest.mark.long
 def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
     texts = sentences(40)
@@ -128,6 +130,7 @@ def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.
     assert len(seen) > 5
 
 
+@pytest.mark.long
 def test_texts_are_tokenised_in_blocks(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the token ids of a million texts are never in memory at once."""
     encoder = Encoder.from_pretrained(folder, max_length=6)
@@ -195,6 +198,7 @@ def test_invalid_texts_are_named(folder: Path) -> None:
         encoder.encode("a dog")
 
 
+@pytest.mark.long
 def test_invalid_settings_are_named(folder: Path) -> None:
     with pytest.raises(NearfarError, match=r"unknown pooling 'meen'.*Did you mean 'mean'"):
         Encoder.from_pretrained(folder, pooling="meen")
@@ -206,6 +210,7 @@ def test_invalid_settings_are_named(folder: Path) -> None:
         Encoder.from_pretrained(folder, dtype="int8")
 
 
+@pytest.mark.long
 def test_bfloat16_is_close(folder: Path) -> None:
     texts = sentences(5)
     ours = Encoder.from_pretrained(folder, dtype="bfloat16").encode(texts, normalize=True)

@@ -45,6 +45,7 @@ def test_views_equal_the_pooled_hidden_states(architecture: str, pooling: str, t
         torch.testing.assert_close(part.views(ids), expected[:, first : last + 1], atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", VARIED)
 def test_layers_after_the_last_view_do_not_run(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
@@ -79,6 +80,7 @@ def test_the_copy_is_frozen_and_independent_of_the_original(encoder: Encoder) ->
     (before * encoder(ids)[:, None]).sum().backward()  # not an inference tensor, so usable in a loss
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dropout", [False, True])
 def test_it_keeps_its_mode_when_a_parent_changes_mode(encoder: Encoder, dropout: bool) -> None:
     ids = encoder.tokenize(TEXTS).ids

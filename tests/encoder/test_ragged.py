@@ -30,6 +30,7 @@ def both_ways(encoder: Encoder, token_ids: list[list[int]]) -> tuple[list[torch.
     return ours, theirs
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
@@ -83,6 +84,7 @@ def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
     assert batch.restore_order(packed).flatten().tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
 def test_token_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))

@@ -62,6 +62,7 @@ def test_vectors_equal_those_of_sentence_transformers_before_and_after_saving(ki
     assert torch.equal(again.backbone.word_embeddings.weight, encoder.backbone.word_embeddings.weight)  # type: ignore[arg-type,union-attr]
 
 
+@pytest.mark.long
 def test_an_embedding_is_the_mean_of_its_tokens_without_special_ones(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_static(tmp_path / "static"))
     table = load_file(tmp_path / "static" / "model.safetensors")["embedding.weight"].numpy()
@@ -98,6 +99,7 @@ def test_a_layer_of_another_width_is_not_merged(tmp_path: Path) -> None:
     np.testing.assert_array_equal(encoder.encode(TEXTS, precision="fp32"), before)
 
 
+@pytest.mark.long
 def test_batches_with_and_without_tokens_are_ragged(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_static(tmp_path / "static"))
     assert encoder.route.ragged

@@ -140,6 +140,7 @@ def test_items_are_tokenised_once_and_truncated_ones_counted_by_row(tmp_path: Pa
         training.states([long])
 
 
+@pytest.mark.long
 def test_bfloat16_computation_returns_float32(tmp_path: Path) -> None:
     classifier, exact = open_for_training(tmp_path)
     rough = TrainingClassifier(classifier, max_length=None, bf16=True)

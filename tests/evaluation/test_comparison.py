@@ -65,6 +65,7 @@ def test_each_task_is_compared_by_a_paired_bootstrap():
     assert row.seeds is None
 
 
+@pytest.mark.long
 def test_aggregates_equal_those_of_the_evaluations():
     first, second = run(1.0), run(1.5, seed=1)
     for aggregate in ("all", "mean", "wmean"):
@@ -104,6 +105,7 @@ def test_separability_is_determined_after_holm_correction():
     assert same.overall.separable is False
 
 
+@pytest.mark.long
 def test_several_runs_are_averaged_and_tested_over_seeds():
     first = [run(1.0, seed=n) for n in range(3)]
     second = [run(1.6, seed=n + 10) for n in range(4)]

@@ -184,6 +184,7 @@ def test_provenance_has_date_command_versions_and_hardware():
     assert Provenance.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
 
 
+@pytest.mark.long
 def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeypatch):
     def git(*arguments):
         command = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t", *arguments]

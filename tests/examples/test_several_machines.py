@@ -85,6 +85,7 @@ def test_slurm_without_gpus(tmp_path: Path) -> None:
     assert [one.nproc_per_node for one in found] == ["1", "1"]
 
 
+@pytest.mark.long
 def test_skypilot(tmp_path: Path) -> None:
     task = yaml.safe_load(SKYPILOT.read_text(encoding="utf-8"))
     assert task.keys() <= FIELDS

@@ -197,6 +197,7 @@ def test_a_closed_output_is_not_a_bug(folder: Path) -> None:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_output_to_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, unbuffered: str) -> None:

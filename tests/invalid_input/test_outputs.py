@@ -110,6 +110,7 @@ def test_files_are_replaced_only_with_overwrite(user_files: Path, command: str, 
         assert_refused(argv, f"--output {name}: exists; replace it by --overwrite")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("row", RESULTS)
 def test_a_markdown_file_of_another_program_and_missing_folders(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]

@@ -99,6 +99,7 @@ def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, 
         assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.long
 def test_a_classifier_uses_the_first_columns_of_its_weight(folder: Path) -> None:
     """The efficient variant of the paper: one linear layer on (u, v, |u - v|) for all widths, here written out."""
     run = prepare(config("sbert", folder, head_layers=1, matryoshka=(DIM, 5)))
@@ -156,6 +157,7 @@ def test_angles_are_those_of_the_two_halves_of_the_first_dimensions(folder: Path
     assert found.item() == pytest.approx(expected.item(), rel=1e-9)
 
 
+@pytest.mark.long
 def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(folder: Path) -> None:
     run = prepare(config("sg", folder, projection="none", drift_weight=1.0, matryoshka=(32, 16)))
     with torch.no_grad():

@@ -102,6 +102,7 @@ def test_a_vector_that_is_not_finite_is_reported(opened: Open, tmp_path: Path) -
         opened(index_of(tmp_path / "nan", vectors))
 
 
+@pytest.mark.long
 @NEEDS_USEARCH
 @pytest.mark.parametrize("k", [1, 10, 1000])
 def test_nine_tenths_of_the_nearest_are_found(index: SearchIndex, k: int) -> None:

@@ -245,6 +245,7 @@ def test_cosines_are_computed_in_float32():
         assert torch.equal(value, loss(*x, 0.05)), name
 
 
+@pytest.mark.long
 def test_a_zero_vector_has_no_gradient():
     for name, loss in COSINES.items():
         x = vectors(3, COUNT, DIM)

@@ -101,6 +101,7 @@ def test_any_temperature(name: str, count: int, seed: int, exponent: float, dtyp
     assert_exact(name, *batch(count, dtype, seed=seed), 10.0**exponent)
 
 
+@pytest.mark.long
 @FEW
 @example(values=[(0.25, 0), (-0.75, 1)], exponent=-1.375, dtype=torch.float64)  # softplus between 20 and 40
 @given(

@@ -132,6 +132,7 @@ def test_positives_that_were_not_sampled_are_not_negatives():
     assert sets.negatives[:].int().tolist() == [[0, 0, 0, 1]] * 3
 
 
+@pytest.mark.long
 def test_known_false_negatives_are_never_sampled():
     ids, labels = tensors([0, 1, 1, 1], [ENTAILMENT, NEUTRAL, NEUTRAL, NEUTRAL])
     for seed in range(20):

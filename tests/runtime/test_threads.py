@@ -31,6 +31,7 @@ def environment_after(argv: list[str], **variables: str) -> dict[str, str]:
     return dict(pair.split("=") for pair in completed.stdout.splitlines()[-1].split())
 
 
+@pytest.mark.long
 def test_the_command_line_sets_them_before_torch_is_imported() -> None:
     found = environment_after(["--help"])
     assert {name: found[name] for name in WAIT_VARIABLES} == WAIT_VARIABLES

@@ -20,6 +20,7 @@ from tests.tiny import nli_rows
 TEXTS = ["a dog", "one cat runs", "a dog", "zebra"]  # the last is the unknown token
 
 
+@pytest.mark.long
 def test_equal_texts_have_equal_numbers_in_all_columns(model: SentenceTransformer) -> None:
     edges = edge_tokens(model)
     first, second = text_ids(features_of(model, TEXTS, ["one cat runs", "red", "zebra", "a dog runs"]), edges)

@@ -237,6 +237,7 @@ def test_several_tables_on_one_page(small):
     assert "table.csv" not in page
 
 
+@pytest.mark.long
 def test_what_a_scale_changes_is_said_in_words():
     base = {
         "title": "t",

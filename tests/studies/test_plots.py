@@ -53,6 +53,7 @@ def test_lines_over_an_axis():
     assert inside(figure)
 
 
+@pytest.mark.long
 def test_wide_ranges_are_logarithmic_and_words_are_placed_in_order():
     (figure,) = study_plots(Layout(table(wide=True))).values()
     assert figure.axes[0].get_xscale() == "log"
@@ -73,6 +74,7 @@ def grid_table(plot, rows=("scl",)):
     return build(study, [*some, Run("ce", {}, {}, [{"a": 7.5}])], resamples=1)
 
 
+@pytest.mark.long
 def test_a_grid_is_a_heat_map():
     plot = {"kind": "heat map", "x": "temperature", "y": "lambda", "value": "a"}
     ((name, figure),) = study_plots(Layout(grid_table(plot))).items()
@@ -87,6 +89,7 @@ def test_a_grid_is_a_heat_map():
     assert inside(figure)
 
 
+@pytest.mark.long
 def test_heat_maps_of_several_rows_share_a_colour_scale():
     plot = {"kind": "heat map", "x": "temperature", "y": "lambda"}
     plots = study_plots(Layout(grid_table(plot, rows=("scl", "cap"))))

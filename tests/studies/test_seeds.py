@@ -143,6 +143,7 @@ def test_the_start_is_evaluated_once(inside: Path) -> None:
     assert planned.jobs == 2  # with the training that holds out the rows
 
 
+@pytest.mark.long
 def test_the_command_names_the_models(inside: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("study seeds.toml --output seeds --start tiny --engine inline".split()) == 0
     shown = capsys.readouterr().out

@@ -45,6 +45,7 @@ def test_means_and_t_intervals_of_replicates(table, row):
         assert (score.n, score.interval) == (3, "t over replicates")
 
 
+@pytest.mark.long
 def test_average_is_that_of_each_run(table):
     averages = [mean(pair) for pair in zip(scores_of("good", "sts12"), scores_of("good", "stsb"), strict=True)]
     score = group(table, "good").scores["average"]
@@ -80,6 +81,7 @@ def test_a_table_survives_its_file(table, tmp_path):
     assert len(table.to_json()) < 10_000  # no cosines
 
 
+@pytest.mark.long
 def test_provenance_lists_all_distinct_values():
     changed = cells()[:2]
     other = replace(changed[0].results[0].provenance, commit="def", versions={"torch": "2.8.0"}, date="2023-05-06")

@@ -45,6 +45,7 @@ def test_embeddings_equal_those_of_encode(workspace: Path, settings: dict[str, A
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.txt"]
 
 
+@pytest.mark.long
 def test_one_block_equals_encode_and_save_in_bytes(workspace: Path) -> None:
     assert encode("tiny", input="x.txt", output="x.npy", progress=False) == (len(TEXTS), 32)
     np.save("y.npy", Encoder.from_pretrained("tiny").encode(TEXTS))
@@ -149,6 +150,7 @@ def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixtur
     assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
 
 
+@pytest.mark.long
 def test_the_progress_bar_counts_every_text(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.progress import Progress
 

@@ -190,6 +190,7 @@ def test_processes_that_start_at_once_agree(corpus: Path) -> None:
     assert not list(Path("out/_nearfar/writing").iterdir())
 
 
+@pytest.mark.long
 def test_a_pattern_is_enough_for_parts_of_a_million_rows(corpus: Path) -> None:
     encoded(shard_rows=None)
     assert manifest()["settings"]["shard_rows"] == 1_000_000
@@ -202,6 +203,7 @@ def test_a_file_with_a_pattern_in_its_name_is_a_file(corpus: Path) -> None:
     assert np.load("one.npy").shape == (ROWS, 32)
 
 
+@pytest.mark.long
 def test_a_row_group_larger_than_a_shard_is_worth_a_warning(corpus: Path) -> None:
     with pytest.warns(UserWarning, match=r"--shard-rows 50: the input has row groups of up to 200 rows"):
         encoded(input="all.parquet", shard_rows=50)

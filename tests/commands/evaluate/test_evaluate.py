@@ -180,6 +180,7 @@ def test_contradicting_probe_settings_are_refused_before_anything_is_read(settin
         evaluate(letters, labelled="nowhere.tsv", progress=False, **settings)
 
 
+@pytest.mark.long
 def test_a_nan_leaves_out_only_the_tasks_with_that_text(pairs_file, labelled_file):
     def broken(texts):
         vectors = letters(texts)

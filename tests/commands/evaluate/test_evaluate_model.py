@@ -116,6 +116,7 @@ def test_the_bytes_of_a_stored_vector(workspace: Path, settings: dict[str, Any],
     assert {key: result.config[key] for key in settings} == settings
 
 
+@pytest.mark.long
 def test_the_verb_prints_a_note(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = "evaluate tiny --tasks pairs.tsv --resamples 0 --dimensions 12 --quantize binary".split()
     assert main(flags) == 0

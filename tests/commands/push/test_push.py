@@ -60,6 +60,7 @@ def test_a_dry_run_sends_nothing(run: Path, hub: Hub, capsys: pytest.CaptureFixt
     assert {file: file.read_bytes() for file in before} == before
 
 
+@pytest.mark.long
 def test_a_card_of_the_users_is_uploaded_as_it_is(run: Path, hub: Hub, tmp_path: Path) -> None:
     model = Path(shutil.copytree(run / "model", tmp_path / "model"))
     (model / "README.md").write_text("---\ntags: [mine]\n---\n# My own\n")

@@ -198,6 +198,7 @@ def test_a_file_that_changes_while_it_is_read_is_read_again(encoder: Encoder, mo
     assert_is_the_index_of(more, opened(), encoder)
 
 
+@pytest.mark.long
 def test_an_extended_index_keeps_its_graph(encoder: Encoder) -> None:
     update(encoder)
     generation = opened().manifest.generation
@@ -232,6 +233,7 @@ def test_rebuild_encodes_everything_again(encoder: Encoder, encoded: list[str]) 
     assert_is_the_index_of(ROWS, opened(), encoder)
 
 
+@pytest.mark.long
 def test_a_reader_keeps_its_rows_while_the_index_is_replaced(encoder: Encoder) -> None:
     update(encoder)
     before = opened()

@@ -78,6 +78,7 @@ def test_equal_vectors_have_a_layout_too(count: int) -> None:
     assert np.isfinite(plane_layout(np.eye(count, 30, dtype=np.float32), start=points)).all()
 
 
+@pytest.mark.long
 def test_opentsne_is_used_for_many_texts_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = {}
 
