@@ -70,7 +70,7 @@ def test_what_cannot_be_embedded_is_refused(tiny: Path) -> None:
         Embed(tiny / "none")
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
 def test_a_pipeline_of_ray_data(tmp_path: Path) -> None:
     write_corpus(tmp_path)

@@ -103,6 +103,7 @@ def test_the_main_components_of_a_teacher_are_taught(start: Path) -> None:
         for number, name in enumerate(PEERS.SENTENCE_LOSSES)
     ],
 )
+@pytest.mark.nightly
 def test_sentences_train_beside_pairs(
     beside: str, start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -261,7 +262,7 @@ def test_an_average_is_that_of_its_runs(start: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "soup").glob("member-*"))
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 @pytest.mark.usefixtures("members_train_here")
 def test_a_peer_can_be_averaged(start: Path, tmp_path: Path) -> None:
     words = ("--members", 2, "--trainer", "peers/losses.py", "--loss", "mnrl", "--seed", 1)

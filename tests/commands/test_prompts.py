@@ -119,7 +119,7 @@ def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
     assert not np.allclose(found, plain(TEXTS), atol=1e-3)
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_geometry(folder: Path) -> None:
     common = {"task": "pairs.tsv", "labelled": None, "progress": False}
     found = geometry("model", pairs="pairs.tsv", output="found", prompt="query", positive_above=0.5, **common)

@@ -164,6 +164,7 @@ def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "quantize"), [("onnx", "none"), pytest.param("openvino", "int8", marks=pytest.mark.nightly)]
 )
+@pytest.mark.nightly
 def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
     calibrate = models / "texts.txt" if quantize == "int8" else None
     result = export(

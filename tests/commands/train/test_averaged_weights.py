@@ -195,6 +195,7 @@ def test_evaluations_and_the_saved_model_average_with_the_start(folder: Path, tm
     assert all(one != two for one, two in zip(scores[0][1:], scores[1][1:], strict=True))
 
 
+@pytest.mark.nightly
 def test_a_resumed_run_averages_with_the_same_start(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

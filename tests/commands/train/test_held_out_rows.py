@@ -71,7 +71,13 @@ def on_pairs(folder: Path, **settings: Any) -> dict[str, Any]:
     return {**rows, **SETTINGS, **settings}
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in ("pairs.tsv", "labelled.tsv") else pytest.param(name, marks=pytest.mark.nightly)
+        for name in KINDS
+    ],
+)
 def test_each_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
     method, metric = KINDS[name]
     model = str(folder / "tiny")

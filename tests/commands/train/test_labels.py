@@ -108,7 +108,7 @@ def test_few_labelled_texts_are_proved_by_folds(tmp_path: Path, capsys: pytest.C
     assert "fold 1" not in capsys.readouterr().out
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_more_rows_are_proved_by_the_held_out_ones(tmp_path: Path) -> None:
     write_labelled(tmp_path / "rows.tsv", 1000)
     model = str(save_tiny(tmp_path / "tiny"))

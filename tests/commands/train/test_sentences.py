@@ -83,7 +83,7 @@ def test_a_run_equals_one_with_the_same_second_objective(folder: Path, tmp_path:
     assert str(folder) not in card
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_own_sentences_are_the_texts_of_the_rows(folder: Path, tmp_path: Path) -> None:
     """A run is the same as with a file of these texts, in the order of the rows."""
     rows = [line.split("\t") for line in (folder / "pairs.tsv").read_text().splitlines()[1:]]

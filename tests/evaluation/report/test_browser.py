@@ -56,7 +56,7 @@ def opened(browser: Any, html: str, file: Path) -> tuple[list[str], str]:
     return seen, title
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_report_of_hostile_results_runs_nothing(browser: Any, tmp_path: Path) -> None:
     page = compose(hostile_inputs(), title=HOSTILE[1])
     seen, title = opened(browser, to_html(page), tmp_path / "report.html")
