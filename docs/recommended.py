@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from nearfar.commands.train.choose import FROM_RAW, FROM_SIMILAR, RECIPE_LEARNING_RATE, Recipe
+from nearfar.commands.train.recipes import FROM_RAW, FROM_SIMILAR, RECIPE_LEARNING_RATE, Recipe
 from nearfar.config.values import flag
 
 DOCS = Path(__file__).resolve().parent

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from nearfar.cli.parsing import parse
-from nearfar.commands.train.choose import FEWEST_ROWS, resolve_config
+from nearfar.commands.train.choose import resolve_config
+from nearfar.commands.train.recipes import FEWEST_ROWS
 from nearfar.registry import METHODS
 from tests.docs.pages import ROOT, text_of
 

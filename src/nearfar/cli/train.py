@@ -134,7 +134,8 @@ def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
 
 def _choose(flags: list[str]) -> "Choice":
     """The method that the columns of --data choose."""
-    from nearfar.commands.train.choose import CHANGES_RECIPE, COLUMN_SETTINGS, choose_method
+    from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
+    from nearfar.commands.train.recipes import COLUMN_SETTINGS
 
     given = {name: values[0] for name in (*COLUMN_SETTINGS, *CHANGES_RECIPE) if (values := _values(flags, flag(name)))}
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.model_card import write_card
-from nearfar.commands.train.choose import RECIPE_WIDTH, count_rows, read_start
+from nearfar.commands.train.choose import count_rows, read_start
+from nearfar.commands.train.recipes import RECIPE_WIDTH
 from nearfar.config.calls import accepts_settings
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.data.named_sets import FINETUNING_TASKS

@@ -10,8 +10,8 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.commands.train.choose import FEW_LABELLED
 from nearfar.commands.train.dev import DevSet, agreement_dev, held_out_dev, hold_out_sentences, load_dev_pairs, no_dev
+from nearfar.commands.train.recipes import FEW_LABELLED
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
 from nearfar.data.hold_out import DEV

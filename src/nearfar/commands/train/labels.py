@@ -1,7 +1,7 @@
 """Labelled texts: a classifier of the trained encoder's embeddings, and its proof on texts that it was not trained on.
 
 The classifier is logistic regression on embeddings of length 1, fitted to the training rows and saved with the encoder;
-``nearfar predict`` opens it. Few rows (:data:`nearfar.commands.train.choose.FEW_LABELLED`) are all trained on, and the
+``nearfar predict`` opens it. Few rows (:data:`nearfar.commands.train.recipes.FEW_LABELLED`) are all trained on, and the
 proof trains again without each of :data:`FOLDS` folds, whose texts it then labels; beside it stands logistic regression
 on the encoder that training starts from, fitted to the same rows. Of more rows the held-out ones are the proof.
 """
