@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nearfar.data.cells import MISSING_VALUES
 from nearfar.data.classification import load_classification
 from nearfar.data.files import read_file, read_lines
 from nearfar.data.labelled import load_labelled_task
@@ -18,7 +19,7 @@ from nearfar.data.nli import load_nli
 from nearfar.data.noise import load_translations
 from nearfar.data.retrieval import load_retrieval
 from nearfar.data.rows import load_labelled, load_scored, load_sentences
-from nearfar.data.sources import MISSING_VALUES, column_names, open_table
+from nearfar.data.sources import column_names, open_table
 from nearfar.data.sts import load_pairs
 from nearfar.data.triplets import load_triplets, load_tuples
 from tests.data.files import error_of

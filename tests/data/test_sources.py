@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data.files import Location
-from nearfar.data.sources import open_table, read_columns, text_field
+from nearfar.data.cells import text_field
+from nearfar.data.columns import Location
+from nearfar.data.sources import open_table, read_columns
 from nearfar.types import NearfarError
 
 HERE = Location("dev.tsv", 7)

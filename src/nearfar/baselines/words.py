@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.files import Location, read_lines
+from nearfar.data.columns import Location
+from nearfar.data.files import read_lines
 from nearfar.types import NearfarError
 
 WORD = re.compile(r"\w+|[^\w\s]")

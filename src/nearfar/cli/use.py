@@ -102,7 +102,7 @@ def _ask(opened: "OpenedSearch", console: "Console") -> None:
     import importlib
     from contextlib import suppress
 
-    from nearfar.data.sources import normalize_whitespace
+    from nearfar.data.cells import normalize_whitespace
 
     with suppress(ImportError):
         importlib.import_module("readline")  # input() then has line editing and a history

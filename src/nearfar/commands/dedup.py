@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import DedupConfig
+from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import EXTENSIONS, PLAIN_TEXT, is_plain_text, read_file, read_lines
 from nearfar.data.lines import SourceChangedError
 from nearfar.data.paths import as_path, file_version
-from nearfar.data.sources import normalize_whitespace, text_field
 from nearfar.disk import TABLES, check_output_file, disk_errors, new_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others

@@ -9,26 +9,11 @@ import numpy as np
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
-from nearfar.data.files import (
-    Location,
-    MissingColumnError,
-    column_indices,
-    extension,
-    find_columns,
-    is_plain_text,
-    json_records,
-    read_lines,
-)
+from nearfar.data.cells import label_field, normalize_whitespace, parse_number, text_field
+from nearfar.data.columns import Location, MissingColumnError, column_indices, find_columns
+from nearfar.data.files import extension, is_plain_text, json_records, read_lines
 from nearfar.data.labelled import PAIR
-from nearfar.data.sources import (
-    column_names,
-    label_field,
-    normalize_whitespace,
-    open_table,
-    parse_number,
-    read_columns,
-    text_field,
-)
+from nearfar.data.sources import column_names, open_table, read_columns
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
 from nearfar.types import NearfarError
@@ -58,7 +43,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     Settings can be given by name: ``predict("run", input="texts.txt", output="labels.tsv")``; see
     :class:`nearfar.PredictConfig`. The input is a text file with one text per line, where a blank line is an empty text
     so that row i belongs to line i; or a table with one or two ``text_columns``, where an empty field is an error.
-    White space of texts is normalised (:func:`nearfar.data.sources.normalize_whitespace`). The output has all columns
+    White space of texts is normalised (:func:`nearfar.data.cells.normalize_whitespace`). The output has all columns
     of the input, then ``label`` and ``p_LABEL`` for each label, or ``score`` for a regression model; where the input
     has such a column, its name begins with ``predicted_``. It is written completely or not at all.
 

@@ -9,7 +9,7 @@ It is a corpus, queries, and relevance judgements by their ids:
 ===================  ==================================================================================================
 
 On the hub these are the configs ``corpus``, ``queries`` and ``qrels`` of a data set, or ``default`` instead of
-``qrels`` (NanoBEIR, MTEB). White space is normalised as in :func:`nearfar.data.sources.text_field`.
+``qrels`` (NanoBEIR, MTEB). White space is normalised as in :func:`nearfar.data.cells.text_field`.
 
 Judgements of unknown queries and documents are left out and counted. trec_eval counts the latter as relevant documents
 that are not found. Documents and queries without text are kept, as in BEIR, and counted; they are encoded as the empty
@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.data.files import Location, is_known, read_file, stem
+from nearfar.data.cells import is_blank, parse_number, text_field
+from nearfar.data.columns import Location
+from nearfar.data.files import is_known, read_file, stem
 from nearfar.data.hub import load_hub_splits, read_dataset
 from nearfar.data.paths import is_folder, list_names, shown, status
 from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.data.sources import is_blank, parse_number, text_field
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

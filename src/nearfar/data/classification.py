@@ -86,7 +86,7 @@ def load_classification(
     ``validation_rows`` how many (:mod:`nearfar.data.finetuning_splits`; ``auto`` is ``held-out`` here).
 
     The only row of a label stays in train. ``limit`` then keeps the first rows of train; validation and test do not
-    depend on it. White space is normalised as in :func:`nearfar.data.sources.text_field`.
+    depend on it. White space is normalised as in :func:`nearfar.data.cells.text_field`.
 
     Raises:
         NearfarError: ``splits`` that divide a test set where there is none, or that need no ``validation``; data that

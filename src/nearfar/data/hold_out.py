@@ -17,11 +17,11 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.cells import normalize_whitespace
 from nearfar.data.fingerprints import Hashes, combine_hashes, normalize_for_hash, text_hashes
 from nearfar.data.nli import NliData
 from nearfar.data.retrieval_task import RetrievalTask, task_of_pairs
 from nearfar.data.rows import TextData
-from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import SeenHashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.data.files import Location, Rows, column_indices, name_classes
+from nearfar.data.columns import Location, Rows, column_indices
+from nearfar.data.parquet import name_classes
 from nearfar.data.paths import is_file, is_folder, list_names
 from nearfar.types import NearfarError
 

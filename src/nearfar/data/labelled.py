@@ -31,19 +31,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import Location, MissingColumnError, column_indices, find_columns
+from nearfar.data.cells import Check, is_blank, label_field, parse_number, score_check, sort_labels
+from nearfar.data.columns import Location, MissingColumnError, column_indices, find_columns
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import nearest, shown
-from nearfar.data.sources import (
-    Check,
-    column_names,
-    is_blank,
-    label_field,
-    parse_number,
-    score_check,
-    skips_empty,
-    sort_labels,
-)
+from nearfar.data.sources import column_names, skips_empty
 from nearfar.types import NearfarError
 
 PAIR = ("sentence1", "sentence2")
@@ -241,7 +233,7 @@ _SPLITS = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}
 
 
 def load_transfer(name: str) -> TransferTask:
-    """Return a task by name (module docstring), with white space as in :func:`nearfar.data.sources.text_field`.
+    """Return a task by name (module docstring), with white space as in :func:`nearfar.data.cells.text_field`.
 
     Raises:
         NearfarError: no such task; its data cannot be found or read; an empty text, an unknown label, an invalid score

@@ -6,9 +6,10 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from nearfar.data.cells import text_field
 from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path, is_folder, status
-from nearfar.data.sources import read_columns, text_field
+from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
 
 MAX_BLOCK_CHARACTERS = 2**22
@@ -41,7 +42,7 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
 
     Without ``column`` they are the lines of a text file (gzipped if its name ends in .gz), unchanged, without line
     ends, including blank lines. With ``column`` they are that column of any table that :mod:`nearfar.data.sources`
-    reads, with white space normalised as in :func:`~nearfar.data.sources.text_field`.
+    reads, with white space normalised as in :func:`~nearfar.data.cells.text_field`.
 
     Raises:
         NearfarError: the source or the column cannot be found or read, a line is not UTF-8, a field is empty or not

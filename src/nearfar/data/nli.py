@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from numbers import Number
 
 from nearfar.data.catalog import find
-from nearfar.data.files import Location
+from nearfar.data.cells import normalize_whitespace, parse_number
+from nearfar.data.columns import Location
 from nearfar.data.named_sets import UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import normalize_whitespace, parse_number
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from string import ascii_lowercase
 from typing import Literal, TypeAlias, get_args
 
-from nearfar.data.sources import read_columns, text_field
+from nearfar.data.cells import text_field
+from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
 
 Kind: TypeAlias = Literal["word-dropout", "word-swap", "characters"]
@@ -51,7 +52,7 @@ def add_noise(texts: Sequence[str], kind: Kind, rate: float, *, seed: int) -> li
 def load_translations(file: str | Path) -> dict[str, str]:
     """Return sentence -> translation, from the columns with these names of a file by ``nearfar back-translate``.
 
-    White space is normalised as in :func:`nearfar.data.sources.text_field`. Looking up a sentence that is not in the
+    White space is normalised as in :func:`nearfar.data.cells.text_field`. Looking up a sentence that is not in the
     file raises NearfarError. Some sentences may be missing because their translation was empty; the caller decides
     whether to drop them or to keep them unchanged (``sentence in translations``).
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from nearfar.data.beir import Layout, is_layout, open_folder, open_hub
 from nearfar.data.catalog import find
-from nearfar.data.files import find_columns, is_known, is_plain_text
+from nearfar.data.columns import find_columns
+from nearfar.data.files import is_known, is_plain_text
 from nearfar.data.hub import HUB_NAME
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.nli import load_nli

@@ -2,7 +2,7 @@
 
 :mod:`nearfar.data.triplets` reads pairs and triplets. Every loader reads the tables of its ``specs`` (see
 :mod:`nearfar.data.catalog`) one after the other, normalises white space as in
-:func:`nearfar.data.sources.text_field`, and stops after ``limit`` rows, in the order of the files.
+:func:`nearfar.data.cells.text_field`, and stops after ``limit`` rows, in the order of the files.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,9 +11,10 @@ from types import MappingProxyType
 from typing import Any
 
 from nearfar.data.catalog import NamedTable, find
+from nearfar.data.cells import label_field, sort_labels
 from nearfar.data.named_sets import OWN
 from nearfar.data.paths import shown
-from nearfar.data.sources import Entry, label_field, sort_labels
+from nearfar.data.sources import Entry
 from nearfar.data.sts import scored_entries
 from nearfar.types import NearfarError
 

@@ -6,8 +6,9 @@ from itertools import chain
 from typing import Any
 
 from nearfar.data.catalog import NamedTable, find
+from nearfar.data.cells import parse_number, score_check
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.sources import Entry, parse_number, score_check
+from nearfar.data.sources import Entry
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -32,7 +33,7 @@ def load_task(
     - a path or hub data set with columns ``first``, ``second``, ``score``: one subset, named by the file or split.
 
     ``scale`` is the lowest and highest valid score; a named set defines its own. Scores are returned unchanged. White
-    space is normalised as in :func:`nearfar.data.sources.text_field`.
+    space is normalised as in :func:`nearfar.data.cells.text_field`.
 
     Raises:
         NearfarError: a source cannot be found or read; a text that is empty or not a string, a score that is not a

@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.files import find_columns, fold_name, printable_name
+from nearfar.data.cells import text_field
+from nearfar.data.columns import find_columns, fold_name, printable_name
 from nearfar.data.named_sets import CATALOG, NamedSet
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import RowCollector, TextData, as_specs
-from nearfar.data.sources import Entry, Table, column_names, text_field
+from nearfar.data.sources import Entry, Table, column_names
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
 PAIR_NAMES = (

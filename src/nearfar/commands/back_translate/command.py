@@ -22,9 +22,10 @@ from rich.console import Console
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import BackTranslateConfig
+from nearfar.data.cells import text_field
 from nearfar.data.files import is_known, read_lines
 from nearfar.data.paths import as_path
-from nearfar.data.sources import read_columns, text_field
+from nearfar.data.sources import read_columns
 from nearfar.disk import (
     check_regular,
     create_folder,

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from msgspec import Meta
 
-from nearfar.data.files import Location, column_indices, column_values, parquet_error
+from nearfar.data.cells import text_field
+from nearfar.data.columns import Location, column_indices
+from nearfar.data.parquet import column_values, parquet_error
 from nearfar.data.paths import as_path
-from nearfar.data.sources import text_field
 from nearfar.disk.places import file_system, is_remote, local_path, opened, protocol, remote_errors
 from nearfar.types import NearfarError
 
@@ -190,7 +191,7 @@ class RowRange:
         return self._digest.hexdigest()[:16]
 
     def texts(self) -> Iterator[str]:
-        """The texts, with white space normalised as in :func:`nearfar.data.sources.text_field`.
+        """The texts, with white space normalised as in :func:`nearfar.data.cells.text_field`.
 
         Raises:
             NearfarError: a file has changed or cannot be read; a text is empty, null or not valid. The message names

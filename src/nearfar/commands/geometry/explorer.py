@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from nearfar.config.geometry import GeometryConfig
 from nearfar.data.catalog import NamedTable, find
+from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import extension
-from nearfar.data.sources import Table, column_names, normalize_whitespace, text_field
+from nearfar.data.sources import Table, column_names
 from nearfar.disk import check_output_file, write_text
 from nearfar.evaluation.explorer.layout import (
     EXAGGERATED,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from nearfar.commands.get_data.download import SourceFile
 from nearfar.commands.get_data.recipes import Recipe, recipes_for
+from nearfar.data.cells import normalize_whitespace
 from nearfar.data.named_sets import PUBLISHED_ROWS
-from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import NearfarError
 

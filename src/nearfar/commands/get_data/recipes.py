@@ -15,10 +15,11 @@ from functools import partial
 from typing import TypeAlias
 
 from nearfar.commands.get_data.download import SourceFile
-from nearfar.data.files import Location, column_indices, csv_records, decode_lines, json_records
+from nearfar.data.cells import parse_number
+from nearfar.data.columns import Location, column_indices
+from nearfar.data.files import csv_records, decode_lines, json_records
 from nearfar.data.named_sets import CATALOG, UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import parse_number
 from nearfar.types import LABEL_NAMES, NearfarError
 
 Row: TypeAlias = tuple[str, ...] | None

@@ -14,8 +14,8 @@ from nearfar.commands.search.hits import Hit, Searcher, format_hits, table_heade
 from nearfar.commands.search.update import IndexUpdate, choose_precision, update_index
 from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
+from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
-from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.recall import RecallSearch

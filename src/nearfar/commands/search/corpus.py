@@ -7,17 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.data.files import (
-    Location,
-    MissingColumnError,
-    column_indices,
-    extension,
-    fold_name,
-    is_plain_text,
-    json_records,
-)
+from nearfar.data.cells import is_blank, text_field
+from nearfar.data.columns import Location, MissingColumnError, column_indices, fold_name
+from nearfar.data.files import extension, is_plain_text, json_records
 from nearfar.data.paths import as_path, check_file
-from nearfar.data.sources import column_names, is_blank, open_table, text_field
+from nearfar.data.sources import column_names, open_table
 from nearfar.data.triplets import PAIR_NAMES
 from nearfar.neighbours.index import hash_bytes
 from nearfar.types import NearfarError
@@ -41,7 +35,7 @@ class Row(NamedTuple):
 class Corpus:
     """A file whose texts are searched. Rows are streamed, and can be read repeatedly.
 
-    White space in texts is normalised (:func:`nearfar.data.sources.text_field`); blank lines are skipped.
+    White space in texts is normalised (:func:`nearfar.data.cells.text_field`); blank lines are skipped.
 
     Args:
         source: a table, or a text file with one text per line.

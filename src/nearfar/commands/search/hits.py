@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.data.sources import normalize_whitespace
+from nearfar.data.cells import normalize_whitespace
 from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
 from nearfar.neighbours.index import SearchIndex, damaged
 from nearfar.neighbours.recall import RecallSearch

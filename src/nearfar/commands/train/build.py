@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
-from nearfar.data.files import MissingColumnError, fold_name
+from nearfar.data.columns import MissingColumnError, fold_name
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.data.sources import skipping_empty

@@ -17,7 +17,7 @@ from jaxtyping import Float32, Int64
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from nearfar.data.sources import parse_number, sort_labels
+from nearfar.data.cells import parse_number, sort_labels
 from nearfar.evaluation.render import template
 from nearfar.neighbours.exact import nearest
 from nearfar.types import NearfarError
