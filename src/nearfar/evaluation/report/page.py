@@ -24,7 +24,7 @@ from nearfar.evaluation.report.sections import (
     training,
 )
 from nearfar.evaluation.results import GeometryResult
-from nearfar.evaluation.tables.pages import format_difference, metric_of, verdict_after
+from nearfar.evaluation.tables.pages import format_difference, metric_of, verdict
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""
@@ -99,7 +99,7 @@ def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]
                 continue
             lines.append(
                 f"{run.name}, {metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: {row.second:.2f} before "
-                f"training, {row.first:.2f} after, {format_difference(row)}, p {row.p:.4f}: {verdict_after(row)}."
+                f"training, {row.first:.2f} after, {format_difference(row)}, p {row.p:.4f}: {verdict(row)}."
             )
     untested = [
         run.name for run in runs if run.record and not run.tested and not {run.name, run.group_name} & set(evaluated)

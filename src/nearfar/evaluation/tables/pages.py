@@ -50,19 +50,25 @@ def metric_of(row: TaskTest) -> str:
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict_after(row: PairedTest) -> str:
-    """Whether the trained model, the first side, is better than its start."""
+def verdict(row: PairedTest, *, better: str = "better", worse: str = "worse") -> str:
+    """What a test says of its first side: the words ``better`` or ``worse`` if the difference is significant."""
     if row.difference is None:
         return "undefined"
     if not row.separable:
         return "not significant"
-    return "better" if row.difference > 0 else "worse"
+    return better if row.difference > 0 else worse
 
 
 def before_after_cells(row: PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
     p = "" if row.p is None else f"{row.p:.4f}"
-    return [format_score(row.second), format_score(row.first), format_difference(row), p, verdict_after(row)]
+    return [
+        format_score(row.second),
+        format_score(row.first),
+        format_difference(row),
+        p,
+        verdict(row),
+    ]
 
 
 def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
@@ -198,15 +204,6 @@ def _average_names(tests: PairTests) -> dict[str, str]:
     return {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
 
 
-def _verdict(row: PairedTest) -> str:
-    """Which side is better, in words."""
-    if row.difference is None:
-        return "undefined"
-    if not row.separable:
-        return "not significant"
-    return "first better" if row.difference > 0 else "second better"
-
-
 def format_difference(row: PairedTest) -> str:
     """The difference with its interval."""
     return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
@@ -215,7 +212,15 @@ def format_difference(row: PairedTest) -> str:
 def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
     scores = [format_score(row.first), format_score(row.second)]
     if row.difference is None:
-        return [name, *scores, "", "", "", *["", ""] * seeds, _verdict(row)]
+        return [
+            name,
+            *scores,
+            "",
+            "",
+            "",
+            *["", ""] * seeds,
+            verdict(row, better="first better", worse="second better"),
+        ]
     return [
         name,
         *scores,
@@ -223,7 +228,7 @@ def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
         f"{row.p:.4f}",
         "" if row.p_holm is None else f"{row.p_holm:.4f}",
         *(_over_seeds(row.seeds) if seeds else []),
-        _verdict(row),
+        verdict(row, better="first better", worse="second better"),
     ]
 
 
