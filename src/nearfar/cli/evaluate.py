@@ -63,7 +63,8 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
 
     from nearfar.commands.compare import compare
     from nearfar.evaluation.results import ComparisonResult
-    from nearfar.evaluation.tables.pages import query_lines, query_notes, screen_tables
+    from nearfar.evaluation.tables.comparison import query_lines, query_notes
+    from nearfar.evaluation.tables.pages import screen_tables
 
     result = compare(*sides, config=config)
     call.show(screen_tables(result)[0])

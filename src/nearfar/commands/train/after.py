@@ -9,13 +9,8 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.pages import (
-    BEFORE_AFTER,
-    before_after_cells,
-    held_out_notes,
-    metric_of,
-    save_with_tables,
-)
+from nearfar.evaluation.tables.comparison import BEFORE_AFTER, before_after_cells, held_out_notes, metric_of
+from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
 from nearfar.types import NearfarError

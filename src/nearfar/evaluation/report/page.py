@@ -24,7 +24,7 @@ from nearfar.evaluation.report.sections import (
     training,
 )
 from nearfar.evaluation.results import GeometryResult
-from nearfar.evaluation.tables.pages import format_difference, metric_of, verdict
+from nearfar.evaluation.tables.comparison import format_difference, metric_of, verdict
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""

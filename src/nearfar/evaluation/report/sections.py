@@ -32,15 +32,15 @@ from nearfar.evaluation.results import (
     ModelGeometry,
     Provenance,
 )
-from nearfar.evaluation.tables.pages import (
+from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
     comparison_table,
-    geometry_table,
     held_out_notes,
     metric_of,
     pairwise_table,
 )
+from nearfar.evaluation.tables.pages import geometry_table
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""

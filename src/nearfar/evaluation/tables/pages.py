@@ -1,279 +1,30 @@
 """Comparisons and the measures of ``nearfar geometry`` as tables, and all results as pages of tables in Markdown."""
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from nearfar.disk import write_text
-from nearfar.evaluation.examples import RULE, describe_changes, describe_examples
 from nearfar.evaluation.render import Table, code_block, code_span, markdown_text, to_html, to_markdown, to_text
 from nearfar.evaluation.results import (
-    AverageTest,
-    ComparedSide,
     ComparisonResult,
-    ComparisonSettings,
     EvaluationResult,
     ExplorerPage,
     GeometryResult,
-    PairedTest,
-    PairTests,
     PairwiseResult,
     Provenance,
     Result,
-    SeedTest,
-    TaskTest,
     load_result,  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
 )
-from nearfar.evaluation.tables.evaluation import comparison_notes, evaluation_tables, format_score, format_seen
-from nearfar.types import metric_title
+from nearfar.evaluation.tables.comparison import comparison_tables, query_lines, query_notes
+from nearfar.evaluation.tables.evaluation import evaluation_tables
 
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
 
-_AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
-_UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
-"""Kind of a task -> what its bootstrap resamples."""
 _DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
 _PLOTS = {
     "spectrum.png": "Singular values, relative to the largest",
     "pairs.png": "The most and the least similar pairs, by t-SNE",
     "labels.png": "Labelled texts, by t-SNE",
 }
-
-
-BEFORE_AFTER = ("before", "after", "after - before [95%]", "p", "trained model")
-"""The columns of :func:`before_after_cells`."""
-DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
-"""A true difference of this many widths of the 95% interval is found (p < 0.05) with a power of 80%."""
-
-
-def metric_of(row: TaskTest) -> str:
-    """The name of the score that is tested."""
-    return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
-
-
-def verdict(row: PairedTest, *, better: str = "better", worse: str = "worse") -> str:
-    """What a test says of its first side: the words ``better`` or ``worse`` if the difference is significant."""
-    if row.difference is None:
-        return "undefined"
-    if not row.separable:
-        return "not significant"
-    return better if row.difference > 0 else worse
-
-
-def before_after_cells(row: PairedTest) -> list[str]:
-    """The scores of a model before and after training, which is the first side, and their test."""
-    p = "" if row.p is None else f"{row.p:.4f}"
-    return [
-        format_score(row.second),
-        format_score(row.first),
-        format_difference(row),
-        p,
-        verdict(row),
-    ]
-
-
-def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
-    """Which rows a trained model, the first side, was compared with its start on, and what they could have found."""
-    row = result.tasks[task]
-    seen = [(side.seen or {}).get(task) for side in result.sides]
-    which = "Rows that were neither trained on nor used to choose the step"
-    if any(shares and (shares.main or shares.texts) for shares in seen):
-        after, before = (format_seen(shares) or "not recorded" for shares in seen)
-        which = (
-            "Rows that this run neither trained on nor used to choose the step, but earlier training did. Share of the "
-            f"pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
-        )
-    notes = [f"{which}. Interval: paired bootstrap{f'; p: {row.test}' if row.test else ''}."]
-    width = (row.high or 0.0) - (row.low or 0.0)
-    if width and not row.separable:
-        notes.append(
-            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
-            "them to test on (--hold-out NUMBER), a smaller one."
-        )
-    return notes
-
-
-def comparison_tables(result: ComparisonResult | PairwiseResult) -> list[Table]:
-    """A comparison of two sides; of several sides, the table of all, then that of each pair."""
-    if isinstance(result, ComparisonResult):
-        return [comparison_table(result)]
-    return [pairwise_table(result), *(comparison_table(result.between(tests)) for tests in result.comparisons)]
-
-
-def comparison_table(comparison: ComparisonResult) -> Table:
-    """A comparison of two sides: a row for each task and average."""
-    names = _task_names(comparison.tasks)
-    tasks = {names[task]: row for task, row in comparison.tasks.items()}
-    sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
-    title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
-    return table_of_tests("task", tasks, _averages(comparison), title=title, notes=_comparison_notes(comparison))
-
-
-def query_notes(comparison: ComparisonResult) -> list[str]:
-    """How many queries the first side ranks better or worse, and how the shown ones are chosen; empty without them."""
-    changes = comparison.queries
-    return [] if changes is None else [describe_changes(changes, start=f"With {comparison.first.name}"), RULE]
-
-
-def query_lines(comparison: ComparisonResult) -> list[str]:
-    """The shown queries with their hits by both sides."""
-    names = {"first": comparison.first.name, "second": comparison.second.name}
-    return [] if comparison.queries is None else describe_examples(comparison.queries, **names)
-
-
-def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes: Sequence[str]) -> Table:
-    """A row for each test, by its name; ``of`` is the heading of the names, and lines separate the groups."""
-    seeds = any(row.seeds for group in groups for row in group.values())
-    over_seeds = ["p over seeds", "by ranks"] if seeds else []
-    header = [of, "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
-    rows = [[_row_of_test(name, row, seeds=seeds) for name, row in group.items()] for group in groups]
-    return Table.of_groups(rows, columns=header, title=title, notes=notes)
-
-
-def pairwise_table(result: PairwiseResult) -> Table:
-    """Several sides: a column for each, the best of each row marked."""
-    pairs = {(tests.pair[0], tests.pair[1]): tests for tests in result.comparisons}
-    first = pairs[0, 1]
-    names = _task_names(first.tasks)
-    tasks = [
-        _pairwise_row(names[task], {pair: tests.tasks[task] for pair, tests in pairs.items()}) for task in first.tasks
-    ]
-    keys = {name: key for key, name in _average_names(first).items()}
-    averages = {name: average for name, key in keys.items() if (average := first.average(key)) is not None}
-    average_rows = [_pairwise_row(name, _average_tests(pairs, keys[name])) for name in averages]
-    config = result.config
-    notes = [
-        "* the best; = not significantly different from it: p, corrected (Holm) over tasks and pairs of sides, is "
-        f"{config.level} or more. All pairs of sides use the same resamples.",
-        *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
-        *comparison_notes([side.name for side in result.sides], result.sides),
-        *_not_compared(result),
-    ]
-    title = _scores(first.tasks, config)
-    columns = ["task", *map(_side, result.sides)]
-    return Table.of_groups([tasks, average_rows], columns=columns, title=title, notes=notes)
-
-
-def _task_names(tasks: Mapping[str, TaskTest]) -> dict[str, str]:
-    """The tasks with their metrics, where these are neither Spearman nor in the title."""
-    metrics = {task: "accuracy" if row.kind == "classification" else row.measure for task, row in tasks.items()}
-    if len(set(metrics.values())) == 1 and all(row.kind == "retrieval" for row in tasks.values()):
-        return {task: task for task in tasks}
-    return {task: f"{task}, {metric}" if metric else task for task, metric in metrics.items()}
-
-
-def _scores(tasks: Mapping[str, TaskTest], config: ComparisonSettings) -> str:
-    """What the scores of the tasks are, for a title."""
-    kinds = {row.kind for row in tasks.values()}
-    if kinds == {"classification"}:
-        return "Accuracy x 100"
-    if kinds == {"retrieval"}:
-        measures = {row.measure for row in tasks.values() if row.measure}
-        return f"{measures.pop() if len(measures) == 1 else 'Retrieval'} x 100"
-    others = [name for kind, name in (("classification", "accuracy"), ("retrieval", "retrieval")) if kind in kinds]
-    return ", or ".join([f"Spearman x 100 ({config.aggregate})", *(f"{name} x 100" for name in others)])
-
-
-def _average_tests(pairs: Mapping[tuple[int, int], PairTests], key: str) -> dict[tuple[int, int], AverageTest]:
-    return {pair: average for pair, tests in pairs.items() if (average := tests.average(key)) is not None}
-
-
-def _pairwise_row(name: str, tests: Mapping[tuple[int, int], PairedTest]) -> list[str]:
-    """The scores of all sides, from the tests of each pair of them."""
-    sides = range(1 + max(second for _, second in tests))
-    values = [tests[0, side].second if side else tests[0, 1].first for side in sides]
-    known = {side: value for side, value in enumerate(values) if value is not None}
-    best = max(known, key=known.__getitem__, default=None)
-    cells = []
-    for side in sides:
-        mark = ""
-        if side == best:
-            mark = " *"
-        elif best is not None and tests[min(side, best), max(side, best)].separable is False:
-            mark = " ="
-        cells.append(format_score(values[side]) + mark)
-    return [name, *cells]
-
-
-def _averages(comparison: ComparisonResult) -> dict[str, AverageTest]:
-    tests = comparison.comparisons[0]
-    return {name: average for key, name in _average_names(tests).items() if (average := tests.average(key)) is not None}
-
-
-def _average_names(tests: PairTests) -> dict[str, str]:
-    """Averages -> their names in tables."""
-    return {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
-
-
-def format_difference(row: PairedTest) -> str:
-    """The difference with its interval."""
-    return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
-
-
-def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
-    scores = [format_score(row.first), format_score(row.second)]
-    if row.difference is None:
-        return [
-            name,
-            *scores,
-            "",
-            "",
-            "",
-            *["", ""] * seeds,
-            verdict(row, better="first better", worse="second better"),
-        ]
-    return [
-        name,
-        *scores,
-        format_difference(row),
-        f"{row.p:.4f}",
-        "" if row.p_holm is None else f"{row.p_holm:.4f}",
-        *(_over_seeds(row.seeds) if seeds else []),
-        verdict(row, better="first better", worse="second better"),
-    ]
-
-
-def _over_seeds(tested: SeedTest | None) -> list[str]:
-    values = (None, None) if tested is None else (tested.p, tested.p_rank)
-    return ["" if p is None else f"{p:.4f}" for p in values]
-
-
-def _comparison_notes(comparison: ComparisonResult) -> list[str]:
-    config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison)
-    row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
-    query_tests = sorted({row.test for row in tasks.values() if row.kind == "retrieval" and row.test})
-    units = " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
-    notes = [
-        f"Interval and p: paired bootstrap over {units}, {config.resamples} resamples, the same for both sides; "
-        f"they generalise to other {units}. p (Holm) is corrected for the number of tasks; "
-        f"significant: p (Holm), or for an average p, below {config.level}.",
-        *([f"p of accuracies: {' or '.join(row_tests)}."] * bool(row_tests)),
-        *([f"p of retrieval tasks: {' or '.join(query_tests)}."] * bool(query_tests)),
-        *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
-    ]
-    tests = sorted({test for row in tasks.values() for test in _seed_tests(row)})
-    if tests:
-        notes.append(
-            f"p over seeds: {' or '.join(tests)}; these tests generalise to other training runs, and are not corrected."
-        )
-    rows: dict[str, PairedTest] = {**tasks, **averages}
-    notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
-    seen = comparison_notes(["first", "second"], comparison.sides)
-    return [*notes, *seen, *_not_compared(comparison)]
-
-
-def _seed_tests(row: TaskTest) -> list[str]:
-    return [test for test in (row.seeds.test, row.seeds.rank_test) if test] if row.seeds else []
-
-
-def _not_compared(result: ComparisonResult | PairwiseResult) -> list[str]:
-    if not result.not_compared:
-        return []
-    return [f"Not compared, because not all sides were evaluated on them: {', '.join(result.not_compared)}."]
-
-
-def _side(side: ComparedSide) -> str:
-    runs = len(side.models)
-    return side.name if runs == 1 else f"{side.name} (mean of {runs} runs)"
 
 
 def geometry_notes(result: GeometryResult) -> list[str]:
