@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from common import MODEL
 
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode
 from nearfar.data.rows import load_sentences
 from nearfar.encoder.weights import locate
 
@@ -81,7 +81,7 @@ def _write_lines(folder: Path, texts: int) -> None:
 def _one(side: str, precision: str, source: str, output: str) -> dict[str, float]:
     """Seconds and peak memory of encoding one file in this process."""
     if side == "nearfar":  # each side imports only its own modules, before the time starts
-        for module in ("commands.encode.command", "encoder.stream", "data.lines"):
+        for module in ("commands.encode", "encoder.stream", "data.lines"):
             importlib.import_module(f"nearfar.{module}")
         started = time.perf_counter()
         encode(MODEL, input=source, output=output, precision=precision, overwrite=True, progress=False)

@@ -18,7 +18,7 @@ from common import MODEL, peak_mib, run_interleaved
 from training_run import Run
 
 from nearfar import Encoder, InfoNceConfig
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode
 from nearfar.data.nli import load_nli
 
 Measurement = dict[str, Any]

@@ -23,7 +23,7 @@ import pyarrow.parquet
 import torch
 import transformers
 
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode
 from nearfar.data.triplets import load_tuples
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from common import MODEL, ROOT
 
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
 
 LINES = 20

@@ -14,7 +14,7 @@ import pyarrow.parquet
 import pytest
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode
 from tests.child_programs import environment
 from tests.tiny import save_tiny, sentences
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode
 from nearfar.commands.encode.parts import Parts
 from tests.tiny import save_tiny, sentences
 

@@ -10,7 +10,7 @@ import pytest
 
 import nearfar
 from nearfar.cli import VERBS
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from tests.tiny import make_workspace, sentences, write_colours

@@ -12,25 +12,25 @@ from nearfar.runtime.versions import __version__ as __version__
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.commands.back_translate.command import back_translate
+    from nearfar.commands.back_translate import back_translate
     from nearfar.commands.compare import compare
     from nearfar.commands.dedup import dedup
     from nearfar.commands.demo import demo
-    from nearfar.commands.encode.command import encode
+    from nearfar.commands.encode import encode
     from nearfar.commands.env import env
-    from nearfar.commands.evaluate.command import evaluate
-    from nearfar.commands.export.command import export
-    from nearfar.commands.finetune.command import finetune
-    from nearfar.commands.geometry.command import geometry
-    from nearfar.commands.get_data.command import get_data
-    from nearfar.commands.mine.command import mine
+    from nearfar.commands.evaluate import evaluate
+    from nearfar.commands.export import export
+    from nearfar.commands.finetune import finetune
+    from nearfar.commands.geometry import geometry
+    from nearfar.commands.get_data import get_data
+    from nearfar.commands.mine import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.push import push
     from nearfar.commands.report import report
-    from nearfar.commands.search.command import search
+    from nearfar.commands.search import search
     from nearfar.commands.soup import soup
     from nearfar.commands.static import static
-    from nearfar.commands.train.command import train
+    from nearfar.commands.train import train
     from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
     from nearfar.config.finetune import FinetuneConfig
@@ -67,25 +67,25 @@ if TYPE_CHECKING:
     from nearfar.studies.run import study
 
 _NAMES = {
-    "commands.back_translate.command": "back_translate",
+    "commands.back_translate": "back_translate",
     "commands.compare": "compare",
     "commands.dedup": "dedup",
     "commands.demo": "demo",
-    "commands.encode.command": "encode",
+    "commands.encode": "encode",
     "commands.env": "env",
-    "commands.evaluate.command": "evaluate",
-    "commands.export.command": "export",
-    "commands.finetune.command": "finetune",
-    "commands.geometry.command": "geometry",
-    "commands.get_data.command": "get_data",
-    "commands.mine.command": "mine",
+    "commands.evaluate": "evaluate",
+    "commands.export": "export",
+    "commands.finetune": "finetune",
+    "commands.geometry": "geometry",
+    "commands.get_data": "get_data",
+    "commands.mine": "mine",
     "commands.predict": "predict",
     "commands.push": "push",
     "commands.report": "report",
-    "commands.search.command": "search",
+    "commands.search": "search",
     "commands.soup": "soup",
     "commands.static": "static",
-    "commands.train.command": "train",
+    "commands.train": "train",
     "config.encode": "EncodeConfig",
     "config.export": "ExportConfig",
     "config.finetune": "FinetuneConfig",

@@ -9,7 +9,7 @@ import pytest
 from nearfar.baselines import words as module
 from nearfar.baselines.named import is_per_task, is_transductive, open_baseline
 from nearfar.baselines.words import Glove, bag_of_words, words_of
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
 from nearfar.types import NearfarError
 
 TEXTS = ["A dog runs.", "a DOG sleeps", "Über die Brücke", "شخص ما يحمل", "", "a a a dog , ,"]

@@ -8,8 +8,8 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.train.command import train
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.train import train
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.runs.held_out import load_held_out
 from nearfar.types import NearfarError

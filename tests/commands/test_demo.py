@@ -166,7 +166,7 @@ def test_ctrl_c_during_training(
     def interrupted(*_: object, **__: object) -> None:
         raise Interrupted
 
-    monkeypatch.setattr("nearfar.commands.train.command.train", interrupted)
+    monkeypatch.setattr("nearfar.commands.train.train", interrupted)
     model = save_tiny(tmp_path / "tiny")
     folder = tmp_path / "demo"
     for _ in range(2):  # what is left is the folder of a demo, which the next one replaces

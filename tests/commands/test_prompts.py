@@ -8,7 +8,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError, encode, evaluate, geometry
 from nearfar.baselines.named import open_baseline
-from nearfar.commands.encode.command import BLOCK
+from nearfar.commands.encode import BLOCK
 from tests.encode_helpers import stop_after
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny, sentences, write_pairs

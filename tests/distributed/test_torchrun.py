@@ -14,7 +14,7 @@ import pytest
 from safetensors.torch import load_file
 
 from nearfar import Encoder
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
 from nearfar.types import NearfarError

@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
 from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers

@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode.command import encode
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.encode import encode
+from nearfar.commands.evaluate import evaluate
 from nearfar.encoder import stream
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.layers import layer_embeddings

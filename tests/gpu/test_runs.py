@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from nearfar import TrainConfig
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from tests.gpu.devices import on_each_device
 from tests.interrupted_runs import interrupt_at_step
 from tests.method_configs import config

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.methods import Loss, Method
 from nearfar.methods.matryoshka import train_at_widths

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from nearfar import NearfarError, TrainConfig
 from nearfar.cli import main
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.config.bounds import Positive
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.data.rows import TextData, load_sentences

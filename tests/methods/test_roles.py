@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.encoder.prompts import PromptedText
 from nearfar.methods import Method

@@ -10,9 +10,9 @@ import torch
 from safetensors.numpy import load_file, save_file
 
 from nearfar import FinetuneConfig, RegressionConfig, SclConfig, SimcseSupConfig
-from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.finetune.command import finetune
-from nearfar.commands.train.command import train
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.finetune import finetune
+from nearfar.commands.train import train
 from nearfar.data.fingerprints import pair_hashes, text_hashes
 from nearfar.data.nli import load_nli
 from nearfar.data.sts import load_pairs

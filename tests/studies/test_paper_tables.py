@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from nearfar import EvaluateConfig
-from nearfar.commands.evaluate.command import configured_probe
+from nearfar.commands.evaluate import configured_probe
 from nearfar.studies.cells import Cell, load_study, plan_cells
 from nearfar.studies.papers import table_file, table_names
 from nearfar.studies.spec import Study

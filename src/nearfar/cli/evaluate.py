@@ -39,7 +39,7 @@ def evaluate(call: Call, config: "EvaluateConfig", models: tuple[str, ...]) -> N
     if config.output and len(models) > 1:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
-    from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.evaluate import evaluate
     from nearfar.evaluation.tables.evaluation import evaluation_tables
 
     for model in models:
@@ -82,7 +82,7 @@ def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> N
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
     config.check_models(len(models))
 
-    from nearfar.commands.geometry.command import geometry
+    from nearfar.commands.geometry import geometry
     from nearfar.evaluation.results import ExplorerPage
     from nearfar.evaluation.tables.pages import explorer_notes, geometry_notes, geometry_table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from nearfar.cli.verbs import Call, several, verb
 
 if TYPE_CHECKING:
-    from nearfar.commands.get_data.command import GetDataResult, SetStatus
+    from nearfar.commands.get_data import GetDataResult, SetStatus
     from nearfar.config.verbs import DemoConfig, EnvConfig, GetDataConfig
 
 WIDTH = 110
@@ -25,7 +25,7 @@ WIDTH = 110
 )
 def get_data(call: Call, config: "GetDataConfig", names: tuple[str, ...]) -> int | None:
     """Download, convert or list data sets."""
-    from nearfar.commands.get_data.command import get_data
+    from nearfar.commands.get_data import get_data
 
     try:
         result = get_data(names, config)

@@ -16,9 +16,9 @@ from nearfar.types import NearfarError, metric_title
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from nearfar.commands.mine.command import MiningResult
+    from nearfar.commands.mine import MiningResult
+    from nearfar.commands.train import TrainResult
     from nearfar.commands.train.choose import Choice
-    from nearfar.commands.train.command import TrainResult
     from nearfar.commands.train.run import Plan
     from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.mining import MineConfig
@@ -95,7 +95,7 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         _say_plan(call, plan(args.config, resume=args.resume, anchors=anchors, console=call.console))
         return 0
 
-    from nearfar.commands.train.command import train as run
+    from nearfar.commands.train import train as run
     from nearfar.training.trainer import Interrupted
 
     try:
@@ -188,8 +188,7 @@ def _say_plan(call: Call, plan: "Plan") -> None:
 
 
 def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
-    from nearfar.commands.train.after import before_after
-    from nearfar.runs.held_out import has_held_out
+    from nearfar.runs.held_out import before_after, has_held_out
 
     if trained.metric is None or trained.start_score is None or trained.best_score is None:
         call.say(f"The weights of the last step are in {trained.model}")
@@ -224,7 +223,7 @@ def finetune(argv: list[str], make_console: MakeConsole) -> int:
         raise
     call = Call("finetune", argv, make_console)
 
-    from nearfar.commands.finetune.command import finetune
+    from nearfar.commands.finetune import finetune
     from nearfar.evaluation.tables.evaluation import evaluation_tables
     from nearfar.training.trainer import Interrupted
 
@@ -261,7 +260,7 @@ def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[Finetu
     prog = "nearfar finetune [TASK|FILE|FILE.toml]"
     config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values, source=source)
     if source is None:
-        from nearfar.commands.finetune.command import recommended_settings
+        from nearfar.commands.finetune import recommended_settings
 
         values |= recommended_settings(config)
         config, extra_values = parse(FinetuneConfig, flags, prog=prog, extras=(RESUME,), values=values)
@@ -283,7 +282,7 @@ def back_translate(argv: list[str], make_console: MakeConsole) -> int:
     prog = "nearfar back-translate [FILE.toml]"
     config, _ = parse(BackTranslateConfig, flags, prog=prog, values=values, source=file)
 
-    from nearfar.commands.back_translate.command import back_translate
+    from nearfar.commands.back_translate import back_translate
 
     written = back_translate(config)
     Call("back-translate", argv, make_console).say(f"Wrote sentences and their back-translations to {written}")
@@ -293,7 +292,7 @@ def back_translate(argv: list[str], make_console: MakeConsole) -> int:
 @verb("MineConfig")
 def mine(call: Call, config: "MineConfig") -> int | None:
     """Write triplets with hard negatives."""
-    from nearfar.commands.mine.command import mine, summary_file
+    from nearfar.commands.mine import mine, summary_file
 
     try:
         result = mine(config)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.commands.dedup import DedupResult
-    from nearfar.commands.search.command import OpenedSearch
+    from nearfar.commands.search import OpenedSearch
     from nearfar.commands.search.hits import Hit
     from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
@@ -35,7 +35,7 @@ BAR = 30
 @verb("EncodeConfig", one_model())
 def encode(call: Call, config: "EncodeConfig", model: str) -> int | None:
     """Write the embeddings of a file of texts."""
-    from nearfar.commands.encode.command import can_be_continued, encode_parts
+    from nearfar.commands.encode import can_be_continued, encode_parts
 
     try:
         result = encode_parts(model, config)
@@ -67,7 +67,7 @@ def search(call: Call, config: "SearchConfig", query: tuple[str, ...]) -> int | 
 
     from rich.console import Console
 
-    from nearfar.commands.search.command import check_output, gather_queries, open_search, search_all
+    from nearfar.commands.search import check_output, gather_queries, open_search, search_all
 
     queries = gather_queries(query, config)
     check_output(config)
@@ -174,7 +174,7 @@ def predict(call: Call, config: "PredictConfig", model: str) -> None:
 )
 def export(call: Call, config: "ExportConfig", model: str) -> None:
     """Export a model and print how it compares with the original."""
-    from nearfar.commands.export.command import export
+    from nearfar.commands.export import export
     from nearfar.commands.export.comparison import comparison_table
 
     if call.console.is_terminal:

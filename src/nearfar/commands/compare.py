@@ -6,7 +6,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate, probe_flags
+from nearfar.commands.evaluate import RETRIEVAL_SETTINGS, evaluate, probe_flags
 from nearfar.commands.evaluate.model import Model, RecentVectors, open_model
 from nearfar.commands.evaluate.tasks import run_of, stored_evaluation
 from nearfar.config.calls import accepts_settings

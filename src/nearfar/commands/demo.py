@@ -109,8 +109,8 @@ def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: "Report")
 
 def _train(config: DemoConfig, folder: Path, report: "Report") -> Path:
     """Train, show the table on the held-out test rows, and return the run folder."""
-    from nearfar.commands.train.after import before_after
-    from nearfar.commands.train.command import train
+    from nearfar.commands.train import train
+    from nearfar.runs.held_out import before_after
 
     run = folder / RUN
     settings: dict[str, Any] = {"data": folder / "pairs.tsv", "output": run, "hold_out": HOLD_OUT}
@@ -151,7 +151,7 @@ def _write_test_rows(run: Path, pairs: Sequence[ParaphrasePair], folder: Path) -
 
 def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, report: "Report") -> None:
     """Search for all test queries before and after training, and show five of them."""
-    from nearfar.commands.search.command import search
+    from nearfar.commands.search import search
 
     sides: dict[str, dict[str, Any]] = {
         name: {
@@ -175,7 +175,7 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
 
 
 def _explore(config: DemoConfig, run: Path, folder: Path, report: "Report") -> None:
-    from nearfar.commands.geometry.command import geometry
+    from nearfar.commands.geometry import geometry
     from nearfar.evaluation.results import ExplorerPage
     from nearfar.evaluation.tables.pages import explorer_notes
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.commands.soup import SOUP_FILE, SoupResult
-from nearfar.commands.train.after import before_after
 from nearfar.data.named_sets import CATALOG, SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.folder_checks import holds_classifier
@@ -22,7 +21,7 @@ from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
-from nearfar.runs.held_out import COMPARISON
+from nearfar.runs.held_out import COMPARISON, before_after
 from nearfar.settings import read_toml
 
 CARD = "README.md"

@@ -15,6 +15,9 @@ from typing import Any
 from nearfar.data.files import read_file
 from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_errors, read_json
+from nearfar.evaluation.render import Table
+from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.tables.comparison import BEFORE_AFTER, before_after_cells, held_out_notes, metric_of
 from nearfar.runs.folder import HELD_OUT as FOLDER
 from nearfar.runs.folder import HELD_OUT_ROWS as ROWS
 from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
@@ -24,6 +27,9 @@ from nearfar.types import NearfarError
 COMPARISON = "before-after.json"
 TASK = "held-out"
 """The name of the task in results."""
+DOCUMENTS = 2000
+"""Most documents, or labelled training rows, among which dev rows are searched for during training; the table after
+training has all of them."""
 _FORMAT = 1
 
 
@@ -121,3 +127,13 @@ def _sha256(content: bytes) -> str:
 
 def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     return [values for _, values in read_file(file, columns, plain=True)]
+
+
+def before_after(result: ComparisonResult) -> Table:
+    """The table that training ends with: scores on the held-out test rows before and after."""
+    row = result.tasks[TASK]
+    notes = held_out_notes(result, TASK)
+    if row.kind == "retrieval":
+        notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
+    title = f"{metric_of(row)} x 100 on {row.pairs:,} held-out test rows"
+    return Table(title=title, columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

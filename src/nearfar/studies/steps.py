@@ -47,7 +47,7 @@ _Inputs = dict[str, Path]
 
 def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Train an encoder in ``run/``."""
-    from nearfar.commands.train.command import train_run
+    from nearfar.commands.train import train_run
 
     run = folder / RUN
     config = _config(METHODS[settings["method"]], settings, output=str(run), model=_start(settings, inputs))
@@ -58,7 +58,7 @@ def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
 def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Fine-tune a classifier in ``run/``; the model is removed at the end unless a later step needs it."""
-    from nearfar.commands.finetune.command import finetune as run_finetune
+    from nearfar.commands.finetune import finetune as run_finetune
 
     run = folder / RUN
     config = _config(FinetuneConfig, settings, output=str(run), model=_start(settings, inputs))
@@ -74,7 +74,7 @@ def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
 def evaluate(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Evaluate a model on tasks; a worker encodes the same texts once for several evaluations of one model."""
-    from nearfar.commands.evaluate.command import evaluate as run_evaluate
+    from nearfar.commands.evaluate import evaluate as run_evaluate
 
     held_out_of = {"held_out_of": str(inputs["held_out"] / RUN)} if "held_out" in inputs else {}
     config = _config(EvaluateConfig, settings, name=_name(settings, inputs), **held_out_of)
@@ -92,7 +92,7 @@ def _recent_vectors() -> "RecentVectors":
 def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Measure an embedding space: alignment, uniformity, spectrum, and the scores of each layer."""
     from nearfar.baselines.named import is_baseline, open_baseline
-    from nearfar.commands.geometry.command import geometry as run_geometry
+    from nearfar.commands.geometry import geometry as run_geometry
     from nearfar.evaluation.results import GeometryResult
 
     config = _config(GeometryConfig, settings, output=str(folder / "geometry"), overwrite=True)

@@ -9,7 +9,7 @@ import pytest
 
 import nearfar
 import nearfar.commands.back_translate.translator
-from nearfar.commands.back_translate.command import BLOCK
+from nearfar.commands.back_translate import BLOCK
 from nearfar.commands.back_translate.translator import load_translator
 from nearfar.disk.work import Work
 from nearfar.types import NearfarError

@@ -15,8 +15,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import to_file
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode, to_file
 from nearfar.disk import folder_lock
 from nearfar.disk.places import LocalFolder
 from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stop_after, stopped

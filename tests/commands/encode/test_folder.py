@@ -17,8 +17,7 @@ import pyarrow.parquet
 import pytest
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode import job, to_folder
-from nearfar.commands.encode.command import can_be_continued
+from nearfar.commands.encode import can_be_continued, job, to_folder
 from nearfar.config.encode import EncodeConfig
 from nearfar.disk.places import LocalFolder
 from tests.corpora import (

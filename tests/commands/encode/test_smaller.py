@@ -11,7 +11,7 @@ import pytest
 from sentence_transformers.util.quantization import quantize_embeddings
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode.command import encode
+from nearfar.commands.encode import encode
 from nearfar.quantization import dequantize, int8_ranges, quantize
 from tests.damaged_arrays import DAMAGED_HEADERS
 from tests.encode_helpers import TEXTS, encoded, make_workspace

@@ -8,7 +8,7 @@ import pytest
 
 import nearfar.commands.evaluate.tasks as module
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
 from nearfar.data.named_sets import suite_tasks
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES

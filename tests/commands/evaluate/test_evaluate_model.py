@@ -12,8 +12,7 @@ from scipy.stats import spearmanr
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate import model
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate, model
 from nearfar.commands.evaluate.model import RecentVectors
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.tables.evaluation import stored_bytes

@@ -8,7 +8,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
 from nearfar.commands.report import report
 from nearfar.data.retrieval import load_retrieval
 from nearfar.data.retrieval_task import MEASURES

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import FinetuneConfig
-from nearfar.commands.finetune.command import FinetuneResult, finetune, recommended_settings
+from nearfar.commands.finetune import FinetuneResult, finetune, recommended_settings
 from nearfar.commands.finetune.run import ClassifierRun, load_task, open_classifier, prepare
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier

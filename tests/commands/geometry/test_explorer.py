@@ -9,7 +9,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.geometry.command import geometry
+from nearfar.commands.geometry import geometry
 from nearfar.commands.geometry.explorer import load_page_texts
 from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.schema import result_schema

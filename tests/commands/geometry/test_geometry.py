@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nearfar.commands.geometry.command as module
+import nearfar.commands.geometry as module
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.geometry import geometry
 from nearfar.commands.geometry import inputs as geometry_sets
-from nearfar.commands.geometry.command import geometry
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.types import ScoredPair

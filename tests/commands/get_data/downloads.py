@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import nearfar
-from nearfar.commands.get_data.command import GetDataResult
+from nearfar.commands.get_data import GetDataResult
 
 Files = Mapping[str, str | bytes]
 """Path in the download -> content."""

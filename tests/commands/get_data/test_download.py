@@ -136,7 +136,7 @@ def test_file_names_are_safe() -> None:
 def sources(monkeypatch: pytest.MonkeyPatch, **found: Source) -> None:
     """Replace the public sources."""
     monkeypatch.setattr(named_sets, "SOURCES", found)
-    monkeypatch.setattr("nearfar.commands.get_data.command.SOURCES", found)
+    monkeypatch.setattr("nearfar.commands.get_data.SOURCES", found)
 
 
 def source(*addresses: str, gives: tuple[str, ...] = ("senteval/",), sha256: str | None = None) -> Source:
@@ -239,7 +239,7 @@ def test_ctrl_c_keeps_what_is_finished(
     )
     real = module.download
     monkeypatch.setattr(
-        "nearfar.commands.get_data.command.download",
+        "nearfar.commands.get_data.download",
         lambda wanted, *rest, **more: interrupt() if "stop" in wanted.address else real(wanted, *rest, **more),
     )
     assert main(["get-data", "mr", "cr"]) == 130

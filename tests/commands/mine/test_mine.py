@@ -12,8 +12,7 @@ import pytest
 from nearfar import Encoder, MineConfig, NearfarError, mine
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
-from nearfar.commands.mine import search
-from nearfar.commands.mine.command import MiningResult
+from nearfar.commands.mine import MiningResult, search
 from nearfar.disk import folder_lock
 from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences

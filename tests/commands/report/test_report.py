@@ -12,8 +12,8 @@ import pytest
 from nearfar import FinetuneConfig
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.finetune.command import finetune
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.finetune import finetune
 from nearfar.commands.report import report
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs

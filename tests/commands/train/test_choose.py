@@ -18,9 +18,9 @@ from nearfar import (
     TrainConfig,
 )
 from nearfar.cli import main
+from nearfar.commands.train import train
 from nearfar.commands.train.build import has_default_batch_size
 from nearfar.commands.train.choose import choose_method, resolve_config
-from nearfar.commands.train.command import train
 from nearfar.encoder.encoder import Encoder
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused

@@ -20,7 +20,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from nearfar import DistillConfig, Encoder, NearfarError, static
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.commands.train.run import plan, prepare
 from nearfar.data.fingerprints import text_hashes
 from nearfar.disk import SeenHashes, read_seen, write_seen

@@ -14,13 +14,12 @@ from safetensors.torch import load_file
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate.command import evaluate
-from nearfar.commands.train.after import before_after
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
-from nearfar.commands.train.command import train
 from nearfar.commands.train.run import plan
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
-from nearfar.runs.held_out import load_held_out
+from nearfar.runs.held_out import before_after, load_held_out
 from nearfar.types import NearfarError
 from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of
 from tests.tiny import WORDS, save_tiny, write_nli, write_pairs

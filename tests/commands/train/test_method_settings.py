@@ -14,7 +14,7 @@ import torch
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError, TrainConfig
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.commands.train.inputs import Objective, resolve_objectives
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.config.values import field_types, flag

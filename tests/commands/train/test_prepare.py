@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.commands.train.inputs import read_training_data, resolve_objectives
 from nearfar.commands.train.run import PreparedRun, plan, prepare
 from nearfar.encoder.ragged import transformer_layers

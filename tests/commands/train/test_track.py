@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nearfar.cli import main
-from nearfar.commands.train.command import train
+from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
 from nearfar.studies import steps

@@ -16,7 +16,7 @@ import torch
 
 from nearfar import NearfarError, SclConfig
 from nearfar.cli import main
-from nearfar.commands.train.command import TrainResult, train
+from nearfar.commands.train import TrainResult, train
 from nearfar.methods import BuiltMethod, Loss, liao
 from nearfar.settings import dump_toml
 from nearfar.training.callbacks import MetricsFile

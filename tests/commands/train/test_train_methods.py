@@ -19,7 +19,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel, BertModel
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.train.command import TrainResult, train
+from nearfar.commands.train import TrainResult, train
 from nearfar.commands.train.run import prepare
 from nearfar.config.training import RunConfig
 from nearfar.registry import METHODS

@@ -1,1 +1,285 @@
-"""``nearfar back-translate``: paraphrases by way of another language."""
+"""``nearfar back-translate``: sentences -> paraphrases, by translation to another language and back.
+
+The rows are the positive pairs of ``bt`` and ``bt+sg-opt`` (Kim et al. 2021) and, if sampled at a temperature, noisy
+training sets as in Gunel et al. 2021. The output is a TSV file with the columns ``sentence``, ``translation`` and
+``pivot`` (the text in the other language), one line per distinct sentence in the order of the input. ``OUTPUT.json``
+next to it holds the settings and the counts.
+
+Finished blocks are kept in ``OUTPUT.partial`` until the output is complete. A run killed at any moment continues after
+them and ends with the same bytes (same machine, same number of threads): the translations of a block depend only on its
+sentences, the settings and the seed.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import BackTranslateConfig
+from nearfar.data.cells import text_field
+from nearfar.data.files import is_known, read_lines
+from nearfar.data.paths import as_path
+from nearfar.data.sources import read_columns
+from nearfar.disk import (
+    check_regular,
+    create_folder,
+    disk_errors,
+    folder_lock,
+    path_errors,
+    read_json,
+    refuse_overwriting_inputs,
+    remove,
+    table_lines,
+    write_text,
+)
+from nearfar.disk.places import LocalFolder
+from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
+from nearfar.encoder.precision import check_device
+from nearfar.evaluation.results import provenance
+from nearfar.runtime.progress import progress_bar
+from nearfar.types import NearfarError
+from nearfar.validation import InvalidValueError, convert
+
+if TYPE_CHECKING:
+    from nearfar.commands.back_translate.translator import Translator
+
+COLUMNS = ("sentence", "translation", "pivot")
+BEAMS = BackTranslateConfig.beams
+BLOCK = 8
+"""Number of batches in a block. Sentences are sorted by length within a block, and saved block by block."""
+WORDS = {"sentences": "the number of texts", "digest": "the texts of --input"}
+
+
+@accepts_settings(BackTranslateConfig)
+@path_errors()
+def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Path:
+    """Translate each distinct sentence of ``config.input`` there and back; returns the path of the output.
+
+    Settings can be given by name: ``back_translate(input="sentences.txt", output="pairs.tsv")``; see
+    :class:`nearfar.BackTranslateConfig`. Blank lines of a text file are skipped. A sentence whose translation is empty,
+    in either direction, gets no row; ``OUTPUT.json`` counts these as ``empty``. Rows whose translation equals the
+    sentence are kept and counted as ``unchanged``. An unfinished output is resumed; a finished one stays as it is.
+
+    Args:
+        config: the settings.
+        progress: show a progress bar, and a message if the output is already finished.
+
+    Raises:
+        NearfarError: --beams together with --temperature; no sentences; a model that cannot be found; an output that
+            this function did not write or wrote with different settings; a file that cannot be written.
+    """
+    if config.temperature is not None and config.beams != BEAMS:
+        raise NearfarError(
+            f"--beams {config.beams} and --temperature {config.temperature}: use either beam search or sampling; give "
+            "one of them."
+        )
+
+    check_device(config.device)
+    file = _prepare_output(config.output)
+    for written in (file, _metadata_path(file)):
+        refuse_overwriting_inputs(written, [config.input])
+    texts = _read(config.input, config.column)
+    settings = {
+        "forward": config.forward,
+        "backward": config.backward,
+        "beams": config.beams if config.temperature is None else None,
+        "temperature": config.temperature,
+        "seed": None if config.temperature is None else config.seed,
+        "batch_size": config.batch_size,
+        "max_length": config.max_length,
+        "sentences": len(texts),
+        "digest": hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16],
+    }
+    place = LocalFolder(f"{file}.partial")
+    with folder_lock(place.shared, what=file, remove_if_empty=True):
+        work = Work(place, "nearfar back-translation")
+        finished = _finished_rows(file, settings)
+        if finished is not None and not work.exists:
+            if progress:
+                console = Console(stderr=True, soft_wrap=True, emoji=False)
+                console.print(f"{file}: is already finished ({finished:,} rows); nothing to do.", highlight=False)
+            return file
+        size = BLOCK * config.batch_size
+        blocks = {f"block-{start // size:06}": texts[start : start + size] for start in range(0, len(texts), size)}
+        plan = work.settings()
+        if plan is not None:
+            if not all(isinstance(plan.get(name), dict) for name in ("settings", "provenance", "weights")):
+                raise work.damaged("it has no settings")
+            refuse_changes(file, list_changes(plan["settings"], settings, WORDS))
+        records = work.records(list(blocks)) if plan else {}
+        done = {name: rows for name, record in records.items() if (rows := _rows_of(record)) is not None}
+        if len(done) < len(blocks):
+            round_trip, weights = _open_translators(config)
+            if plan is None:
+                plan = {"settings": settings, "provenance": provenance().to_dict(), "weights": weights}
+                work.forget_parts()
+                work.begin(plan)
+            if weights != plan["weights"]:
+                raise NearfarError(
+                    f"{file}: was started with other weights than its models have now; choose another --output."
+                )
+            _translate(blocks, done, round_trip, work, batch_size=config.batch_size, progress=progress)
+        assert plan is not None
+        rows = [row for name in blocks for row in done[name]]
+        content = "".join(table_lines(".tsv", COLUMNS, rows))
+        finished_counts = {
+            "rows": len(rows),
+            "empty": len(texts) - len(rows),
+            "unchanged": sum(sentence == translation for sentence, translation, _ in rows),
+            "bytes": len(content.encode()),
+        }
+        metadata = {"kind": "back-translation", **plan, "finished": finished_counts}
+        write_text(_metadata_path(file), json.dumps(metadata, indent=2, ensure_ascii=False) + "\n")
+        write_text(file, content)
+        place.remove(PLAN)  # what is left later is nothing to continue
+        remove(place.shared / "_nearfar")
+    return file
+
+
+def _prepare_output(output: str) -> Path:
+    """The output file, after its folder is created."""
+    file = Path(output)
+    if file.suffix != ".tsv" or file.is_dir():
+        raise NearfarError(f"--output {output}: must be a file that ends in .tsv.")
+    if file.exists():
+        check_regular(file)
+    with disk_errors(file.parent):
+        create_folder(file.parent)
+    return file
+
+
+def _read(source: str, column: str | None) -> list[str]:
+    """The distinct sentences of a file, in order."""
+    if column is not None:
+        texts = [text_field(value, column, where) for where, (value,) in read_columns(source, (column,))]
+    elif is_known(as_path(source)):
+        raise NearfarError(f"{source}: is a table; name the column with the sentences by --column.")
+    else:
+        texts = [text_field(line, "text", where) for where, line in read_lines(as_path(source))]
+    if not texts:
+        raise NearfarError(f"{source}: holds no texts.")
+    return list(dict.fromkeys(texts))
+
+
+def _metadata_path(file: Path) -> Path:
+    return file.with_name(file.name + ".json")
+
+
+@dataclass(frozen=True)
+class _Finished:
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class _Metadata:
+    """What is compared of ``OUTPUT.json``."""
+
+    settings: dict[str, Any]
+    finished: _Finished
+
+
+def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
+    """The number of rows of a finished output; None if there is no output yet.
+
+    Raises:
+        NearfarError: the output or its metadata is another program's, is damaged, or has different settings.
+    """
+    place, metadata = _metadata_path(file), None
+    if place.exists():
+        again = f"Remove it and {file.name} to start again."
+        content = read_json(place, otherwise=again)
+        if not isinstance(content, dict) or content.get("kind") != "back-translation":
+            raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
+        try:
+            metadata = convert(content, _Metadata)
+        except InvalidValueError:
+            raise NearfarError(f"{place}: is damaged. {again}") from None
+    if not file.exists() or file.stat().st_size == 0:
+        return None
+    if metadata is None:
+        raise NearfarError(
+            f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
+        )
+    refuse_changes(file, list_changes(metadata.settings, settings, WORDS))
+    if file.stat().st_size != metadata.finished.bytes:
+        raise NearfarError(f"{file}: was changed since it was written; choose another --output.")
+    return metadata.finished.rows
+
+
+def _rows_of(record: Mapping[str, Any] | None) -> list[tuple[str, str, str]] | None:
+    """The rows of a record of a block; None for a damaged one, whose block is translated again."""
+    try:
+        return convert((record or {}).get("rows"), list[tuple[str, str, str]])
+    except InvalidValueError:
+        return None
+
+
+def _open_translators(
+    config: BackTranslateConfig,
+) -> "tuple[Callable[[list[str], int], list[tuple[str, str]]], dict[str, str]]":
+    """A function that translates a batch there and back, and the fingerprints of the weights."""
+    from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
+
+    folders = [locate_translator(config.forward), locate_translator(config.backward)]
+    weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
+    there, back = (load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders)
+    round_trip = partial(
+        _round_trip, there=there, back=back, beams=config.beams, temperature=config.temperature, seed=config.seed
+    )
+    return round_trip, weights
+
+
+def _translate(
+    blocks: Mapping[str, list[str]],
+    done: "dict[str, list[tuple[str, str, str]]]",
+    round_trip: "Callable[[list[str], int], list[tuple[str, str]]]",
+    work: Work,
+    *,
+    batch_size: int,
+    progress: bool,
+) -> None:
+    """Translate and save the blocks that are not done: sentence, translation and pivot where there is a translation."""
+    finished, total = sum(len(blocks[name]) for name in done), sum(map(len, blocks.values()))
+    with progress_bar("back-translating", total, done=finished, shown=progress, stderr=True) as advance:
+        for block, (name, part) in enumerate(blocks.items()):
+            if name in done:
+                continue
+            by_length = sorted(range(len(part)), key=lambda position: -len(part[position]))
+            rows: dict[int, tuple[str, str]] = {}
+            for number, first in enumerate(range(0, len(part), batch_size), block * BLOCK):
+                batch = by_length[first : first + batch_size]
+                translated = round_trip([part[position] for position in batch], number)
+                rows |= dict(zip(batch, translated, strict=True))
+                advance(len(batch))
+            done[name] = [(part[position], back, pivot) for position, (pivot, back) in sorted(rows.items()) if back]
+            work.finish_part(name, {"rows": done[name]})
+
+
+def _round_trip(
+    batch: list[str],
+    number: int,
+    *,
+    there: "Translator",
+    back: "Translator",
+    beams: int,
+    temperature: float | None,
+    seed: int,
+) -> list[tuple[str, str]]:
+    """Pivot and translation of each sentence of batch ``number``; both are empty if either is."""
+    seeds = [hashlib.sha256(f"{seed} {number} {way}".encode()).digest()[:8] for way in ("there", "back")]
+    first, second = (int.from_bytes(digest) >> 1 for digest in seeds)
+    pivots = there.translate(batch, beams=beams, temperature=temperature, seed=first)
+    kept = [place for place, pivot in enumerate(pivots) if pivot]
+    translations = back.translate([pivots[place] for place in kept], beams=beams, temperature=temperature, seed=second)
+    rows = [("", "")] * len(batch)
+    for place, translation in zip(kept, translations, strict=True):
+        if translation:
+            rows[place] = (pivots[place], translation)
+    return rows

@@ -1,1 +1,285 @@
-"""``nearfar evaluate``: scores of a model on tasks."""
+"""``nearfar evaluate``: a model and tasks -> scores with confidence intervals, and a result file."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nearfar.baselines.caching import CachedEncode
+from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.commands.evaluate.model import (
+    Model,
+    OpenedModel,
+    RecentVectors,
+    model_name,
+    open_model,
+    with_stored_vectors,
+)
+from nearfar.commands.evaluate.tasks import (
+    LoadedTasks,
+    find_held_out,
+    load_tasks,
+    named_tasks,
+    score_votes,
+    warn_if_chosen_by,
+)
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.memory import takes_rows
+from nearfar.data.named_sets import suite_tasks
+from nearfar.data.sources import skipping_empty
+from nearfar.disk import model_of_run, path_errors
+from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
+from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
+from nearfar.evaluation.seen import add_seen
+from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tasks import ScoredTasks
+from nearfar.runs.folder import read_run_info
+from nearfar.runs.held_out import TASK
+from nearfar.types import Encode, NearfarError, Precision
+
+RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")
+"""The settings that decide what a retrieval task is."""
+SMALLER = ("dimensions", "quantize")
+"""The settings of smaller embeddings, which a result names only where they are given."""
+MAX_CACHED_TEXTS = 200_000
+"""Maximum number of queries and documents of all retrieval tasks whose vectors are cached."""
+
+
+@takes_rows
+@accepts_settings(EvaluateConfig)
+@path_errors()
+def evaluate(
+    model: "Model",
+    config: EvaluateConfig,
+    *,
+    training_seed: int | None = None,
+    progress: bool = True,
+    recent: RecentVectors | None = None,
+) -> EvaluationResult:
+    """Score a model on semantic textual similarity, transfer tasks and retrieval, with confidence intervals.
+
+    Settings can be given by name: ``evaluate("model", tasks=["stsb"], output="stsb.json")``; see
+    :class:`nearfar.EvaluateConfig`. Each distinct text is encoded once for all tasks. ``precision`` ``auto`` is
+    ``fp32`` here, as for published scores.
+
+    A task of a suite that cannot be loaded is listed in ``unavailable``. Tasks that are named must be available.
+
+    Args:
+        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines.named`), an
+            :class:`nearfar.Encoder`, a SentenceTransformer, or any function from texts to vectors.
+        config: the settings.
+        training_seed: seed of the training run that made the model, by which :func:`nearfar.compare` pairs runs; for a
+            run folder it is read from the run.
+        progress: show progress bars.
+        recent: vectors of earlier evaluations in this process, which are used again, for several evaluations of one
+            model that differ in ``dimensions``, ``quantize``, probes or statistics.
+
+    Raises:
+        NearfarError: a task or model that cannot be loaded, settings of an encoder given with a function, vectors that
+            are not finite for any task, an output that cannot be written.
+    """
+    from nearfar.encoder.precision import check_computing, resolve
+
+    check_computing(config.device, config.precision)
+    precision: Precision = "fp32" if config.precision == "auto" else config.precision
+    probe = configured_probe(config)
+    held_out = find_held_out(model, config)
+    named = (*named_tasks(config), *([TASK] if held_out else []))
+    retrieval_settings = _retrieval_settings(config)
+    file = _checked_output(model, config, named)
+    if isinstance(model, str) and is_baseline(model):
+        parse_spec(model)  # an invalid spec is reported before anything is read
+    suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
+    with skipping_empty(config.skip_empty):
+        tasks = load_tasks(suite, config, held_out)
+    trained = model
+    name = config.name or model_name(model)
+    if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
+        training_seed = read_run_info(Path(model))["config"]["seed"]
+        model = folder
+    bf16 = resolve(precision, config.device) == "bf16"
+    opened = open_model(model, config, bf16=bf16, progress=progress, recent=recent)
+    if config.quantize is not None:
+        opened = with_stored_vectors(opened, config.quantize, tasks.distinct_texts())
+    result = _score(
+        EvaluationResult(
+            model=name,
+            fingerprint=opened.fingerprint,
+            config={
+                "tasks": list(dict.fromkeys((*suite, *named))),
+                **_computed_by(opened, config, precision=precision, training_seed=training_seed),
+                **retrieval_settings,
+                **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
+                **opened.prompts,
+                **{key: value for key in SMALLER if (value := getattr(config, key)) is not None},
+            },
+            provenance=provenance(),
+            tasks={},
+        ),
+        opened,
+        tasks,
+        config,
+        probe,
+        progress=progress,
+    )
+    if opened.seen is None:
+        warn_if_chosen_by(trained, named)
+    else:
+        result = add_seen(
+            result,
+            opened.seen,
+            similarity=tasks.similarity,
+            tested=tasks.tested_rows(),
+            retrieval=tasks.retrieval,
+            seed=config.seed,
+        )
+    if file:
+        save_with_tables(result, file)
+    return result
+
+
+def _checked_output(model: Model, config: EvaluateConfig, named: tuple[str, ...]) -> Path | None:
+    """The file that ``--output`` names, which must not be one that is read; None without one."""
+    if config.output is None:
+        return None
+    spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
+    inputs = (model_name(model), *spec_parts, *named, *([config.corpus] if config.corpus else []))
+    return check_output(config.output, inputs=inputs, overwrite=config.overwrite)
+
+
+def _computed_by(
+    opened: OpenedModel, config: EvaluateConfig, *, precision: Precision, training_seed: int | None
+) -> dict[str, Any]:
+    """How vectors and intervals were computed, as a result records it."""
+    return {
+        "pooling": opened.pooling,
+        "transductive": opened.transductive,
+        "max_length": config.max_length,
+        "precision": precision,
+        "resamples": config.resamples,
+        "seed": config.seed,
+        "training_seed": training_seed,
+    }
+
+
+def _score(
+    empty: EvaluationResult,
+    opened: OpenedModel,
+    tasks: LoadedTasks,
+    config: EvaluateConfig,
+    probe: Probe,
+    *,
+    progress: bool,
+) -> EvaluationResult:
+    """The result ``empty`` with the scores on all tasks."""
+    encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
+    resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
+    nothing: ScoredTasks[Any, Any] = ScoredTasks({}, {}, {}, texts=0, dim=None)
+    similarity = ranked = nothing
+    if tasks.similarity:
+        similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
+    if tasks.retrieval:
+        from nearfar.evaluation.retrieval import evaluate_retrieval
+
+        functions = _retrieval_functions(opened, encode, tasks)
+        ranked = evaluate_retrieval(*functions, tasks.retrieval, seed=config.seed, device=opened.device, **resampling)
+    unavailable = {**tasks.unavailable, **similarity.unavailable, **ranked.unavailable}
+    if not (tasks.transfer or tasks.votes or similarity.tasks or ranked.tasks):
+        task, why = next(iter(unavailable.items()))
+        raise NearfarError(f"{task}: {why}.")
+    only_similarity = not (tasks.transfer or tasks.retrieval or tasks.votes)
+    result = replace(
+        empty,
+        unavailable=unavailable,
+        averages=similarity.averages,
+        tasks=similarity.tasks,
+        texts=similarity.texts if only_similarity else len(tasks.distinct_texts()),
+        dim=similarity.dim or ranked.dim,
+        retrieval=ranked.tasks,
+    )
+    voted = score_votes(encode, tasks.votes, resamples=config.resamples, seed=config.seed, device=opened.device)
+    if not (tasks.transfer or voted):
+        return result
+    from nearfar.evaluation.transfer import VOTE, evaluate_transfer
+
+    if not tasks.transfer:
+        return replace(result, transfer=TransferResults(protocol=VOTE, averages={}, tasks=dict(voted)))
+    probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
+    return replace(
+        result,
+        dim=probed.dim or result.dim,
+        transfer=TransferResults(
+            protocol=probe.protocol,
+            nhid=probe.nhid,
+            folds=probe.folds,
+            probe=recorded_probe(config.probe_preset, probe),
+            averages=probed.averages,
+            tasks={**probed.tasks, **voted},
+        ),
+    )
+
+
+def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
+    """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
+    functions = opened.encode_query, opened.encode_document
+    texts = sum(len(task.queries) + len(task.documents) for task in tasks.retrieval.values())
+    if opened.per_task or texts > MAX_CACHED_TEXTS:
+        return functions
+    if functions == (opened.encode, opened.encode):
+        return encode, encode  # shares its cache with the other tasks
+    return CachedEncode(opened.encode_query), CachedEncode(opened.encode_document)
+
+
+def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
+    """The settings of retrieval tasks, for the result file.
+
+    Raises:
+        NearfarError: a setting of retrieval without a retrieval task.
+    """
+    settings = {key: getattr(config, key) for key in RETRIEVAL_SETTINGS}
+    if config.retrieval:
+        return settings
+    for key in ("corpus", "exclude_same_id"):
+        if settings[key]:
+            raise NearfarError(f"--{key.replace('_', '-')} is for retrieval tasks; name one with --retrieval.")
+    return {}
+
+
+def configured_probe(config: EvaluateConfig) -> Probe:
+    """The probe that an evaluation uses for transfer tasks: its preset, and the single settings that override it.
+
+    Raises:
+        NearfarError: settings that exclude each other, such as an optimiser of the protocol ``exact``.
+    """
+    given = {name: getattr(config, f"probe_{name}") for name in CLASSIFIER_SETTINGS}
+    return preset_probe(
+        config.probe_preset,
+        config.protocol,
+        nhid=config.nhid,
+        folds=config.folds,
+        seed=config.probe_seed,
+        fold_seed=config.fold_seed,
+        **given,
+    )
+
+
+def recorded_probe(preset: str, probe: Probe) -> ProbeSettings:
+    """The entry of a result file."""
+    used: dict[str, Any] = {}
+    if probe.protocol == "senteval":
+        used = {name: getattr(probe, name) for name in CLASSIFIER_SETTINGS}
+        used |= {"learning_rate": probe.rate, "l2": list(probe.l2)}
+    return ProbeSettings(preset=preset, seed=probe.seed, fold_seed=probe.fold_seed, **used)
+
+
+def probe_flags(transfer: TransferResults) -> Mapping[str, Any]:
+    """The settings of :class:`nearfar.EvaluateConfig` that probe as a result file was probed."""
+    flags: dict[str, Any] = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds}
+    used = transfer.probe
+    if used is None:
+        return flags
+    flags |= {"probe_seed": used.seed, "fold_seed": used.fold_seed}
+    return flags | {f"probe_{name}": getattr(used, name) for name in CLASSIFIER_SETTINGS}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
 from nearfar.commands.export.graphs import Source
 from nearfar.config.export import ExportConfig

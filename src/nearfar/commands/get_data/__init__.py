@@ -1,1 +1,334 @@
-"""``nearfar get-data``: downloads the public data sets, and converts downloads into the layout of NEARFAR_DATA."""
+"""``nearfar get-data``: downloads the public data sets, converts them, and lists the named sets."""
+
+import gzip
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+
+from nearfar.commands.get_data.convert import ConvertedFile, convert, plan
+from nearfar.commands.get_data.download import DownloadError, Record, SourceFile, download, list_files
+from nearfar.commands.get_data.recipes import RECIPES, recipes_for
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import GetDataConfig
+from nearfar.data.named_sets import (
+    CATALOG,
+    FINETUNING_TASKS,
+    MIXTURES,
+    PROBE_TASKS,
+    PUBLISHED_ROWS,
+    SOURCES,
+    Download,
+    Source,
+    files_of,
+    how_to_get,
+    sets_of,
+    sources_of,
+    suite_tasks,
+)
+from nearfar.data.paths import as_path
+from nearfar.disk import folder_lock, path_errors
+from nearfar.runtime.progress import progress_bar
+from nearfar.types import NearfarError
+
+DOWNLOADS = "downloads"
+"""Folder in the data folder that keeps the downloads."""
+SUITES = ("sts", "transfer")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileStatus:
+    """A file of a named set; ``rows`` is None if it is missing."""
+
+    file: str
+    rows: int | None
+    published: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SetStatus:
+    """A named set."""
+
+    name: str
+    files: tuple[FileStatus, ...]
+    hub: str | None
+    in_hub_cache: bool
+    licence: str
+    """Of its first public source; empty if it has none."""
+    cite: str
+    used_in: tuple[str, ...]
+    """The tables of the papers that need it."""
+    get: str
+    """How to get it."""
+
+    @property
+    def place(self) -> str:
+        """``local``, ``local, in part``, ``hub cache`` or ``missing``."""
+        local = [file.rows is not None for file in self.files]
+        if all(local):
+            return "local"
+        cache = "hub cache" if self.in_hub_cache else ""
+        return ", ".join(filter(None, ["local, in part" if any(local) else "", cache])) or "missing"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GetDataResult:
+    """What was done, or the list of sets."""
+
+    folder: Path | None
+    """The data folder."""
+    converted: tuple[ConvertedFile, ...] = ()
+    """The files that were written."""
+    existing: tuple[str, ...] = ()
+    """The files that existed already."""
+    missing: tuple[str, ...] = ()
+    """The files of the named sets that are not in ``source``."""
+    listed: tuple[SetStatus, ...] = ()
+
+    skipped: tuple[str, ...] = ()
+    """One sentence for each archive in the folder ``source`` that could not be read."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about rows that are not the published ones, text that is not the official, and skipped archives."""
+        return (*(warning for file in self.converted for warning in file.warnings), *self.skipped)
+
+
+@path_errors()
+@accepts_settings(GetDataConfig)
+def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, progress: bool = True) -> GetDataResult:
+    """Download and convert named data sets, convert downloads (``source``), or list the sets.
+
+    Args:
+        names: named sets (``mr``), mixtures (``snli+mnli``), tasks (``sick-e``) or the suites ``sts`` and
+            ``transfer``. With ``source``, only the files of these sets are made; none means all that it has. Without
+            ``names`` and ``source``, or with ``list``, the sets are listed.
+        config: the settings; see :class:`nearfar.GetDataConfig`.
+        progress: show a progress bar.
+
+    Files that exist are left as they are, unless ``overwrite``. Each file is written atomically; ``sources.json``
+    records its source, and the checksum of each download.
+
+    Raises:
+        NearfarError: an unknown name, no data folder, a set without a public source, a failed download (with the
+            address to download by hand), a download that is damaged or not in its published format.
+    """
+    assert config is not None
+    sets = _resolve([names] if isinstance(names, str) else names)
+    root = config.output or os.environ.get("NEARFAR_DATA")
+    folder = as_path(root) if root else None
+    if config.list or not (sets or config.source):
+        return GetDataResult(folder=folder, listed=tuple(status_of(name, folder) for name in sets or _downloads()))
+    if folder is None:
+        raise NearfarError("No data folder: name one by --output, or set the environment variable NEARFAR_DATA to it.")
+    if folder.exists() and not folder.is_dir():
+        raise NearfarError(f"--output {folder}: is a file; name a folder.")
+    with folder_lock(folder):
+        worker = _Worker(folder, overwrite=config.overwrite, progress=progress)
+        if config.source is not None:
+            worker.convert_source(config.source, sets)
+        else:
+            worker.fetch(sets)
+        return GetDataResult(
+            folder=folder,
+            converted=tuple(worker.converted),
+            existing=tuple(worker.existing),
+            missing=tuple(worker.missing),
+            skipped=tuple(worker.skipped),
+        )
+
+
+def _downloads() -> list[str]:
+    """The named sets that are not a part of the package."""
+    return [name for name, entry in CATALOG.items() if not entry.packaged]
+
+
+def _resolve(names: Iterable[str]) -> tuple[str, ...]:
+    """The named sets of the names, each once."""
+    found: list[str] = []
+    for name in names:
+        members = suite_tasks(name) if name in SUITES else (name,)
+        if ":" in name:
+            raise NearfarError(f"{name}: name the whole set, {name.partition(':')[0]}; its splits belong together.")
+        for member in members:
+            sets = sets_of(member)
+            if not sets:
+                known = [*CATALOG, *MIXTURES, *PROBE_TASKS, *FINETUNING_TASKS, *SUITES]
+                close = get_close_matches(name, known, n=1)
+                hint = f" Did you mean {close[0]!r}?" if close else ""
+                raise NearfarError(
+                    f"{name}: no such data set.{hint} nearfar get-data --list lists them; sts and transfer are the "
+                    "sets of these suites."
+                )
+            found += sets
+    return tuple(dict.fromkeys(found))
+
+
+class _Worker:
+    """Makes files in the data folder, and remembers which."""
+
+    def __init__(self, folder: Path, *, overwrite: bool, progress: bool) -> None:
+        self._folder, self._overwrite, self._progress = folder, overwrite, progress
+        self._record = Record(folder)
+        self.converted: list[ConvertedFile] = []
+        self.existing: list[str] = []
+        self.missing: list[str] = []
+        self.skipped: list[str] = []
+        self._errors: list[str] = []
+
+    def convert_source(self, source: str, sets: Sequence[str]) -> None:
+        """Convert the files of ``sets``, or all, that a download has."""
+        files, self.skipped = list_files(source)
+        skipped = "".join(f"\n  {reason}" for reason in self.skipped)
+        wanted = {file for name in sets for file in files_of(name)} or {recipe.target for recipe in RECIPES}
+        available = plan(files, wanted).keys()
+        for name in sets:
+            if available.isdisjoint(files_of(name)):
+                raise NearfarError(
+                    f"{source}: has no file of {name}. It is made from {_inputs_of(files_of(name))}.{skipped}"
+                )
+        if not available:
+            raise NearfarError(
+                f"{source}: has no file of a known data set, such as "
+                f"{_inputs_of(['senteval/MR.tsv', 'sts/STSB/dev.tsv', 'glue/RTE/dev.tsv'])}. nearfar get-data --list "
+                f"lists the sets.{skipped}"
+            )
+        if sets:
+            self.missing = sorted(file for file in wanted - available if not (self._folder / file).exists())
+        self._convert(files, self._missing(available), source=str(source), licence=None)
+        if len(self._errors) == 1:
+            raise NearfarError(self._errors[0])
+        if self._errors:
+            reasons = "\n  ".join(self._errors)
+            raise NearfarError(f"{len(self._errors)} files could not be made; the others are complete.\n  {reasons}")
+
+    def fetch(self, sets: Sequence[str]) -> None:
+        """Download what the files of ``sets`` need, and convert it."""
+        for name in sets:
+            if not any(sources_of(file) for file in files_of(name)):
+                raise NearfarError(f"{name}: cannot be downloaded. {how_to_get(name)}")
+        missing = self._missing({file for name in sets for file in files_of(name) if sources_of(file)})
+        for name, source in SOURCES.items():
+            targets = {file for file in missing if source.makes(file)}
+            if not targets:
+                continue
+            missing -= self._fetch_source(name, source, targets)
+        if missing:
+            raise NearfarError(_failure(sets, missing, self._errors))
+
+    def _fetch_source(self, name: str, source: Source, targets: set[str]) -> set[str]:
+        """Download a source and convert ``targets`` from it; returns those that were made.
+
+        A download without a published checksum is recorded only if it could be converted, and otherwise deleted: it may
+        be a web page that a server sent instead.
+        """
+        downloaded: list[tuple[Download, Path, str]] = []
+        made: set[str] = set()
+        try:
+            downloaded = [self._download(one, self._folder / DOWNLOADS / name) for one in source.downloads]
+            files = [file for _, path, _ in downloaded for file in list_files(path)[0]]
+            address = ", ".join(one.address for one in source.downloads)
+            made = self._convert(files, targets, source=address, licence=source.licence)
+        except DownloadError as error:
+            others = [one.address for one in source.downloads if not str(error).startswith(one.address)]
+            also = f" This source also has {', '.join(others)}." if others else ""
+            self._errors.append(f"{error}{also}")
+        except NearfarError as error:
+            self._errors.append(str(error))
+        for one, path, sha256 in downloaded:
+            if made:
+                self._record.add_download(one.address, sha256, path.stat().st_size)
+            elif one.sha256 is None:
+                path.unlink()
+        return made
+
+    def _missing(self, files: Iterable[str]) -> set[str]:
+        wanted = set(files)
+        if not self._overwrite:
+            there = {file for file in wanted if (self._folder / file).exists()}
+            self.existing += sorted(there)
+            wanted -= there
+        return wanted
+
+    def _download(self, one: Download, folder: Path) -> tuple[Download, Path, str]:
+        name = one.address.rpartition("/")[2]
+        with progress_bar(name, one.size or 0, shown=self._progress, unit="B") as advance:
+            file, sha256 = download(one, folder, recorded=self._record.checksum(one.address), advance=advance)
+        return one, file, sha256
+
+    def _convert(self, files: Sequence[SourceFile], targets: set[str], *, source: str, licence: str | None) -> set[str]:
+        made = set()
+        for recipe, inputs in plan(files, targets).values():
+            try:
+                record = partial(self._add_file, source=source, licence=licence)
+                converted = convert(recipe, inputs, self._folder, record=record)
+            except NearfarError as error:
+                self._errors.append(str(error))
+                continue
+            self.converted.append(converted)
+            made.add(converted.file)
+        return made
+
+    def _add_file(self, converted: ConvertedFile, *, source: str, licence: str | None) -> None:
+        entry = {name: value for name, value in asdict(converted).items() if name != "file"}
+        self._record.add_file(converted.file, {"source": source, "licence": licence, **entry})
+
+
+def _inputs_of(files: Iterable[str]) -> str:
+    names = [" and ".join(recipe.examples) for recipe in recipes_for(files)]
+    return ", or ".join(names[:3]) if names else "no public download"
+
+
+def _failure(sets: Sequence[str], missing: Iterable[str], errors: Sequence[str]) -> str:
+    files = sorted(missing)
+    shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
+    reasons = "".join(f"\n  {error}" for error in errors) or "\n  The downloads do not contain them."
+    return (
+        f"{', '.join(sets)}: could not be downloaded; missing: {shown}.{reasons}\n  To do it by hand: download the "
+        f"files of one source with a browser into a folder, and run nearfar get-data {' '.join(sets)} --source FOLDER"
+    )
+
+
+def status_of(name: str, folder: Path | None) -> SetStatus:
+    """Return where the set ``name`` is; ``folder`` is the local data folder."""
+    entry = CATALOG[name]
+    names = list(files_of(name))
+    if folder is not None and not entry.files:
+        other = sorted(path.name for path in (folder / entry.folder).glob("*.tsv"))
+        names = list(dict.fromkeys([*names, *(f"{entry.folder}/{file}" for file in other)]))
+    source = next((SOURCES[one] for file in names for one in sources_of(file)), None)
+    return SetStatus(
+        name=name,
+        files=tuple(
+            FileStatus(
+                file=file,
+                rows=_count_rows(folder / file) if folder is not None else None,
+                published=PUBLISHED_ROWS.get(file),
+            )
+            for file in names
+        ),
+        hub=entry.hub,
+        in_hub_cache=bool(entry.hub) and _in_hub_cache("/".join((entry.hub or "").split("/")[:2])),
+        licence=source.licence if source else "",
+        cite=entry.cite or (source.cite if source else ""),
+        used_in=entry.used_in,
+        get=how_to_get(name),
+    )
+
+
+def _count_rows(file: Path) -> int | None:
+    """The number of rows of a file: lines that are not blank, without the header of a table; None if it is missing."""
+    if not file.is_file():
+        return None
+    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        return sum(1 for line in stream if line.strip()) - (file.suffix == ".tsv")
+
+
+def _in_hub_cache(repository: str) -> bool:
+    """Whether ``datasets`` has prepared the data set, without importing it."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = Path(os.environ.get("HF_HOME") or Path(cache) / "huggingface")
+    datasets = Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets").expanduser()
+    return (datasets / repository.replace("/", "___")).is_dir()

@@ -1,1 +1,171 @@
-"""``nearfar train``: from settings to a trained encoder."""
+"""``nearfar train``: trains an encoder in a run folder, and compares it with its start on held-out rows.
+
+A notebook can call it too; ``model/`` in the run folder is a sentence-transformers folder.
+"""
+
+import os
+from dataclasses import dataclass, replace
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar.commands.model_card import write_card
+from nearfar.commands.train.after import compare_with_start
+from nearfar.commands.train.choose import resolve_config
+from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
+from nearfar.config.calls import with_settings
+from nearfar.config.training import TrainConfig
+from nearfar.data.memory import takes_rows
+from nearfar.disk import path_errors
+from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runs.folder import RunFolder, read_run_info
+from nearfar.runs.held_out import held_out_files
+from nearfar.runtime.progress import draws_bars
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """The result of a run."""
+
+    model: Path
+    """The folder of the trained model."""
+    steps: int
+    start_score: float | None
+    """Score on the dev set before training, in [-1, 1]; None without a dev set."""
+    best_score: float | None
+    """The best score on the dev set, in [-1, 1]; None without a dev set."""
+    best_step: int | None
+    """The step with the best score; 0 if nothing was better than before training."""
+    metric: str | None = None
+    """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
+    dev: str | None = None
+    """The name of the dev set."""
+    comparison: "ComparisonResult | None" = None
+    """The trained model against the model it started from, on the held-out test rows; None if no rows are held out."""
+    labels: "EvaluationResult | None" = None
+    """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
+
+
+@takes_rows
+@path_errors()
+def train(
+    method: "TrainConfig | str | os.PathLike[str] | None" = None,
+    *,
+    resume: bool = False,
+    console: "Console | None" = None,
+    **settings: Any,
+) -> TrainResult:
+    """Train an encoder, and save the model in ``OUTPUT/model``.
+
+    ::
+
+        train(data="pairs.tsv", output="runs/mine")
+        train("scl", data="my.tsv", evaluate_on="scored.tsv", output="runs/mine")
+        train("configs/liao-scl.toml", output="runs/liao", seed=2)
+        train(SclConfig(data=("my.tsv",), output="runs/mine"))
+
+    Args:
+        method: a method's name, a TOML file, or a config such as :class:`nearfar.SclConfig`. Without one, the columns
+            of ``data`` choose the method (:mod:`nearfar.commands.train.choose`).
+        resume: continue a run that was stopped or killed. It ends with bit-identical weights on the same machine with
+            the same number of threads and processes; a finished run is left as it is. Data and initial model must be
+            unchanged.
+        console: shows progress; by default it is shown in notebooks only.
+        settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
+            they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
+            In place of a file, ``data`` takes rows in memory: a DataFrame, a data set of ``datasets`` or a list of
+            dictionaries (:mod:`nearfar.data.memory`). The defaults above are most methods'; recipes have others.
+
+    Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
+    dev part chooses the best step, and after training the test part compares the model with the one it started from.
+
+    Started by torchrun, several processes train together, like one process with the batches of all.
+
+    Raises:
+        NearfarError: bad data, model or settings; a run folder that is not free; data that changed since the run was
+            started; a loss that is not finite; a file that cannot be written.
+        nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+    """
+    from rich.console import Console
+
+    from nearfar.commands.train.labels import prove_labels
+    from nearfar.runs.run import join_processes
+
+    config = resolve_config(method, settings)
+    trained = train_run(config, resume=resume, console=console)
+    context = join_processes(config, console)
+    processes, device, console = context
+    folder = Path(config.output)
+    proof = prove_labels(config, context, partial(train_run, resume=False, console=Console(quiet=True)))
+    comparison = proof and proof.comparison
+    if comparison is None:
+        comparison = processes.broadcast_from_first(
+            lambda: compare_with_start(folder, config.model, device=device, progress=draws_bars(console))
+        )
+    processes.broadcast_from_first(lambda: write_card(folder))
+    return replace(trained, comparison=comparison, labels=proof and proof.result)
+
+
+train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]
+
+
+def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:
+    """Train one run, without the comparison after training.
+
+    Raises:
+        NearfarError: as :func:`train`.
+        nearfar.training.trainer.Interrupted: as :func:`train`.
+    """
+    from nearfar.commands.train.run import EncoderRun, prepare
+    from nearfar.runs.run import join_processes, run_in_folder
+
+    context = join_processes(config, console)
+    processes = context.processes
+    with processes.joint_errors():
+        objectives = resolve_objectives(config)
+        second = second_toml(objectives)
+        processes.agree(objectives[-1].flag, second)
+
+    def start(config: TrainConfig, folder: RunFolder) -> EncoderRun:
+        with processes.joint_errors():
+            inputs = load_inputs([replace(objectives[0], config=config), *objectives[1:]], folder.verify_input)
+            if inputs.held_out is not None:
+                folder.files |= held_out_files(inputs.held_out)
+            folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
+            for objective in objectives:
+                for name, model in objective.named_models.items():
+                    folder.verify_input(name, partial(_fingerprint_named, name, model))
+        prepared = prepare(
+            config, inputs.data, processes=processes.size, device=context.device, console=context.console
+        )
+        return EncoderRun(config, prepared, inputs, folder=folder, context=context)
+
+    return run_in_folder(config, context, start, load_train_result, resume=resume, second=second)
+
+
+def _fingerprint_named(name: str, model: str) -> str:
+    try:
+        return fingerprint_model(model)
+    except NearfarError as error:
+        raise NearfarError(f"{name}: {error}") from error
+
+
+def load_train_result(folder: Path) -> TrainResult:
+    """The result of the finished run in ``folder``.
+
+    Raises:
+        NearfarError: its run.json is missing or damaged.
+    """
+    run_info = read_run_info(folder)
+    start, best = (None if run_info.get(key) is None else float(run_info[key]) for key in ("start_score", "best_score"))
+    steps, best_step = (None if run_info.get(key) is None else int(run_info[key]) for key in ("step", "best_step"))
+    return TrainResult(
+        folder / "model", steps or 0, start, best, best_step, run_info.get("metric"), run_info.get("dev")
+    )

@@ -3,13 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from nearfar.commands.train.dev import DOCUMENTS
 from nearfar.disk import path_errors
 from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.comparison import BEFORE_AFTER, before_after_cells, held_out_notes, metric_of
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
@@ -41,7 +38,7 @@ def compare_with_start(
             save_with_tables(result, file)
         return result
 
-    from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.evaluate import evaluate
     from nearfar.commands.evaluate.tasks import STORED
 
     trained, start = (
@@ -54,13 +51,3 @@ def compare_with_start(
     result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
     save_with_tables(result, file)
     return result
-
-
-def before_after(result: ComparisonResult) -> Table:
-    """The table that training ends with: scores on the held-out test rows before and after."""
-    row = result.tasks[TASK]
-    notes = held_out_notes(result, TASK)
-    if row.kind == "retrieval":
-        notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    title = f"{metric_of(row)} x 100 on {row.pairs:,} held-out test rows"
-    return Table(title=title, columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.data.hold_out import DEV, HeldOut
 from nearfar.data.paths import as_path, is_file
-from nearfar.runs.held_out import TASK
+from nearfar.runs.held_out import DOCUMENTS, TASK
 from nearfar.types import NearfarError, Precision, ScoredPair
 
 if TYPE_CHECKING:
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
 
-DOCUMENTS = 2000
-"""Most documents, or labelled training rows, among which dev rows are searched for during training; the table after
-training has all of them."""
 FEWEST_DOCUMENTS = 200
 """Small files have a quarter of their training rows as such documents, so that evaluations are no longer than training,
 but no fewer than this."""
