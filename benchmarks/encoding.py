@@ -31,8 +31,7 @@ from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder
-from nearfar.data.nli import load_nli
-from nearfar.data.rows import load_sentences
+from nearfar.data.rows import load_nli, load_sentences
 from nearfar.encoder.weights import locate
 
 PAGE = common.Page("encoding", "encoding-speed", "Encoding speed")

@@ -22,7 +22,7 @@ from training_run import Rows
 from training_systems import TimedRound, nearfar, sentence_transformers
 
 from nearfar import InfoNceConfig, NliOrderConfig
-from nearfar.data.nli import load_nli
+from nearfar.data.rows import load_nli
 from nearfar.encoder.precision import resolve
 from nearfar.types import LABEL_NAMES
 

@@ -19,7 +19,7 @@ from training_run import Run
 
 from nearfar import Encoder, InfoNceConfig
 from nearfar.commands.encode import encode
-from nearfar.data.nli import load_nli
+from nearfar.data.rows import load_nli
 
 Measurement = dict[str, Any]
 

@@ -20,7 +20,7 @@ import common
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.retrieval_task import RetrievalTask
+from nearfar.data.retrieval import RetrievalTask
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.neighbours.exact import nearest
 

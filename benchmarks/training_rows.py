@@ -7,8 +7,7 @@ from typing import Any
 
 from training_run import Rows
 
-from nearfar.data.nli import load_nli
-from nearfar.data.triplets import nli_triplets
+from nearfar.data.rows import load_nli, nli_triplets
 from nearfar.types import LABEL_NAMES
 
 ROWS_OF_A_PREMISE = 3

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import nearfar
 from nearfar.data.fingerprints import row_hashes
-from nearfar.disk import read_seen
+from nearfar.disk.model_folder import read_seen
 from nearfar.encoder.ragged import transformer_layers
 from nearfar.studies.papers import ENCODER, write_inputs
 from tests.scripts import load_script, run_here

@@ -47,7 +47,7 @@ Tracker: TypeAlias = Literal["tensorboard", "wandb", "mlflow"]
 """A program that records the metrics of runs, beside ``metrics.jsonl``."""
 """The learning rate after the warm-up."""
 Splits: TypeAlias = Literal["auto", "few-shot", "full", "held-out", "10-90"]
-"""How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.finetuning_splits`."""
+"""How fine-tuning gets its validation and test rows; see :mod:`nearfar.data.classification`."""
 RetrievalMeasure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100"]
 """A measure of retrieval; see :mod:`nearfar.evaluation.retrieval`."""
 
@@ -85,7 +85,7 @@ class MethodEntry:
     config: type[Any]
     """The class of its settings, a subclass of :class:`nearfar.config.training.TrainConfig`."""
     read_rows: Callable[[Any], Any] | None = None
-    """``read_rows(config)`` -> :class:`nearfar.data.rows.TextData` or :class:`nearfar.data.nli.NliData`."""
+    """``read_rows(config)`` -> :class:`nearfar.data.rows.TextData` or :class:`nearfar.data.rows.NliData`."""
     build: Callable[[Any, Any, Any], Any] | None = None
     """``build(config, context, rows)`` -> :class:`nearfar.methods.BuiltMethod`; ``context`` is a
     :class:`nearfar.methods.BuildContext`."""

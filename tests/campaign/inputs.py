@@ -170,7 +170,7 @@ def workspace(server: Server, shared: Path) -> Path:
 def build(folder: str) -> None:
     """Write the valid files, by small runs of the commands; runs in a fork, in this folder."""
     from nearfar.cli import main
-    from nearfar.commands.encode import command
+    from nearfar.commands import encode as command
     from tests.encode_helpers import Killed, stop_after
     from tests.tiny import make_workspace, sentences, write_colours
 

@@ -19,8 +19,8 @@ from nearfar import Encoder, NearfarError, SoupConfig, evaluate, push, soup, tra
 from nearfar.cli import main
 from nearfar.commands.soup import SoupResult
 from nearfar.data.fingerprints import text_hashes
-from nearfar.data.sts import load_pairs
-from nearfar.disk import SeenHashes, read_seen
+from nearfar.data.rows import load_pairs
+from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.runs.fingerprints import fingerprint_model
@@ -374,7 +374,7 @@ def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPa
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("nearfar.disk.folders.publish", fail)
+    monkeypatch.setattr("nearfar.disk.publish", fail)
     refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
 
 

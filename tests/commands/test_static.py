@@ -10,7 +10,7 @@ from nearfar import Encoder, NearfarError, static
 from nearfar.cli import main
 from nearfar.commands.static import sif_weights
 from nearfar.commands.train import train
-from nearfar.disk import SeenHashes, read_seen, write_seen
+from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from tests.method_configs import config, write_data
 from tests.tiny import save_tiny, sentences
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.batching import WAITING, NliBatches, TextBatches, fill_distinct, sample_balanced_batches
+from nearfar.data.batching import NliBatches, TextBatches, fill_distinct, sample_balanced_batches
 from nearfar.types import NearfarError, NliRow
 
 # Few texts, so that premises repeat, also far apart, and a text can be both premise and hypothesis.
@@ -177,13 +177,6 @@ def test_text_batches_have_equal_sizes_and_can_be_resumed_at_any_step(batches, e
     assert batches.total_steps(3) == sum(len(list(batches.epoch(number))) for number in range(3))
 
 
-@pytest.mark.parametrize("order", ["file", "rows"])
-def test_total_steps_of_equal_epochs_are_computed_without_iterating(order):
-    rows = [NliRow("p", str(number), 0) for number in range(5)]
-    assert NliBatches(rows, 2, order=order).total_steps(10**15) == 3 * 10**15
-    assert TextBatches(singles(5), 2).total_steps(10**15) == 2 * 10**15
-
-
 def singles(count):
     return [(f"text {number}",) for number in range(count)]
 
@@ -233,11 +226,6 @@ def of_texts(count, **settings):
 def test_rows_that_cannot_be_batched_raise(make, batch_size, message):
     with pytest.raises(NearfarError, match=message):
         make(batch_size)
-
-
-def test_the_smallest_and_the_largest_batch_are_possible():
-    assert of_premises(3, 3)(6).steps(0) == 1
-    assert of_texts(6, min_batch_size=1)(1).steps(0) == 6
 
 
 # --- balanced batches: equal numbers of texts per class, all classes in turn, no text twice ---
@@ -363,13 +351,6 @@ def test_groups_stay_together_and_within_the_batch_size():
 
 def test_a_group_larger_than_the_batch_is_a_batch_by_itself():
     assert fill_distinct([[0], [1, 2, 3], [4]], lambda row: {str(row)}, 2) == [[0], [1, 2, 3], [4]]
-
-
-def test_rows_that_all_share_a_text_are_batched_as_without():
-    rows = 20 * WAITING
-    batches = fill_distinct([[row] for row in range(rows)], lambda row: {"same", str(row)}, 4)
-    assert [len(batch) for batch in batches] == [4] * (rows // 4)
-    assert sorted(row for batch in batches for row in batch) == list(range(rows))
 
 
 def test_fewer_groups_wait_than_the_limit(monkeypatch):

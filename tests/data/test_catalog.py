@@ -5,7 +5,7 @@ from functools import partial
 import datasets
 import pytest
 
-from nearfar.data.catalog import CATALOG, find
+from nearfar.data.catalog import find
 from nearfar.types import NearfarError
 from tests.data.files import error_of
 
@@ -74,13 +74,6 @@ def test_an_incomplete_task_comes_completely_from_the_hub(folder, hub):
     assert names("sts12") == ["all"]
     assert names("sickr-full") == ["all"]
     assert hub == [("mteb/sts12-sts", None, "test"), ("mteb/sickr-sts", None, "test")]
-
-
-def test_a_complete_task_is_local(folder, hub):
-    for subset in CATALOG["sts12"].splits:
-        (folder / "sts" / "STS12" / f"{subset}.tsv").write_text("text\nx\n")
-    assert names("sts12") == ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"]
-    assert hub == []
 
 
 def test_without_a_local_folder(folder, no_hub, monkeypatch):
@@ -179,24 +172,3 @@ def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub)
     assert hub == [("nyu-mll/glue", "rte", "train"), ("nyu-mll/glue", "qnli", "validation")]
     assert "has no such split; it has: train, dev" in error("cola:test")
     assert "sst2-glue has no split 'test'. It has: train, dev." in error("sst2-glue:test")
-
-
-def test_hub_columns_are_renamed(folder, fake_hub):
-    table = datasets.Dataset.from_dict({"sentence": ["from the hub"], "label": [1]})
-    fake_hub(lambda name, config, split: table)
-    assert texts("cola") == texts("sst2-glue") == ["from the hub"]
-    assert find("cola")[0].table.title == "hub:nyu-mll/glue/cola:train"
-
-
-def test_missing_files_of_glue_and_reviews_are_named(folder, no_hub):
-    path = folder / "glue" / "QNLI" / "dev.tsv"
-    path.parent.mkdir(parents=True)
-    path.write_text("text\nx\n")
-    message = error("qnli")
-    assert message.startswith(f"qnli:train was not found.\n  Missing: {path.with_name('train.tsv')}. Available: ")
-    assert "Available: qnli:dev." in message
-    assert "Couldn't reach 'nyu-mll/glue'" in message
-    assert error("sst2-glue:dev").startswith("sst2-glue:dev was not found.\n")
-    assert "Use the full set yelp-polarity (nearfar get-data yelp-polarity)" in error("yelp5")
-    assert "No hub copy of that split is known." in error("yelp5:test")
-    assert str(folder / "transfer" / "sentiment_labelled" / "imdb.tsv") in error("sentiment-labelled:imdb")

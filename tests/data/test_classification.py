@@ -1,13 +1,31 @@
-"""Fine-tuning tasks: splits from a data folder and from own files; errors name file and line."""
+"""Fine-tuning and transfer tasks: named sets and own files, their splits by the protocols of papers, samples."""
 
+import random
 from collections import Counter
+from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 
 import datasets
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nearfar.data.classification import load_classification
+from nearfar import FinetuneConfig
+from nearfar.commands.finetune.run import load_task, resolve_splits
+from nearfar.data.classification import (
+    default_splits,
+    draw,
+    hold_out,
+    largest_remainder,
+    load_classification,
+    load_labelled_task,
+    load_transfer,
+)
+from nearfar.data.named_sets import FINETUNING_TASKS
+from nearfar.data.rows import load_sentences
 from nearfar.types import LABEL_NAMES
-from tests.data.files import error_of, texts_of, write_lines
+from tests.data.files import error_of, texts_of, write, write_lines
 
 error = partial(error_of, load_classification)
 
@@ -270,3 +288,329 @@ def test_labels_with_fractions_are_scores(tmp_path):
     )
     equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
     assert "every score is 0.5; there is nothing to learn" in error(equal)
+
+
+def write_cola(folder, *, train=3000, dev=400):
+    """Write CoLA's files; a quarter of the rows have label 0. Returns their texts with labels."""
+    parts = {}
+    for name, rows in (("train", train), ("dev", dev)):
+        parts[name] = {f"{name} {number}": int(number % 4 > 0) for number in range(rows)}
+        lines = [f"{label}\t{text}" for text, label in parts[name].items()]
+        write_lines(folder / f"glue/CoLA/{name}.tsv", "label\ttext", *lines)
+    return parts
+
+
+def check_rows(task, parts, *, where):
+    """Every split comes from the given part, keeps texts with their labels, and shares no row with another split."""
+    seen = set()
+    for name, part in where.items():
+        split = getattr(task, name)
+        texts = [text for (text,) in split.texts]
+        assert [parts[part][text] for text in texts] == split.targets
+        assert not seen & set(texts)
+        assert len(set(texts)) == len(texts)
+        assert texts == sorted(texts, key=lambda text: int(text.split()[1]))  # the order of the file
+        seen |= set(texts)
+
+
+@pytest.mark.long
+def test_few_shot_splits_divide_the_validation_set_of_glue(folder):
+    parts = write_cola(folder)
+    task = load_classification("cola", splits="few-shot", validation_rows=120)
+    check_rows(task, parts, where={"train": "train", "validation": "dev", "test": "dev"})
+    counts = [Counter(split.targets) for split in (task.train, task.validation, task.test)]
+    assert counts == [{0: 750, 1: 2250}, {0: 30, 1: 90}, {0: 50, 1: 150}]
+    assert task.splits == "few-shot"
+    dev = f"{folder}/glue/CoLA/dev.tsv (GLUE's validation set, as the labels of its test set are not published)"
+    assert task.sources == (
+        f"train: {folder}/glue/CoLA/train.tsv: 3,000 rows",
+        f"validation: of the other half of {dev}, drawn by seed 0, stratified by label: 120 rows",
+        f"test: half of {dev}, drawn by seed 0, stratified by label: 200 rows",
+    )
+    assert load_classification("cola", splits="few-shot", validation_rows=120) == task
+    other = load_classification("cola", splits="few-shot", validation_rows=120, seed=1)
+    assert other.test != task.test
+    # The limit keeps the first training rows and does not change the other splits.
+    few = load_classification("cola", splits="few-shot", validation_rows=120, limit=50)
+    assert (few.validation, few.test, len(few.train.texts)) == (task.validation, task.test, 50)
+
+
+@pytest.mark.long
+def test_a_small_validation_set_is_divided_in_halves(folder):
+    parts = write_cola(folder, dev=277)  # RTE's size
+    task = load_classification("cola", splits="few-shot")
+    check_rows(task, parts, where={"train": "train", "validation": "dev", "test": "dev"})
+    assert (len(task.validation.texts), len(task.test.texts)) == (139, 138)
+    assert sorted(texts_of(task.validation, task.test)) == sorted((text,) for text in parts["dev"])
+    assert "(it is too small for 500 rows): 139 rows" in task.sources[1]
+    exact = load_classification("cola", splits="few-shot", validation_rows=139)
+    assert exact.validation == task.validation
+    assert "too small" not in exact.sources[1]
+    write_lines(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\tone", "1\ttwo")
+    assert "too few rows to hold some out for test" in error("cola", splits="few-shot")
+
+
+@pytest.mark.long
+def test_full_splits_draw_as_many_validation_rows_as_there_are_test_rows(folder):
+    parts = write_cola(folder)
+    task = load_classification("cola", splits="full")
+    check_rows(task, parts, where={"train": "train", "validation": "train", "test": "dev"})
+    counts = [Counter(split.targets) for split in (task.train, task.validation, task.test)]
+    assert counts == [{0: 650, 1: 1950}, {0: 100, 1: 300}, {0: 100, 1: 300}]
+    assert task.sources[1] == (
+        "validation: of train, drawn by seed 0, stratified by label, as many as test rows: 400 rows"
+    )
+    fewer = load_classification("cola", splits="full", validation_rows=40)
+    assert len(fewer.validation.texts) == 40
+    assert "as many" not in fewer.sources[1]
+    held_out = load_classification("cola", validation_rows=400)
+    assert (held_out.train, held_out.validation, held_out.test) == (task.train, task.validation, task.test)
+    write_cola(folder, train=700)
+    small = load_classification("cola", splits="full")
+    assert len(small.validation.texts) == 70
+    assert "(a tenth: 700 rows are too few for 400): 70 rows" in small.sources[1]
+
+
+@pytest.mark.long
+def test_10_90_splits_take_the_first_tenth_in_the_order_of_the_file(folder):
+    write_cola(folder, dev=277)
+    task = load_classification("cola", splits="10-90")
+    assert task.validation.texts == [(f"dev {number}",) for number in range(27)]
+    assert task.test.texts == [(f"dev {number}",) for number in range(27, 277)]
+    assert len(task.train.texts) == 3000
+    assert load_classification("cola", splits="10-90", seed=7) == task
+    assert task.sources[1].startswith(f"validation: the first 10% of {folder}/glue/CoLA/dev.tsv (GLUE's")
+    assert task.sources[2].startswith(f"test: the last 90% of {folder}/glue/CoLA/dev.tsv (GLUE's")
+    write_cola(folder, dev=9)
+    assert error("cola", splits="10-90").endswith("--splits 10-90 needs at least 10 rows, but there are 9.")
+
+
+def test_splits_need_a_test_set_and_choose_the_validation_rows(folder):
+    rows = [f"{number % 5 + 1}\treview {number}" for number in range(200)]
+    write_lines(folder / "transfer/yelp5/train.tsv", "label\ttext", *rows)
+    assert error("yelp2", splits="full") == (
+        "--splits full: does not apply to yelp2: it has no test set of its own. Use held-out splits."
+    )
+    assert error("stsb", splits="few-shot") == (
+        "--splits few-shot: does not apply to stsb: its validation rows are stsb:dev. Use held-out splits."
+    )
+    mine = write_lines(folder / "mine.tsv", "label\ttext", *rows)
+    assert "mine.tsv: it has no test set of its own" in error(mine, splits="10-90")
+    # Own test rows can be divided.
+    other = write_lines(folder / "other.tsv", "label\ttext", *rows[:50])
+    task = load_classification(mine, test=other, splits="few-shot")
+    assert (len(task.train.texts), len(task.validation.texts), len(task.test.texts)) == (200, 25, 25)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"task": "sst2"}, "full"),
+        ({"task": "sst2", "sample_size": 20}, "few-shot"),
+        ({"task": "sst2", "sample_size": 20, "splits": "full"}, "full"),
+        ({"task": "mrpc-glue", "splits": "10-90"}, "10-90"),
+        ({"task": "sst2", "test": "a.tsv"}, "held-out"),
+        ({"task": "mrpc"}, "held-out"),
+        ({"task": "amazon2", "sample_size": 40}, "held-out"),
+        ({"task": "stsb"}, "held-out"),
+        ({"task": "mine.tsv", "sample_size": 40}, "held-out"),
+    ],
+)
+def test_auto_follows_gunel_for_glue_tasks(settings, expected):
+    assert resolve_splits(FinetuneConfig(output="x", **settings)) == expected
+
+
+def test_every_glue_task_has_a_default_of_its_own():
+    glue = {name for name in FINETUNING_TASKS if default_splits(name, sampled=True) == "few-shot"}
+    assert glue == {"sst2", "cola", "mrpc-glue", "rte", "qnli", "mnli"}
+    assert all(FINETUNING_TASKS[name].test.partition(":")[2].startswith("dev") for name in glue)
+
+
+@pytest.mark.long
+def test_all_samples_have_the_same_validation_and_test_rows(folder):
+    write_cola(folder)
+    config = FinetuneConfig(output="x", task="cola", sample_size=20)
+    tasks = [
+        load_task(FinetuneConfig(output="x", task="cola", sample_size=size, sample_seed=seed))
+        for size, seed in ((20, 1), (20, 2), (100, 1))
+    ]
+    assert {task.splits for task in tasks} == {"few-shot"}
+    assert tasks[0] == load_task(config)
+    assert all((task.validation, task.test) == (tasks[0].validation, tasks[0].test) for task in tasks)
+    assert len({tuple(task.train.texts) for task in tasks}) == 3
+
+
+TARGETS = [0] * 60 + [2] * 30 + [1] * 10
+
+
+def counts(rows, targets=TARGETS):
+    assert rows == sorted(set(rows))
+    return Counter(targets[row] for row in rows)
+
+
+draw_error = partial(error_of, draw)
+
+
+def test_a_balanced_sample_has_equal_counts():
+    assert counts(draw(TARGETS, 30, balanced=True, seed=0)) == {0: 10, 1: 10, 2: 10}
+
+
+def test_labels_with_one_more_row_are_chosen_at_random():
+    more = Counter()
+    for seed in range(60):
+        drawn = counts(draw(TARGETS, 8, balanced=True, seed=seed))
+        assert sorted(drawn.values()) == [2, 3, 3]
+        more.update(label for label, count in drawn.items() if count == 3)
+    assert min(more[label] for label in (0, 1, 2)) > 25  # 40 expected
+
+
+def test_a_proportional_sample_has_the_proportions():
+    assert counts(draw(TARGETS, 10, balanced=False, seed=0)) == {0: 6, 2: 3, 1: 1}
+    assert counts(draw(TARGETS, 100, balanced=False, seed=0)) == Counter(TARGETS)
+
+
+def test_a_rare_label_is_in_a_proportional_sample():
+    targets = [0] * 96 + [1] * 2 + [2] * 2
+    assert counts(draw(targets, 5, balanced=False, seed=0), targets) == {0: 3, 1: 1, 2: 1}
+    assert counts(draw(targets, 3, balanced=False, seed=0), targets) == {0: 1, 1: 1, 2: 1}
+
+
+def test_a_sample_is_a_function_of_its_seed():
+    samples = [draw(TARGETS, 30, balanced=True, seed=seed) for seed in range(20)]
+    assert samples == [draw(TARGETS, 30, balanced=True, seed=seed) for seed in range(20)]
+    assert len({tuple(sample) for sample in samples}) == 20
+    # two samples of 30 of 100 rows: on average 10 x 10/60 + 10 x 10/30 + 10 of 10 rows are in both
+    shared = [len(set(one) & set(other)) for one, other in pairwise(samples)]
+    assert 13 < sum(shared) / len(shared) < 17
+
+
+def test_rows_are_sampled_uniformly():
+    drawn = Counter(row for seed in range(300) for row in draw(TARGETS, 20, balanced=False, seed=seed))
+    assert set(drawn) == set(range(100))
+    assert max(drawn.values()) < 100  # 60 expected
+
+
+def test_impossible_samples_raise():
+    assert draw_error(TARGETS, 2, balanced=False, seed=0).startswith(
+        "A sample of 2 rows cannot be drawn: it must be from 3,"
+    )
+    assert "to 100, the number of rows" in draw_error(TARGETS, 101, balanced=True, seed=0)
+    assert draw_error(TARGETS, 33, balanced=True, seed=0) == (
+        "The label 1 has 10 rows, but a balanced sample of 33 needs 11. Draw fewer rows, or keep the proportions of "
+        "the labels."
+    )
+    names = ("no", "maybe", "yes")
+    assert draw_error(TARGETS, 60, balanced=True, seed=0, label_names=names).startswith("The label 'maybe' has 10 rows")
+
+
+def test_held_out_rows_are_stratified_and_leave_a_row_of_each_label():
+    assert counts(hold_out(TARGETS, 10, seed="x")) == {0: 6, 2: 3, 1: 1}
+    assert hold_out(TARGETS, 10, seed="x") != hold_out(TARGETS, 10, seed="y")
+    targets = [0] * 10 + [1] + [2] * 2
+    for seed in range(30):
+        assert set(counts(hold_out(targets, 13, seed=seed), targets)) <= {0, 2}
+        assert set(targets) == {targets[row] for row in set(range(13)) - set(hold_out(targets, 13, seed=seed))}
+    assert len(hold_out(targets, 13, seed=0)) == 6
+    assert hold_out([0, 1, 2], 1, seed=0) == []
+
+
+@pytest.mark.long
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(0, 100), st.integers())
+def test_largest_remainders(sizes, percent, seed):
+    total = sum(sizes)
+    count = total * percent // 100
+    shares = largest_remainder(sizes, count, random.Random(f"{seed}"))
+    exact = [Fraction(count * size, total) for size in sizes]
+    assert sum(shares) == count
+    assert all(abs(share - part) < 1 for share, part in zip(shares, exact, strict=True))
+    assert all(0 <= share <= size for share, size in zip(shares, sizes, strict=True))
+    up = [part % 1 for share, part in zip(shares, exact, strict=True) if share > part]
+    down = [part % 1 for share, part in zip(shares, exact, strict=True) if share < part]
+    assert not up or not down or min(up) >= max(down)
+
+
+@pytest.mark.parametrize("name", ["mr", "cr", "subj", "mpqa"])
+def test_a_pool(folder, name):
+    write(folder / f"senteval/{name.upper()}.tsv", "label\ttext\n1\tone  fine \x0bfilm\n0\tbad\n1\tone fine film\n")
+    task = load_transfer(name)
+    assert task.name == name
+    assert task.splits == {"all": ([("one fine film",), ("bad",), ("one fine film",)], [1, 0, 1])}
+    assert (task.label_names, task.pairs, task.source) == (("0", "1"), False, None)
+
+
+def test_splits_and_labels_have_the_order_of_senteval(folder):
+    for split, label in {"train": "NUM", "test": "ABBR"}.items():
+        write(folder / f"senteval/TREC/{split}.tsv", f"label\ttext\tfine_label\n{label}\twhat is {split} ?\tx:y\n")
+    task = load_transfer("trec")
+    assert list(task.splits) == ["train", "test"]
+    assert [task.splits[split].targets for split in task.splits] == [[5], [0]]
+    assert task.label_names == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+    header, row = "score\tsentence1\tsentence2\tlabel\n", "4.5\ta  dog\ta cat\t{}\n"
+    for split, label in {"train": "ENTAILMENT", "dev": "NEUTRAL", "test": "CONTRADICTION"}.items():
+        write(folder / f"sts/SICK/{split}.tsv", header + row.format(label))
+    task = load_transfer("sick-e")
+    assert {split: rows.targets for split, rows in task.splits.items()} == {"train": [2], "dev": [1], "test": [0]}
+    assert task.splits["dev"].texts == [("a dog", "a cat")]
+    assert task.pairs
+
+
+def test_the_training_questions_of_trec_have_two_parts(folder):
+    """The dev part is the last fifth of the distinct questions; trec:test is read by neither."""
+    lines = "".join(f"NUM\tquestion {number % 10} ?\tx:y\n" for number in range(11))
+    write(folder / "senteval/TREC/train.tsv", "label\ttext\tfine_label\n" + lines)
+    texts = {split: [text for (text,) in rows.texts] for split, rows in load_transfer("trec-dev").splits.items()}
+    assert texts["test"] == ["question 8 ?", "question 9 ?"]
+    assert texts["train"] == [f"question {number % 10} ?" for number in (0, 1, 2, 3, 4, 5, 6, 7, 10)]
+    assert load_sentences("trec-parts").rows == load_sentences("trec-parts:train").rows
+    assert [text for (text,) in load_sentences("trec-parts:dev").rows] == texts["test"]
+
+
+def test_sst2_trains_on_sentences_or_phrases(folder):
+    for split in ("train", "dev", "test", "train_phrases"):
+        write(folder / f"senteval/SST2/{split}.tsv", f"label\ttext\n1\tof {split}\n")
+    texts = [
+        {split: rows.texts[0][0] for split, rows in load_transfer(name).splits.items()}
+        for name in ("sst2", "sst2-phrases")
+    ]
+    assert texts[0] == {"train": "of train", "dev": "of dev", "test": "of test"}
+    assert texts[1] == texts[0] | {"train": "of train_phrases"}
+
+
+def test_pairs_and_scored_pairs(folder):
+    for split in ("train", "test"):
+        write(folder / f"senteval/MRPC/{split}.tsv", "label\tsentence1\tsentence2\n1\tone\ttwo\n0\tthree\tfour\n")
+    task = load_transfer("mrpc")
+    assert task.splits["test"] == ([("one", "two"), ("three", "four")], [1, 0])
+    assert task.pairs
+    for split in ("train", "dev", "test"):
+        write(folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2\n0.25\tone\ttwo\n")
+    task = load_transfer("stsb-learned")
+    assert list(task.splits) == ["train", "dev", "test"]
+    assert task.splits["dev"] == ([("one", "two")], [0.25])
+    assert (task.label_names, task.pairs) == ((), True)
+
+
+def test_a_missing_or_wrong_set_is_named(folder):
+    message = error_of(load_transfer, "mrpc")
+    assert str(folder / "senteval/MRPC/train.tsv") in message
+    assert message.endswith("\n  nearfar get-data mrpc downloads it.")
+    path = write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n2\ttwo\n")
+    assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is not one of those of mr: 0, 1."
+    assert error_of(load_transfer, "trek").startswith(
+        "trek: no such transfer task. Did you mean trec? Known tasks: mr, cr,"
+    )
+
+
+def test_own_texts(tmp_path):
+    path = write(tmp_path / "kinds.csv", 'text,label\n"a, b",10\nc,9\nd,9\n')
+    task = load_labelled_task(path)
+    assert (task.name, task.source) == ("kinds", path)
+    assert task.splits == {"all": ([("a, b",), ("c",), ("d",)], [1, 0, 0])}
+    assert task.label_names == ("9", "10")
+    assert not task.pairs
+    pairs = load_labelled_task(
+        write(tmp_path / "p.tsv", "sentence1\tsentence2\tlabel\none\ttwo\tsame\nthree\tfour\tother\n")
+    )
+    assert pairs.splits["all"] == ([("one", "two"), ("three", "four")], [1, 0])
+    assert (pairs.label_names, pairs.pairs) == (("other", "same"), True)

@@ -1,4 +1,4 @@
-"""Files with columns: each format is read back as written, and each error names file and line."""
+"""One file: rows by column name in every format, texts as streams; tables and the text of a cell."""
 
 import csv
 import gzip
@@ -6,16 +6,19 @@ import json
 from pathlib import Path
 
 import datasets
+import pyarrow
 import pyarrow as pa
+import pyarrow.parquet
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nearfar.data import parquet
-from nearfar.data.columns import Location
-from nearfar.data.files import EXTENSIONS, is_known, read_file, stem
-from nearfar.data.sources import Table, column_names, open_table
+from nearfar.data import files
+from nearfar.data.cells import Location, text_field
+from nearfar.data.files import read_file
+from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
+from nearfar.data.sources import Table, column_names, open_table, read_columns
 from nearfar.types import NearfarError
 
 ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]
@@ -60,10 +63,6 @@ def write_parquet(path: Path, rows, header=HEADER) -> Path:
 
 WRITERS = {"tsv": write_tsv, "csv": write_csv, "jsonl": write_json_lines, "json": write_json_lines}
 WRITERS |= {f"{extension}.gz": writer for extension, writer in WRITERS.items()} | {"parquet": write_parquet}
-
-
-def test_every_extension_is_tested():
-    assert sorted(EXTENSIONS) == sorted(f".{extension}" for extension in WRITERS)
 
 
 @pytest.mark.parametrize("extension", WRITERS)
@@ -167,15 +166,6 @@ def test_rows_are_streamed(tmp_path):
         next(rows)
 
 
-def test_names():
-    assert str(Location("a.tsv", 7)) == "a.tsv, line 7"
-    assert stem(Path("sets/surprise.OnWN.tsv")) == "surprise.OnWN"
-    assert stem(Path("dev.jsonl.gz")) == "dev"
-    assert stem(Path("sets/saved")) == "saved"
-    assert is_known(Path("A.TSV.GZ"))
-    assert not is_known(Path("a.gz"))
-
-
 def test_a_damaged_parquet_file_is_an_error_without_names_of_classes(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", "b"]}), path)
@@ -201,11 +191,6 @@ def test_a_key_twice_in_a_json_object_is_an_error_if_it_is_read(tmp_path):
     assert values(path, ("text",)) == [("a",)]
 
 
-def test_names_of_a_saved_data_set(tmp_path):
-    datasets.Dataset.from_dict({"b": [1], "a": ["x"]}).save_to_disk(tmp_path / "saved")
-    assert column_names(open_table(tmp_path / "saved")) == ["b", "a"]
-
-
 def write_packed(file: Path, texts: list[str], **settings: object) -> Path:
     table = pa.table({"text": texts, "other": ["x"] * len(texts)})
     pq.write_table(table, file, compression="zstd", use_dictionary=False, **settings)
@@ -213,7 +198,7 @@ def write_packed(file: Path, texts: list[str], **settings: object) -> Path:
 
 
 def test_a_column_that_unpacks_to_too_much(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "RATIO_FROM", 2**20)
+    monkeypatch.setattr(files, "RATIO_FROM", 2**20)
     file = write_packed(tmp_path / "bomb.parquet", ["x" * 2**22])
     assert file.stat().st_size < 2**14
     with pytest.raises(NearfarError, match=r"bomb\.parquet: column 'text' unpacks to 4,\d+,\d+ bytes, from \d+; it is"):
@@ -224,7 +209,125 @@ def test_a_column_that_unpacks_to_too_much(tmp_path, monkeypatch):
 
 def test_a_value_that_is_too_long(tmp_path, monkeypatch):
     """As a line of a text file; the footer, which the check above reads, can lie."""
-    monkeypatch.setattr(parquet, "MAX_LINE_BYTES", 2**20)
+    monkeypatch.setattr(files, "MAX_LINE_BYTES", 2**20)
     file = write_packed(tmp_path / "long.parquet", ["short", "x" * (2**20 + 1)])
     with pytest.raises(NearfarError, match=r"long\.parquet, row 2: column 'text' is longer than 1 MiB"):
         list(read_file(file, ["text"]))
+
+
+HERE = Location("dev.tsv", 7)
+SPLITS = datasets.DatasetDict(
+    train=datasets.Dataset.from_dict({"text": ["a", "b"]}), test=datasets.Dataset.from_dict({"text": ["c"]})
+)
+
+
+def texts(*args, **kwargs):
+    return [row[0] for _, row in read_columns(*args, **kwargs)]
+
+
+def test_a_table_can_be_read_again_and_has_a_title(tmp_path):
+    (tmp_path / "rows.tsv").write_text("text\nd\n")
+    table = open_table(tmp_path / "rows.tsv")
+    assert list(table.rows(["text"])) == list(table.rows(["text"])) != []
+    assert table.title == str(tmp_path / "rows.tsv")
+    SPLITS.save_to_disk(str(tmp_path / "saved"))
+    where, _ = next(open_table(tmp_path / "saved", split="test").rows(["text"]))
+    assert str(where) == f"{tmp_path / 'saved'}:test, row 1"
+
+
+def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "rows.tsv").write_text("text\nd\n")
+    assert texts("~/rows.tsv", ["text"]) == ["d"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("A man.", "A man."),
+        (" A  man.\t", "A man."),
+        ("A\x00man\x07\x7f\x85.\n", "A man ."),
+        ("a\u00a0\u3000b\u2028c", "a b c"),
+        ("👩‍👩‍👧 ❤️ ok", "👩‍👩‍👧 ❤️ ok"),  # with joiners and variation selectors
+        ('"quoted" \\n', '"quoted" \\n'),
+    ],
+)
+def test_white_space_is_normalized(value, text):
+    assert text_field(value, "premise", HERE) == text
+
+
+@pytest.mark.long
+@given(value=st.text(st.characters(exclude_categories=["Cs"])))
+def test_normalizing_keeps_all_other_characters(value):
+    kept = [character for character in value if not character.isspace() and not 0 <= ord(character) < 32]
+    kept = [character for character in kept if not 127 <= ord(character) < 160]
+    if kept:
+        text = text_field(value, "premise", HERE)
+        assert text.replace(" ", "") == "".join(kept)
+        assert "  " not in text
+        assert text_field(text, "premise", HERE) == text
+
+
+LINES = ["a dog", "", " two  cats ", "naïve 🐶\ttab", "a dog"]
+
+
+def test_lines_are_unchanged_and_include_blank_ones(tmp_path: Path) -> None:
+    for end, name in (("\n", "x.txt"), ("\r\n", "x.en")):
+        (tmp_path / name).write_bytes((end.join(LINES) + end).encode())
+        assert list(read_texts(tmp_path / name)) == LINES
+    (tmp_path / "x.txt").write_bytes("\n".join(LINES).encode("utf-8-sig"))  # a byte order mark, no final line end
+    assert list(read_texts(str(tmp_path / "x.txt"))) == LINES
+    (tmp_path / "x.txt").write_text("a dog\n\n")
+    assert list(read_texts(tmp_path / "x.txt")) == ["a dog", ""]
+    (tmp_path / "x.txt.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
+    assert list(read_texts(tmp_path / "x.txt.gz")) == LINES
+
+
+def test_columns_of_tables_are_normalized(tmp_path: Path) -> None:
+    texts = ["a dog", " two  cats ", "one\tbird"]
+    tidy = ["a dog", "two cats", "one bird"]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"said": text, "n": 1}) + "\n\n" for text in texts))
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b'n,said\n1,a dog\n2," two  cats "\n3,one\tbird\n'))
+    (tmp_path / "x.tsv").write_text("said\tn\na dog\t1\n two  cats \t2\none bird\t3\n")
+    pyarrow.parquet.write_table(pyarrow.table({"said": texts}), tmp_path / "x.parquet")
+    for name in ("x.jsonl", "x.csv.gz", "x.tsv", "x.parquet"):
+        assert list(read_texts(tmp_path / name, "said")) == tidy, name
+
+
+def test_a_summary_distinguishes_texts() -> None:
+    found = summarise_source(LINES)
+    assert (found.texts, found.empty) == (5, False)
+    assert found == summarise_source(iter(LINES))
+    others = (LINES[::-1], LINES[:-1], ["a", " dog", *LINES[1:]], ["a dog\r", *LINES[1:]], [*LINES, ""])
+    assert len({summarise_source(other).digest for other in others} | {found.digest}) == len(others) + 1
+    assert summarise_source([]).empty
+    assert summarise_source(["", ""]) == (2, summarise_source(["", ""]).digest, True)
+    assert not summarise_source([" "]).empty
+
+
+def test_changes_are_reported_at_the_end() -> None:
+    summary = summarise_source(LINES)
+    assert list(verify_unchanged(LINES, summary, "x.txt")) == LINES
+    assert list(verify_unchanged([*LINES, "new"], summary, "x.txt")) == LINES  # appended texts are ignored
+    for other in (LINES[:-1], [*LINES[:-1], "a cat"]):
+        watched = verify_unchanged(other, summary, "x.txt")
+        assert [next(watched) for _ in other] == other
+        with pytest.raises(SourceChangedError, match=r"x\.txt: changed while it was read"):
+            next(watched)
+
+
+def test_blocks_are_limited_in_texts_and_characters() -> None:
+    texts = [f"{number:02}" for number in range(11)]
+    cut = list(blocks(iter(texts), size=4))
+    assert [block.start for block in cut] == [0, 4, 8]
+    assert [text for block in cut for text in block.texts] == texts
+    assert [len(block.texts) for block in blocks(texts, size=11)] == [11]
+    assert list(blocks([], size=3)) == []
+    sizes = [block.texts for block in blocks(["aaa", "b", "c" * 9, "d", "", "e" * 4], size=10, characters=5)]
+    assert sizes == [["aaa", "b"], ["c" * 9], ["d", "", "e" * 4]]
+    assert [block.start for block in blocks(["aaa", "bbb", "c"], size=10, characters=5)] == [0, 1]
+
+
+def test_blocks_are_lazy() -> None:
+    endless = (str(number) for number in iter(int, 1))
+    assert next(blocks(endless, size=3)).texts == ["0"] * 3

@@ -6,8 +6,7 @@ import pytest
 
 from nearfar.data.fingerprints import normalize_for_hash
 from nearfar.data.hold_out import DEV, TEST, HeldOut, hold_out, kind_of
-from nearfar.data.nli import NliData
-from nearfar.data.rows import TextData
+from nearfar.data.rows import NliData, TextData
 from nearfar.runs.fingerprints import seen_hashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 

@@ -8,7 +8,7 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nearfar.data.hub import load_folder, load_hub, read_dataset
+from nearfar.data.sources import load_folder, load_hub, read_dataset
 from nearfar.types import NearfarError
 
 FEATURES = datasets.Features(
@@ -77,7 +77,7 @@ def test_an_unreachable_hub_falls_back_to_the_cache(hub, monkeypatch, tmp_path):
 def test_offline_opens_no_connection_in_a_real_process(tmp_path):
     script = (
         "import datasets, socket, sys\n"
-        "from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
+        "from nearfar.data.sources import load_hub; from nearfar.types import NearfarError\n"
         "sys.addaudithook(lambda event, _: event in ('socket.connect', 'socket.getaddrinfo') and sys.exit(event))\n"
         "try: load_hub('stanfordnlp/snli', split='train')\n"
         "except NearfarError as error: print(error)\n"

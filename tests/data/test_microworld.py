@@ -11,10 +11,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data import named_sets
-from nearfar.data.nli import load_nli
-from nearfar.data.rows import load_sentences
-from nearfar.data.sts import load_pairs
-from nearfar.data.triplets import load_tuples
+from nearfar.data.rows import load_nli, load_pairs, load_sentences, load_tuples
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(named_sets.__file__).parent / "microworld"

@@ -16,6 +16,7 @@ from nearfar.data.named_sets import (
     CATALOG,
     FINETUNING_TASKS,
     PROBE_TASKS,
+    Conversion,
     FinetuningTask,
     NamedSet,
     ProbeTask,
@@ -100,4 +101,5 @@ def test_every_key_of_the_file_is_a_field() -> None:
             assert set(entry) <= known, name
             assert all(set(one) <= {"address", "sha256", "size"} for one in entry.get("downloads", ())), name
             assert all(set(other) <= known for other in entry.get("kinds", {}).values()), name
+    assert all(set(entry) <= {field.name for field in fields(Conversion)} for entry in content.pop("recipes"))
     assert set(content) == {"mixtures", "rows"}

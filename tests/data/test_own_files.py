@@ -16,16 +16,22 @@ from nearfar import InfoNceConfig, SimcseSupConfig
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.train.build import read_rows
 from nearfar.commands.train.choose import choose_method, resolve_config
-from nearfar.data.classification import load_classification
+from nearfar.data.classification import load_classification, load_labelled_task
 from nearfar.data.files import read_file
-from nearfar.data.labelled import load_labelled_task
 from nearfar.data.memory import takes_rows
-from nearfar.data.nli import load_nli
 from nearfar.data.retrieval import load_retrieval
-from nearfar.data.rows import load_documents, load_labelled, load_scored, load_sentences
+from nearfar.data.rows import (
+    load_documents,
+    load_labelled,
+    load_nli,
+    load_pairs,
+    load_scored,
+    load_sentences,
+    load_triplets,
+    load_tuples,
+    negative_columns,
+)
 from nearfar.data.sources import column_names, open_table, skipping_empty
-from nearfar.data.sts import load_pairs
-from nearfar.data.triplets import load_triplets, load_tuples, negative_columns
 from nearfar.disk import write_table
 from nearfar.types import NearfarError
 from tests.data.files import error_of, write
@@ -212,6 +218,14 @@ def test_all_negatives_of_a_row_are_read(name, tmp_path):
     unread = load_tuples(path).sources[0]
     assert "columns that are not read: " in unread
     assert column.casefold() in unread.casefold()
+
+
+def test_negatives_that_first_appear_late_are_read(tmp_path):
+    rows = [{"anchor": f"a{n}", "positive": f"b{n}", "negative": f"x{n}"} for n in range(1200)]
+    rows[-1]["negative_3"] = "late"
+    file = write(tmp_path / "a.jsonl", "".join(f"{json.dumps(row)}\n" for row in rows))
+    assert load_triplets(file).rows[-2:] == [("a1199", "b1199", "x1199"), ("a1199", "b1199", "late")]
+    assert column_names(open_table(Path(file)))[-1] == "negative_3"
 
 
 def test_which_columns_are_negatives():

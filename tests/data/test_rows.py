@@ -1,12 +1,220 @@
-"""Sentences, labelled texts and scored pairs from all sources: counts, and errors with file and line."""
+"""Rows from all sources: sentences, labelled texts, scored pairs, NLI rows, tuples; counts, and errors with line."""
 
 import gzip
+import json
+from collections import defaultdict
+from decimal import Decimal
+from functools import partial
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nearfar.data.rows import load_labelled, load_scored, load_sentences
+from nearfar.data.named_sets import CATALOG
+from nearfar.data.rows import (
+    load_labelled,
+    load_nli,
+    load_pairs,
+    load_scored,
+    load_sentences,
+    load_task,
+    load_triplets,
+    load_tuples,
+    nli_triplets,
+)
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow, ScoredPair
 from tests.data.files import error_of, write
+
+NLI_HEADER = "premise\thypothesis\tlabel\n"
+
+
+def write_nli(path, *labels, header=NLI_HEADER):
+    path.write_text(header + "".join(f"p{n}\th{n}\t{label}\n" for n, label in enumerate(labels)))
+    return str(path)
+
+
+def labels(*args, **kwargs):
+    return [row.label for row in load_nli(*args, **kwargs).rows]
+
+
+nli_error = partial(error_of, load_nli)
+
+
+def test_rows_of_several_sources_in_order(tmp_path):
+    first = write_nli(tmp_path / "first.tsv", "entailment", "Contradiction", "-")
+    (tmp_path / "second.jsonl").write_text('{"premise": "p", "hypothesis": "h", "label": 1}\n')
+    data = load_nli([first, str(tmp_path / "second.jsonl")])
+    assert data.rows == [NliRow("p0", "h0", ENTAILMENT), NliRow("p1", "h1", CONTRADICTION), NliRow("p", "h", NEUTRAL)]
+    assert data.counts == {"entailment": 1, "neutral": 1, "contradiction": 1}
+    assert data.dropped == 1
+    assert data.repaired == 0
+    assert data.sources == (
+        f"{first}: 2 rows, 1 more without a label dropped",
+        f"{tmp_path / 'second.jsonl'}: 1 rows, 0 more without a label dropped",
+    )
+    assert load_nli(first).rows == data.rows[:2]
+
+
+def test_labels_as_text_in_any_case_or_integers(tmp_path):
+    path = write_nli(tmp_path / "a.tsv", "ENTAILMENT", " neutral ", "Contradiction", "0", "1", "2")
+    assert labels(path) == [0, 1, 2, 0, 1, 2]
+
+
+def test_label_order_applies_to_integers(tmp_path):
+    path = write_nli(tmp_path / "a.tsv", "entailment", "0", "1", "2")
+    order = ("contradiction", "entailment", "neutral")
+    assert labels(path, label_order=order) == [ENTAILMENT, CONTRADICTION, ENTAILMENT, NEUTRAL]
+    assert "each once" in nli_error(path, label_order=("entailment", "neutral"))
+    assert "0 as contradiction, 1 as entailment, 2 as neutral" in nli_error(
+        write_nli(tmp_path / "b.tsv", "3"), label_order=order
+    )
+
+
+def test_unlabelled_rows_are_counted_for_any_texts(tmp_path):
+    path = tmp_path / "a.jsonl"
+    unlabelled = [{"premise": "", "hypothesis": None, "label": label} for label in ("-", "", "-1", -1, None, -1.0)]
+    rows = [*unlabelled, {"premise": "p", "hypothesis": "h", "label": 2.0}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = load_nli(str(path))
+    assert (data.dropped, data.rows) == (len(unlabelled), [NliRow("p", "h", CONTRADICTION)])
+
+
+def test_classes_are_read_by_their_declared_names(tmp_path):
+    classes = datasets.ClassLabel(names=["contradiction", "neutral", "entailment"])
+    features = datasets.Features({"premise": datasets.Value("string"), "hypothesis": datasets.Value("string")})
+    features["label"] = classes
+    rows = {"premise": ["p"] * 4, "hypothesis": ["h"] * 4, "label": [2, 1, 0, -1]}
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "saved"))
+    data = load_nli(str(tmp_path / "saved"))
+    assert [row.label for row in data.rows] == [ENTAILMENT, NEUTRAL, CONTRADICTION]
+    assert data.dropped == 1
+
+
+def test_column_names(tmp_path):
+    path = write_nli(tmp_path / "a.tsv", "neutral", header="sentence1\tsentence2\tgold_label\n")
+    names = {"premise_column": "sentence1", "hypothesis_column": "sentence2", "label_column": "gold_label"}
+    assert load_nli(path, **names).rows == [NliRow("p0", "h0", NEUTRAL)]
+    assert "sentence1, sentence2, gold_label" in nli_error(path)
+
+
+def test_normalized_fields_are_counted(tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text(
+        NLI_HEADER + "a\x07b\tc\tneutral\n" + "d  e \tf\x00\tneutral\n" + "👩‍👧\tg\tneutral\n" + "\x01\t\t-\n"
+    )
+    data = load_nli(str(path))
+    assert [row[:2] for row in data.rows] == [("a b", "c"), ("d e", "f"), ("👩‍👧", "g")]
+    assert data.repaired == 3
+
+
+@pytest.mark.nightly
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("spec", "rows", "premises", "complete"),
+    [
+        ("snli:dev", 9842, 3319, 2617),
+        ("snli:test", 9824, 3323, 2561),
+        ("snli:dev+test", 9842 + 9824, 3319 + 3323 - 1, 2617 + 2561 - 1),  # they share one premise
+        ("snli:train_partial", 35938, 30912, 154),
+        ("mnli:dev_matched", 9815, 3334, 2488),
+        ("mnli:train_20k_nyu", 20000, None, None),
+    ],
+)
+def test_real_sets_have_their_published_counts(spec, rows, premises, complete, nearfar_data):
+    data = load_nli(spec)
+    by_premise = defaultdict(set)
+    for row in data.rows:
+        by_premise[row.premise].add(row.label)
+    assert len(data.rows) == sum(data.counts.values()) == rows
+    assert premises in (None, len(by_premise))
+    assert complete in (None, sum(len(found) == 3 for found in by_premise.values()))
+    assert (data.dropped, data.repaired) == (0, 0)
+
+
+HEADER = "score\tsentence1\tsentence2\n"
+
+
+error = partial(error_of, load_task)
+
+
+def test_a_file_is_a_task_named_by_its_stem(tmp_path):
+    (tmp_path / "mine.tsv").write_text(HEADER + "4.5\ta\tb  c\n-1e1\td\te\n")
+    pairs = [ScoredPair("a", "b c", 4.5), ScoredPair("d", "e", -10.0)]
+    assert load_task(str(tmp_path / "mine.tsv")) == {"mine": pairs}
+    assert load_pairs(str(tmp_path / "mine.tsv")) == pairs
+
+
+def test_columns_and_scale_are_arguments(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,b,gold,score\nx,y,0.5,9\n")
+    names = {"first": "a", "second": "b", "score": "gold"}
+    assert load_pairs(str(path), **names, scale=(0, 1)) == [ScoredPair("x", "y", 0.5)]
+    assert "line 2: score 0.5 is outside 1 to 5" in error(str(path), **names, scale=(1, 5))
+    assert "no column 'sentence1'. Its columns: a, b, gold, score" in error(str(path))
+
+
+def test_stsb_clean_has_no_pair_of_the_test_sets(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    tests = {f"STS{year}": CATALOG[f"sts{year}"].splits for year in range(12, 17)}
+    for folder, subsets in {**tests, "STSB": ("test",), "SICK": ("test",)}.items():
+        (tmp_path / "sts" / folder).mkdir(parents=True)
+        for subset in subsets:
+            (tmp_path / "sts" / folder / f"{subset}.tsv").write_text(HEADER + f"1\tOf {subset}\tof {folder}\n")
+    stsb = tmp_path / "sts" / "STSB"
+    rows = ["3\tof SICK\tof TEST!\n", "4\tof images\tof STS15.\n", "2\tof images\tof SICK\n", "1\tnew\tpair\n"]
+    stsb.joinpath("train.tsv").write_text(HEADER + "".join(rows))
+    stsb.joinpath("dev.tsv").write_text(HEADER + rows[2])
+    kept = [ScoredPair("of images", "of SICK", 2.0), ScoredPair("new", "pair", 1.0)]
+    assert load_task("stsb-clean") == {"train": kept}
+    assert load_task("stsb-clean:dev") == {"dev": kept[:1]}
+    assert load_sentences("stsb-clean").rows == [("of images",), ("of SICK",), ("new",), ("pair",)]
+    assert error("stsb-clean:test") == "stsb-clean has no split 'test'. It has: train, dev."
+    (tmp_path / "sts" / "SICK" / "test.tsv").unlink()
+    monkeypatch.setenv("NEARFAR_DATA", f"{tmp_path}/.")  # another folder by name: the pairs are read once per folder
+    assert "sickr:test was not found." in error("stsb-clean")
+
+
+def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    for folder, low in (("STSB", "0"), ("SICK", "1")):
+        (tmp_path / "sts" / folder).mkdir(parents=True)
+        (tmp_path / "sts" / folder / "test.tsv").write_text(HEADER + f"{low}\ta\tb\n5\ta\tb\n")
+    assert [pair.score for pair in load_pairs("stsb")] == [0.0, 5.0]
+    assert [pair.score for pair in load_pairs("sickr")] == [1.0, 5.0]
+    (tmp_path / "sts" / "SICK" / "test.tsv").write_text(HEADER + "3\ta\tb\n0.9\ta\tb\n")
+    assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
+
+
+def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path, fake_hub):
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    table = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "score": [2.5]})
+    fake_hub(lambda name, config, split: table)
+    assert load_task("sts14") == {"all": [ScoredPair("a", "b", 2.5)]}
+    assert load_task("stsb:dev") == {"dev": [ScoredPair("a", "b", 2.5)]}
+    assert load_task("owner/name:train") == {"train": [ScoredPair("a", "b", 2.5)]}
+
+
+def test_numbers_of_other_types(tmp_path):
+    def write(scores):
+        columns = {"sentence1": ["a"] * len(scores), "sentence2": ["b"] * len(scores), "score": scores}
+        pq.write_table(pa.table(columns), tmp_path / "mine.parquet")
+        return str(tmp_path / "mine.parquet")
+
+    assert [pair.score for pair in load_pairs(write([1, 2]))] == [1.0, 2.0]
+    assert [pair.score for pair in load_pairs(write([Decimal("3.25")]))] == [3.25]
+    assert "mine.parquet, row 2: column 'score' is empty" in error(write([1.5, None]))
+    assert "row 1: column 'score' holds True" in error(write([True]))
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u2028", "\u3000", "\x1c"])
+def test_white_space_of_any_kind_around_a_score_is_ignored(space, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text(f"score\tsentence1\tsentence2\n{space}3{space}\ta\tb\n", encoding="utf-8")
+    assert [pair.score for pair in load_pairs(str(path))] == [3.0]
 
 
 def sentences(*args, **kwargs):
@@ -129,3 +337,119 @@ def test_own_scores_are_scaled_by_their_range(tmp_path):
 def test_real_sentences(spec, read, dropped, nearfar_data):
     data = load_sentences(spec)
     assert (len(data.rows) + data.dropped, data.dropped) == (read, dropped)
+
+
+texts = st.sampled_from(["a", "b", "c", "d"])
+
+
+def test_pairs_and_triplets_of_a_table(tmp_path):
+    path = write(tmp_path / "a.tsv", "negative\tpositive\tanchor\nn\tp  p\ta\nn\tq\tb\n")
+    assert load_tuples(path).rows == [("a", "p p"), ("b", "q")]
+    data = load_tuples(path, columns=("anchor", "positive", "negative"))
+    assert data.rows == [("a", "p p", "n"), ("b", "q", "n")]
+    assert (data.repaired, data.dropped, data.targets) == (1, 0, None)
+    assert data.sources == (f"{path}: 2 triplets, 0 duplicates dropped",)
+    assert load_tuples(path).sources[0].endswith("; columns that are not read: negative")
+
+
+def test_repeated_and_uninformative_rows_are_dropped(tmp_path):
+    path = write(tmp_path / "a.csv", "sentence,translation\na,b\nb,a\nc,c\na,b\nc, c\nd,e\n")
+    data = load_tuples([path, path], columns=("sentence", "translation"))
+    assert data.rows == [("a", "b"), ("b", "a"), ("d", "e")]
+    assert data.dropped == 3 + 6
+    path = write(tmp_path / "b.csv", "anchor,positive,negative\na,b,c\na,b,b\na,b,a\na,b,d\n")
+    data = load_tuples(path, columns=("anchor", "positive", "negative"))
+    assert (data.rows, data.dropped) == ([("a", "b", "c"), ("a", "b", "d")], 2)
+    assert "All pairs are equal" in error_of(load_tuples, write(tmp_path / "c.csv", "anchor,positive\na,a\n"))
+
+
+def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    captions = {"x.jpg": "abcde", "y.jpg": "fg", "z.jpg": "h", "w.jpg": ["i", "j ", "k", "l"]}
+    lines = "".join(f"{image}\t{caption}\n" for image, of_image in captions.items() for caption in of_image)
+    path = write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\n" + lines)
+    data = load_tuples("flickr8k")
+    assert data.rows == [("a", "b"), ("c", "d"), ("f", "g"), ("i", "j"), ("k", "l")]
+    assert data.repaired == 1
+    assert load_tuples("flickr8k", limit=3).rows == data.rows[:3]
+    write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\nx\ta\nx\t \n")
+    assert f"{path}, line 3: column 'caption' is empty" in error_of(load_tuples, "flickr8k")
+
+
+@pytest.mark.long
+@given(st.lists(st.builds(NliRow, texts, texts, st.integers(0, 2)), max_size=30))
+def test_every_entailment_of_a_premise_that_is_contradicted_gives_one_triplet(rows):
+    of = {
+        (premise, label): [row.hypothesis for row in rows if (row.premise, row.label) == (premise, label)]
+        for premise in "abcd"
+        for label in (ENTAILMENT, CONTRADICTION)
+    }
+    expected = []
+    for premise in dict.fromkeys(row.premise for row in rows if row.label == ENTAILMENT):
+        negatives = of[premise, CONTRADICTION]
+        for number, positive in enumerate(of[premise, ENTAILMENT]):
+            if negatives:
+                expected.append((premise, positive, negatives[number % len(negatives)]))
+    if expected:
+        assert nli_triplets(rows) == expected
+    else:
+        with pytest.raises(NearfarError, match="a triplet needs both"):
+            nli_triplets(rows)
+
+
+NLI = "premise\thypothesis\tlabel\np\te\t0\np\tf\tentailment\np\tn\t1\np\tc\t2\np\t?\t-\nq\tq\t0\nq\tx\t2\n"
+
+
+def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
+    nli = write(tmp_path / "nli.tsv", NLI)
+    own = write(tmp_path / "own.tsv", "label\tpremise\thypothesis\tanchor\tpositive\tnegative\n0\tx\ty\ta\tb\tc\n")
+    simcse = write(tmp_path / "simcse.csv", "sent0,sent1,hard_neg\ns,t,u\n")
+    data = load_triplets([nli, own, simcse])
+    assert data.rows == [("p", "e", "c"), ("p", "f", "c"), ("a", "b", "c"), ("s", "t", "u")]
+    assert data.dropped == 1  # q entails itself
+    assert data.sources == (
+        f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 duplicates dropped",
+        f"{own}: 1 triplets, 0 duplicates dropped; columns that are not read: label, premise, hypothesis",
+        f"{simcse}: 1 triplets, 0 duplicates dropped",
+    )
+    assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
+
+
+def test_columns_with_other_names(tmp_path):
+    path = write(tmp_path / "a.csv", "u,v,w,gold\np,e,c,1\np,c,e,0\np,f,e,1\n")
+    assert load_triplets(path, columns=("u", "v", "w")).rows == [("p", "e", "c"), ("p", "c", "e"), ("p", "f", "e")]
+    names = {"premise_column": "u", "hypothesis_column": "v", "label_column": "gold"}
+    order = ("contradiction", "entailment", "neutral")
+    assert load_triplets(path, **names, label_order=order).rows == [("p", "e", "c"), ("p", "f", "c")]
+
+
+@pytest.mark.nightly
+@pytest.mark.realdata
+@pytest.mark.parametrize(("spec", "triplets", "dropped"), [("snli:dev+test", 6335, 4), ("mnli:dev_matched", 3238, 5)])
+def test_real_triplets(spec, triplets, dropped, nearfar_data):
+    data = load_triplets(spec)
+    assert (len(data.rows), data.dropped) == (triplets, dropped)
+
+
+@pytest.mark.nightly
+@pytest.mark.realdata
+def test_real_captions(nearfar_data):
+    data = load_tuples("flickr8k")
+    assert (len(data.rows), data.dropped) == (15545, 3)
+
+
+def test_captions_are_split_by_image(tmp_path, monkeypatch):
+    """The last fifth of the images is the split test, at most 1,000; dev is the last of train, of the same size."""
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    captions = [(f"{image}.jpg", f"caption {number} of {image}") for image in range(11) for number in range(4)]
+    lines = "".join(f"{image}\t{caption}\n" for image, caption in captions)
+    write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\n" + lines)
+    rows = {spec: load_tuples(f"flickr8k{spec}").rows for spec in ("", ":train", ":test", ":dev", ":train+test")}
+    assert rows[""] == rows[":train+test"] == [*rows[":train"], *rows[":test"]]
+    assert [row[0].split()[-1] for row in rows[":test"]] == ["9", "9", "10", "10"]
+    assert [row[0].split()[-1] for row in rows[":dev"]] == ["7", "7", "8", "8"]
+    assert set(rows[":dev"]) < set(rows[":train"])
+    assert [text for (text,) in load_sentences("flickr8k:test").rows] == [caption for _, caption in captions[36:]]
+    monkeypatch.setattr("nearfar.data.sources.LAST_GROUPS", 1)
+    assert len(load_tuples("flickr8k:test").rows) == 2
+    assert "flickr8k has no split 'valid'. It has: all, train, test, dev." in error_of(load_tuples, "flickr8k:valid")

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import read_errors
+from nearfar.disk import read_errors, read_json
 from nearfar.disk.places import LocalFolder
-from nearfar.disk.reading import read_json
 from nearfar.quantization import read_ranges
 
 

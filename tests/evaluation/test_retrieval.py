@@ -6,7 +6,7 @@ from math import log2
 import numpy as np
 import pytest
 
-from nearfar.data.retrieval_task import MEASURES, RetrievalTask
+from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.retrieval import COPIES, best_hits, evaluate_retrieval, measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, percentile_interval
 from nearfar.types import NearfarError

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from nearfar.data.classification import Split, TransferTask
 from nearfar.data.fingerprints import row_hashes
-from nearfar.data.labelled import Split, TransferTask
-from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.disk import SeenHashes
+from nearfar.data.retrieval import RetrievalTask
+from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.probe_settings import Probe

@@ -17,7 +17,7 @@ pytestmark = [
 ]
 JOBS = 12
 MOMENTS = 20
-"""All at night, four by day."""
+"""All at night, two by day."""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def count_files(folder: Path) -> int:
 
 
 @pytest.mark.parametrize(
-    "moment", [pytest.param(one, marks=pytest.mark.nightly if one % 5 else []) for one in range(MOMENTS)]
+    "moment", [pytest.param(one, marks=pytest.mark.nightly if one % 10 else []) for one in range(MOMENTS)]
 )
 def test_a_run_killed_at_a_random_moment_is_continued(
     moment: int, undisturbed: dict[str, bytes], tmp_path: Path

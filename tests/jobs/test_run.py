@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from nearfar import jobs as jobs_module
 from nearfar.disk import folder_lock
-from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, Outcome, Task, run, run_jobs
-from nearfar.jobs.perform import perform
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, Outcome, Task, run_jobs
+from nearfar.jobs.job import perform
 from nearfar.types import NearfarError
 from tests.jobs.functions import HERE, contents, diamonds, job
 
@@ -147,7 +148,7 @@ def test_a_job_whose_worker_died_is_retried(deaths: int, tmp_path: Path) -> None
 def test_a_job_that_another_process_runs_is_waited_for(
     other_finishes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "BUSY_SECONDS", 0.01)
+    monkeypatch.setattr(jobs_module, "BUSY_SECONDS", 0.01)
     store = JobStore(tmp_path)
     (last,) = diamonds(1)
     left = last.inputs["left"]

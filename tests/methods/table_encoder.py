@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from nearfar.data.batching import TextBatch
-from nearfar.data.nli import NliData
-from nearfar.data.rows import TextData
+from nearfar.data.rows import NliData, TextData
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods import BuildContext
 from nearfar.registry import find_entry, name_of

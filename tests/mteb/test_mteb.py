@@ -12,7 +12,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError, evaluate
 from nearfar.cli import main
-from nearfar.data.sts import load_mteb_pairs
+from nearfar.data.rows import load_mteb_pairs
 from nearfar.mteb import MtebModel
 from tests.tiny import save_tiny, write_pairs
 

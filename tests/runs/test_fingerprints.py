@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import SEEN_FILE
+from nearfar.disk.model_folder import SEEN_FILE
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.types import NearfarError
 from tests.failing_reads import fail_reads

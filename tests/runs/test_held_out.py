@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.data.hold_out import hold_out
-from nearfar.data.nli import NliData
-from nearfar.data.rows import TextData
+from nearfar.data.rows import NliData, TextData
 from nearfar.runs.held_out import has_held_out, held_out_files, load_held_out
 from nearfar.types import NearfarError, NliRow
 from tests.failing_reads import fail_reads

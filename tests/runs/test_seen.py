@@ -14,9 +14,8 @@ from nearfar.commands.evaluate import evaluate
 from nearfar.commands.finetune import finetune
 from nearfar.commands.train import train
 from nearfar.data.fingerprints import pair_hashes, text_hashes
-from nearfar.data.nli import load_nli
-from nearfar.data.sts import load_pairs
-from nearfar.disk import SEEN_FILE, SeenHashes, read_seen, write_seen
+from nearfar.data.rows import load_nli, load_pairs
+from nearfar.disk.model_folder import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.runs.fingerprints import seen_hashes

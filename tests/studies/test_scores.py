@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from nearfar.data.fingerprints import row_hashes
-from nearfar.disk import SeenHashes
+from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
 from nearfar.evaluation.results import (
     Estimate,

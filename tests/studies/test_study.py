@@ -16,7 +16,7 @@ import tomli_w
 from nearfar.commands.train.inputs import Objective, ObjectiveRows, read_training_data
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
-from nearfar.jobs.store import ATTEMPT_FILE
+from nearfar.jobs.job import ATTEMPT_FILE
 from nearfar.studies import steps
 from nearfar.studies.cells import Cell, load_study
 from nearfar.studies.plan import HUB, plan_jobs

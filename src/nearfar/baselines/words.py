@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.columns import Location
+from nearfar.data.cells import Location
 from nearfar.data.files import read_lines
 from nearfar.types import NearfarError
 

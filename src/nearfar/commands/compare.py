@@ -14,8 +14,9 @@ from nearfar.config.verbs import CompareConfig, EvaluateConfig
 from nearfar.data.hold_out import TEST
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
-from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.disk import model_of_run, path_errors
+from nearfar.data.retrieval import RetrievalTask
+from nearfar.disk import path_errors
+from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import compare_sides
 from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks

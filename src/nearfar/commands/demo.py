@@ -30,7 +30,7 @@ from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.data.retrieval_task import RetrievalTask
+    from nearfar.data.retrieval import RetrievalTask
 
 PAIRS = 3000
 HOLD_OUT = 800

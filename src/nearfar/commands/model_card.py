@@ -13,7 +13,8 @@ from typing import Any
 
 from nearfar.commands.soup import SOUP_FILE, SoupResult
 from nearfar.data.named_sets import CATALOG, SOURCES
-from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
+from nearfar.disk import path_errors, read_errors, read_json, write_text
+from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.prompts import describe_widths, read_widths
 from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown

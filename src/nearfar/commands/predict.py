@@ -9,10 +9,18 @@ import numpy as np
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
-from nearfar.data.cells import label_field, normalize_whitespace, parse_number, text_field
-from nearfar.data.columns import Location, MissingColumnError, column_indices, find_columns
+from nearfar.data.cells import (
+    Location,
+    MissingColumnError,
+    column_indices,
+    find_columns,
+    label_field,
+    normalize_whitespace,
+    parse_number,
+    text_field,
+)
+from nearfar.data.classification import PAIR
 from nearfar.data.files import extension, is_plain_text, json_records, read_lines
-from nearfar.data.labelled import PAIR
 from nearfar.data.sources import column_names, open_table, read_columns
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing

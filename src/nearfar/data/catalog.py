@@ -21,15 +21,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data import files
-from nearfar.data.hub import HUB_NAME
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet, RowKind, how_to_get
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
-from nearfar.data.sources import ExcludedPairs, GroupPart, Table, open_table
+from nearfar.data.sources import HUB_NAME, Part, Table, groups_of_part, open_table, without_pairs
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -97,7 +96,10 @@ def _find_named(name: str, requested: tuple[str, ...], kind: RowKind | None = No
     entry = CATALOG[name].of_kind(kind)
     found = _find_tables(name, entry, requested)
     if entry.without:
-        return [_without_tested(one, entry) for one in found]
+        columns = (entry.sentences[0], entry.sentences[1])
+        hashes = partial(_pairs_of, entry.without, columns, os.environ.get("NEARFAR_DATA"))
+        part = Part(columns, partial(without_pairs, hashes=hashes))
+        return [replace(one, table=replace(one.table, part=part)) for one in found]
     return [_part_of(one, entry, entry.parts_by) for one in found] if entry.parts_by else found
 
 
@@ -105,16 +107,9 @@ def _part_of(found: NamedTable, entry: NamedSet, column: str) -> NamedTable:
     """The rows of a split that is a part of a file."""
     if found.name == "all":
         return found
-    part = GroupPart((column,), [name for name in entry.files if name != "all"].index(found.name))
-    return replace(found, table=replace(found.table, title=f"{found.table.title}:{found.name}", excluded=part))
-
-
-def _without_tested(found: NamedTable, entry: NamedSet) -> NamedTable:
-    """The table without the pairs of the sets ``entry.without``."""
-    first, second = entry.sentences
-    root = os.environ.get("NEARFAR_DATA")
-    excluded = ExcludedPairs((first, second), lambda: _pairs_of(entry.without, (first, second), root))
-    return replace(found, table=replace(found.table, excluded=excluded))
+    number = [name for name in entry.files if name != "all"].index(found.name)
+    part = Part((column,), partial(groups_of_part, part=number))
+    return replace(found, table=replace(found.table, title=f"{found.table.title}:{found.name}", part=part))
 
 
 @lru_cache(maxsize=4)

@@ -1,32 +1,94 @@
-"""Texts, labels and numbers of the cells of a table, checked by one rule for all file formats."""
+"""Columns found by their names, and texts, labels and numbers of their cells, by one rule for all file formats."""
 
 import math
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 from numbers import Number
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
-from nearfar.data.columns import Location
-from nearfar.data.paths import shown
+from nearfar.data.paths import nearest, shown
 from nearfar.types import NearfarError
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
-
-
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-
-
-_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-
-
-_INTEGER = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
-
-
+MAX_LINE_BYTES = 2**26
+"""Maximum bytes per line, against files without line ends and decompression bombs."""
 MISSING_VALUES = (
     *("", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None"),
     *("NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaT"),
 )
 """Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_INTEGER = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
+
+
+class MissingColumnError(NearfarError):
+    """A table does not have the requested column; ``names`` are those that it has."""
+
+    def __init__(self, message: str, names: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.names = names
+
+
+class Location(NamedTuple):
+    """The position of a row, counted from 1: a line of a text file, or a row of a Parquet file or data set."""
+
+    source: str
+    number: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.unit} {self.number}"
+
+
+Rows: TypeAlias = Iterator[tuple[Location, tuple[object, ...]]]
+"""The location of each row, and its values in the order of the requested columns."""
+Lines: TypeAlias = Iterator[tuple[int, str]]
+Records: TypeAlias = Iterator[tuple[int, list[str]]]
+"""The number of each line, and its text; the number of the first line of each record, and its fields."""
+Check: TypeAlias = Callable[[object, str, Location], str | float | None]
+"""Returns the label or score that a value means, None if the row has none; see :meth:`Table.entries`."""
+
+
+def fold_name(name: str) -> str:
+    """A column's name without case and punctuation: ``Customer question`` and ``customer_question`` are equal."""
+    return "".join(filter(str.isalnum, name.casefold()))
+
+
+def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
+    """Return the index of each of ``columns`` in ``names``: of the same name, else of one that differs in case only.
+
+    Punctuation counts as little as case (:func:`fold_name`).
+    Raises MissingColumnError for a missing column, NearfarError for a duplicate one; ``where`` begins the message.
+    """
+    indices = []
+    for column in columns:
+        places = [place for place, name in enumerate(names) if name == column]
+        places = places or [place for place, name in enumerate(names) if fold_name(name) == fold_name(column) != ""]
+        if len(places) != 1:
+            existing = ", ".join(printable_name(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+            message = (
+                f"{where}: {f'{len(places)} columns named' if places else 'no column'} {column!r}. Its columns: "
+                f"{existing}.{nearest(column, names)} Rename the column, or name another one to read."
+            )
+            raise NearfarError(message) if places else MissingColumnError(message, names)
+        indices += places
+    return indices
+
+
+def find_columns(names: Sequence[str], columns: Sequence[str]) -> tuple[str, ...] | None:
+    """Return the names that ``columns`` have in ``names`` (:func:`column_indices`); None if one is missing."""
+    try:
+        return tuple(names[index] for index in column_indices(names, columns, "names"))
+    except MissingColumnError:
+        return None
+    except NearfarError:
+        return tuple(columns)  # one is there twice, which is refused where it is read
+
+
+def printable_name(name: str) -> str:
+    """The name of a column for a message: at most 40 characters, quoted if some cannot be printed."""
+    return name[:40] if name[:40].isprintable() else repr(name[:40])
 
 
 class EmptyCellError(NearfarError):
@@ -36,10 +98,6 @@ class EmptyCellError(NearfarError):
 def is_blank(value: object) -> bool:
     """Whether a cell is empty: None, or text of white space and control characters."""
     return value is None or (isinstance(value, str) and not normalize_whitespace(value))
-
-
-Check: TypeAlias = Callable[[object, str, Location], str | float | None]
-"""Returns the label or score that a value means, None if the row has none; see :meth:`Table.entries`."""
 
 
 def normalize_whitespace(text: str) -> str:

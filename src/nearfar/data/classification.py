@@ -1,4 +1,26 @@
-"""Data for fine-tuning classifiers: GLUE tasks, reviews, and own labelled texts, each split into train, dev and test.
+"""Labelled or scored rows of one or two texts: one reader for all splits of a task, so that they share labels.
+
+Transfer tasks, for probing embeddings as in SentEval, and own data:
+
+=====================  ================================  ==============================================================
+task                   splits                            labels
+=====================  ================================  ==============================================================
+mr cr mpqa             one pool                          0 negative, 1 positive
+subj                   one pool                          0 subjective, 1 objective
+sst2 sst5              train, dev, test                  0 negative, 1 positive; 0 very negative to 4 very positive
+sst2-phrases           train (phrases too), dev, test    as sst2
+trec                   train, test                       ABBR DESC ENTY HUM LOC NUM
+trec-dev               train, dev: of trec's train       as trec
+mrpc                   train, test; pairs                1 paraphrase
+sick-e                 train, dev, test; pairs           CONTRADICTION NEUTRAL ENTAILMENT
+sickr-learned          train, dev, test; scored pairs    1 to 5
+stsb-learned           train, dev, test; scored pairs    0 to 5
+=====================  ================================  ==============================================================
+
+SentEval trains SST-2 on the 67,349 phrases of its sentences: compare ``sst2-phrases`` with published scores. ``sst2``
+trains on the 6,920 sentences, in a tenth of the time. The 4 and 3 empty texts of SentEval's CR and MPQA are dropped.
+
+Data for fine-tuning classifiers: GLUE tasks, reviews, and own labelled texts, each split into train, dev and test.
 
 ========  ======================================  ==========================================================
 task      rows; labels, or scores                 train; test
@@ -17,22 +39,479 @@ yelp2     text; negative, positive                reviews with 1-2 and 4-5 stars
 ========  ======================================  ==========================================================
 
 GLUE does not publish the labels of its test sets. Its *validation* set is the test set here, or is divided into
-validation and test rows (:mod:`nearfar.data.finetuning_splits`); scores are not comparable with GLUE's leaderboard.
+validation and test rows (:mod:`nearfar.data.classification`); scores are not comparable with GLUE's leaderboard.
 Another training split is named after a colon: ``mnli:train_20k_nyu``. Reviews with 3 stars are dropped, as in the
 polarity sets of Zhang et al. (2015), which are the tasks ``amazon-polarity`` and ``yelp-polarity``. The labelled
 *sentences* of ``sentiment-labelled:yelp`` were selected for being clear and do not represent reviews, so ``yelp2``
 holds out its own test set.
+
+GLUE does not publish the labels of its test sets, so papers make splits of their own:
+
+=========  ====================================  ================================================  ====================
+splits     test rows                             validation rows                                   source
+=========  ====================================  ================================================  ====================
+few-shot   half of GLUE's validation set         500 rows of the other half, or all of it if it    Gunel et al. 2021,
+                                                 is smaller                                        Tables 2 and 3
+full       GLUE's validation set                 training rows, as many as test rows               the same, Table 5
+held-out   GLUE's validation set                 500 training rows                                 nearfar
+10-90      the last 90% of GLUE's validation     its first 10%                                     Kim et al. 2021,
+           set                                                                                     Table 10
+=========  ====================================  ================================================  ====================
+
+All draws are stratified by label and depend on a fixed seed only, not on the sample of training rows. Training rows
+that are held out are never trained on. With fewer than twice as many training rows as validation rows, a tenth of the
+training rows is held out instead.
 """
 
+import math
+import random
+import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
-from nearfar.data.finetuning_splits import divide_test, hold_out_rows, hold_out_validation
-from nearfar.data.labelled import Reader, Split, infer_reader, label_summary
-from nearfar.data.named_sets import FINETUNING_TASKS, FinetuningTask, Metric
+from nearfar.data.catalog import NamedTable, find
+from nearfar.data.cells import (
+    Check,
+    Location,
+    MissingColumnError,
+    column_indices,
+    find_columns,
+    is_blank,
+    label_field,
+    parse_number,
+    score_check,
+    sort_labels,
+)
+from nearfar.data.named_sets import FINETUNING_TASKS, PROBE_TASKS, FinetuningTask, Metric
+from nearfar.data.paths import nearest, shown
+from nearfar.data.sources import column_names, skips_empty
 from nearfar.types import NearfarError, Splits
+
+PAIR = ("sentence1", "sentence2")
+
+
+class Split(NamedTuple):
+    """Rows of a split: the one or two texts of each, and its label number or score."""
+
+    texts: list[tuple[str, ...]]
+    targets: list[int] | list[float]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads rows: which columns, and how labels are written."""
+
+    columns: tuple[str, ...]
+    """One or two columns of text."""
+    label_column: str
+    label_names: tuple[str, ...]
+    """The label names in the order of their numbers; empty if targets are scores."""
+    label_source: str = ""
+    """Where the labels are from, for error messages."""
+    aliases: Mapping[str, int | None] = field(default_factory=dict)
+    """Label as it is written, where that is not the name -> its number; None drops the row."""
+
+    @cached_property
+    def labels(self) -> dict[str, int | None]:
+        """Label as it is written -> its number."""
+        return {**{name: number for number, name in enumerate(self.label_names)}, **self.aliases}
+
+    def read(self, spec: str) -> tuple[Split, str]:
+        """Return the rows of the tables of ``spec`` (:mod:`nearfar.data.catalog`), and a description of their location.
+
+        Raises:
+            NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
+                that is not a number or is off the scale of a named set (each with file and line), no rows.
+        """
+        return self.read_tables(find(spec, "labelled"))
+
+    def read_tables(self, tables: Sequence[NamedTable]) -> tuple[Split, str]:
+        """Return the rows of ``tables``, and a description of their location; for errors see :meth:`read`."""
+        left_out: Counter[str] = Counter()
+
+        def number(value: object, column: str, where: Location) -> int | None:
+            label = label_field(value, column, where)
+            if label not in self.labels:
+                known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
+                hint = nearest(label, list(self.labels))
+                raise NearfarError(
+                    f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}"
+                )
+            if self.labels[label] is None:
+                left_out[str(value)] += 1
+            return self.labels[label]
+
+        texts: list[tuple[str, ...]] = []
+        targets: list[float] = []
+        for found in tables:
+            check: Check = number if self.label_names else score_check(found.scale)
+            for entry in found.table.entries(self.columns, self.label_column, check):
+                texts.append(entry.texts)
+                targets.append(entry.target)
+        title = _title(tables)
+        if not texts:
+            raise NearfarError(f"{title}: no labelled rows.")
+        notes = [f"{count:,} labelled {label} left out" for label, count in left_out.items()]
+        notes += [
+            note.removeprefix("; ") for found in tables if (note := found.note((*self.columns, self.label_column)))
+        ]
+        return Split(texts, targets), f"{title} ({'; '.join(notes)})" if notes else title
+
+
+def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
+    """Return the reader of own data, with the labels of the training data ``spec``.
+
+    ``text_columns`` default to ``text`` or, without that column, to ``sentence1`` and ``sentence2``. If any label is a
+    number with a fraction, all of them are scores.
+
+    Raises:
+        NearfarError: not one or two text columns, missing columns, some labels with fractions and some that are not
+            numbers, a label that is empty or neither string nor number (with file and line), no rows.
+    """
+    tables = find(spec, "labelled")
+    columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
+    if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
+        raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
+    labels = chain.from_iterable(found.table.rows((label_column,)) for found in tables)
+    read = [(where, value) for where, (value,) in labels if not (skips_empty() and is_blank(value))]
+    title = _title(tables)
+    if not read:
+        raise NearfarError(f"{title}: no rows, only a header.")
+    fractions = ((where, value) for where, value in read if not parse_number(value).is_integer())
+    fraction = next(((where, value) for where, value in fractions if not math.isnan(parse_number(value))), None)
+    if fraction is not None:
+        for where, value in read:
+            if math.isnan(parse_number(value)):
+                raise NearfarError(
+                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
+                    f"fraction, as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
+                )
+        return Reader(columns, label_column, ())
+    names = sort_labels({label_field(value, label_column, where) for where, value in read})
+    if len(names) < 2:
+        raise NearfarError(f"{title}: every row has the label {names[0]!r}; there must be at least two labels.")
+    return Reader(columns, label_column, tuple(names), f"the labels of {title}")
+
+
+def _title(tables: Sequence[NamedTable]) -> str:
+    return "+".join(found.table.title for found in tables)
+
+
+def default_columns(found: NamedTable, label_column: str = "label") -> tuple[str, ...]:
+    """Return the columns of text of labelled data: ``text`` or, without it, ``sentence1`` and ``sentence2``.
+
+    Raises:
+        NearfarError: neither they nor the label are there.
+    """
+    names = column_names(found.table)
+    if find_columns(names, ("text", label_column)) is None and find_columns(names, (*PAIR, label_column)):
+        return PAIR
+    try:
+        column_indices(names, ("text", label_column), found.table.title)
+    except MissingColumnError as error:
+        raise NearfarError(
+            f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
+            f"{label_column}."
+        ) from None
+    return ("text",)
+
+
+_MAX_LABELS = 20
+_MAX_WARNINGS = 5
+
+
+def label_summary(counts: Mapping[str, int]) -> list[str]:
+    """Return the labels with their counts, and a sentence for each label that is rare or differs only in capitals.
+
+    A label is rare if it has at most a tenth of the rows of an average label. The sentence suggests the most similar
+    frequent label, if there is one.
+
+    >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
+    ['labels: cold (210), warm (189), wram (1)', "label 'wram' has 1 row of 400: a misspelling of 'warm'?"]
+    """
+    total = sum(counts.values())
+    listed = ", ".join(f"{name} ({count:,})" for name, count in list(counts.items())[:_MAX_LABELS])
+    more = f" and {len(counts) - _MAX_LABELS:,} more labels" if len(counts) > _MAX_LABELS else ""
+    rare = [name for name, count in counts.items() if 10 * count * len(counts) <= total]
+    frequent = [name for name in counts if name not in set(rare)]
+    facts = [f"labels: {listed}{more}", *_capitals_only(counts)]
+    for name in rare[:_MAX_WARNINGS]:
+        rows = "1 row" if counts[name] == 1 else f"{counts[name]:,} rows"
+        near = _nearest(name, frequent)
+        facts.append(f"label {name!r} has {rows} of {total:,}" + (f": a misspelling of {near!r}?" if near else ""))
+    if len(rare) > _MAX_WARNINGS:
+        facts.append(f"{len(rare) - _MAX_WARNINGS:,} more labels are as rare")
+    return facts
+
+
+def _capitals_only(counts: Mapping[str, int]) -> list[str]:
+    families: dict[str, list[str]] = {}
+    for name in counts:
+        families.setdefault(name.casefold(), []).append(name)
+    alike = [names for names in families.values() if len(names) > 1]
+    return [f"labels {' and '.join(map(repr, names))} differ in capitals only" for names in alike[:_MAX_WARNINGS]]
+
+
+def _nearest(name: str, frequent: list[str]) -> str | None:
+    """Return the most similar frequent label, ignoring labels that differ only in digits (``level 1``, ``level 2``)."""
+    words = re.sub(r"\d+", "", name)
+    choices = {label.casefold(): label for label in frequent if re.sub(r"\d+", "", label) != words}
+    near = get_close_matches(name.casefold(), list(choices), n=1, cutoff=0.7)
+    return choices[near[0]] if near else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferTask:
+    """A task for probing; its splits are ``all`` (cross-validated), or ``train``, ``test`` and possibly ``dev``."""
+
+    name: str
+    splits: Mapping[str, Split]
+    label_names: tuple[str, ...] = ()
+    """The label names in the order of their numbers; empty if targets are scores."""
+    source: str | None = None
+    """The location of the user's own data; None for a named task."""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether rows have two texts."""
+        return any(len(row) == 2 for rows in self.splits.values() for row in rows.texts[:1])
+
+
+_SPLITS = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}
+
+
+def load_transfer(name: str) -> TransferTask:
+    """Return a task by name (module docstring), with white space as in :func:`nearfar.data.cells.text_field`.
+
+    Raises:
+        NearfarError: no such task; its data cannot be found or read; an empty text, an unknown label, an invalid score
+            (each with file and line).
+    """
+    if name not in PROBE_TASKS:
+        close = get_close_matches(name, PROBE_TASKS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise NearfarError(
+            f"{name}: no such transfer task.{hint} Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your "
+            "own by its path."
+        )
+    task = PROBE_TASKS[name]
+    reader = Reader(task.columns, "label" if task.labels else "score", task.labels, f"those of {name}")
+    tables = find(task.spec)
+    splits = {split: reader.read_tables([found])[0] for split, found in zip(_SPLITS[len(tables)], tables, strict=True)}
+    return TransferTask(name=name, splits=splits, label_names=task.labels)
+
+
+def load_labelled_task(spec: str) -> TransferTask:
+    """Return own labelled data as a task with the split ``all``: a file or hub data set (:mod:`nearfar.data.catalog`).
+
+    Its columns are ``text`` and ``label``, or ``sentence1``, ``sentence2`` and ``label``. Labels are strings or
+    integers; they are numbered in numeric order if all are integers, else in text order. The task has the name of the
+    file, or of a named set of one file (``mr``, ``microworld``).
+
+    Raises:
+        NearfarError: no such source, missing columns, an empty text or label (with file and line), no rows.
+    """
+    tables = find(spec, "labelled")
+    entries = [entry for found in tables for entry in found.table.entries(default_columns(found), "label", label_field)]
+    title = tables[0].table.title
+    name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
+    if not entries:
+        raise NearfarError(f"{title}: no rows, only a header.")
+    names = sort_labels({entry.target for entry in entries})
+    number = {label: index for index, label in enumerate(names)}
+    pool = Split([entry.texts for entry in entries], [number[entry.target] for entry in entries])
+    return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)
+
+
+VALIDATION_ROWS = 500
+"""Default number of validation rows, except in full splits (Gunel et al. 2021)."""
+
+
+class Part(NamedTuple):
+    """Rows of one part, and where they come from, for display."""
+
+    rows: Split
+    source: str
+
+
+def default_splits(name_or_file: str, *, sampled: bool) -> Splits:
+    """What ``auto`` means for a task: the protocol of Gunel et al. (2021) for GLUE tasks, else held-out.
+
+    ``sampled``: whether a sample of the training rows is drawn.
+    """
+    named = FINETUNING_TASKS.get(name_or_file.partition(":")[0])
+    if named is None or not named.glue:
+        return "held-out"
+    return "few-shot" if sampled else "full"
+
+
+def hold_out_rows(rows: Split, count: int, seed: str, title: str, *, labelled: bool) -> tuple[Split, Split]:
+    """The remaining rows and the held-out rows, both in their original order.
+
+    Raises:
+        NearfarError: no row can be held out.
+    """
+    held_out = set(hold_out(_strata(rows, labelled=labelled), count, seed=seed))
+    if not held_out:
+        part = seed.partition(" ")[2]
+        raise NearfarError(f"{title}: too few rows to hold some out for {part}; name other data for {part}.")
+    remaining = [index for index in range(len(rows.texts)) if index not in held_out]
+    return pick(rows, remaining), pick(rows, sorted(held_out))
+
+
+def hold_out_validation(
+    train: Split, title: str, *, splits: Splits, count: int | None, test_rows: int, seed: int, labelled: bool
+) -> tuple[Split, Part]:
+    """The remaining training rows, and the validation rows that are drawn from them.
+
+    ``count`` defaults to the number of test rows in full splits, else to 500.
+
+    Raises:
+        NearfarError: no row can be held out.
+    """
+    wanted = count or (test_rows if splits == "full" else VALIDATION_ROWS)
+    rows = len(train.texts)
+    held_out = wanted if rows >= 2 * wanted else max(1, rows // 10)
+    remaining, validation = hold_out_rows(train, held_out, f"{seed} validation", title, labelled=labelled)
+    as_many = ", as many as test rows" if splits == "full" and held_out == test_rows and count is None else ""
+    tenth = f" (a tenth: {rows:,} rows are too few for {wanted:,})" if held_out < wanted else ""
+    return remaining, Part(validation, f"of train, drawn by seed {seed}{_stratified(labelled)}{as_many}{tenth}")
+
+
+def divide_test(
+    tested: Split, title: str, *, splits: Splits, count: int | None, seed: int, labelled: bool
+) -> tuple[Part, Part]:
+    """The validation and the test rows of ``few-shot`` and ``10-90``, both from the rows of a test set.
+
+    Raises:
+        NearfarError: too few rows for both parts.
+    """
+    rows = len(tested.texts)
+    if splits == "10-90":
+        if rows < 10:
+            raise NearfarError(f"{title}: --splits 10-90 needs at least 10 rows, but there are {rows}.")
+        first = range(rows // 10)
+        last = range(rows // 10, rows)
+        return Part(pick(tested, first), f"the first 10% of {title}"), Part(
+            pick(tested, last), f"the last 90% of {title}"
+        )
+    drawn = f", drawn by seed {seed}{_stratified(labelled)}"
+    other, test = hold_out_rows(tested, max(1, rows // 2), f"{seed} test", title, labelled=labelled)
+    wanted = count or VALIDATION_ROWS
+    if wanted >= len(other.texts):
+        small = f" (it is too small for {wanted:,} rows)" if wanted > len(other.texts) else ""
+        validation = Part(other, f"the other half of {title}{small}")
+    else:
+        chosen = draw(_strata(other, labelled=labelled), wanted, balanced=False, seed=f"{seed} validation")
+        validation = Part(pick(other, chosen), f"of the other half of {title}{drawn}")
+    return validation, Part(test, f"half of {title}{drawn}")
+
+
+def pick(rows: Split, indices: Sequence[int]) -> Split:
+    """The rows with these indices, in this order."""
+    return Split([rows.texts[index] for index in indices], [rows.targets[index] for index in indices])
+
+
+def _strata(rows: Split, *, labelled: bool) -> list[int]:
+    return [int(target) for target in rows.targets] if labelled else [0] * len(rows.targets)
+
+
+def _stratified(labelled: bool) -> str:
+    return ", stratified by label" if labelled else ""
+
+
+def draw(
+    targets: Sequence[int], count: int, *, balanced: bool, seed: int | str, label_names: Sequence[str] = ()
+) -> list[int]:
+    """Return the indices of ``count`` rows, drawn without replacement, in ascending order: a few-shot sample.
+
+    With ``balanced`` all labels have the same number of rows; if ``count`` is not a multiple of the number of labels,
+    randomly chosen labels have one more. Otherwise labels keep their proportions in ``targets``
+    (:func:`largest_remainder`), with at least one row each. Gunel et al. (2021) draw ten samples each of 20, 100 and
+    1,000 rows for their few-shot results, and 20 rows of each of two labels for those of Table 7.
+
+    The sample is a function of the arguments; neighbouring seeds give independent samples. ``label_names`` are for
+    messages.
+
+    Raises:
+        NearfarError: ``count`` is below the number of labels or above the number of rows, or a label has too few rows
+            for its share of a balanced sample.
+
+    >>> targets = [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    >>> [sum(targets[row] for row in draw(targets, 6, balanced=balanced, seed=1)) for balanced in (True, False)]
+    [3, 2]
+    """
+    rows_of = _rows_of(targets)
+    if not len(rows_of) <= count <= len(targets):
+        raise NearfarError(
+            f"A sample of {count} rows cannot be drawn: it must be from {len(rows_of)}, the number of labels, to "
+            f"{len(targets)}, the number of rows."
+        )
+    generator = _generator(seed)
+    sizes = [len(rows) for rows in rows_of.values()]
+    shares = largest_remainder([1 for _ in sizes] if balanced else sizes, count, generator)
+    for index, (label, rows) in enumerate(rows_of.items()):
+        if shares[index] == 0:
+            shares[shares.index(max(shares))] -= 1
+            shares[index] = 1
+        if shares[index] > len(rows):
+            name = repr(label_names[label]) if label_names else str(label)
+            raise NearfarError(
+                f"The label {name} has {len(rows)} rows, but a balanced sample of {count} needs {shares[index]}. "
+                "Draw fewer rows, or keep the proportions of the labels."
+            )
+    return _sample(list(rows_of.values()), shares, generator)
+
+
+def hold_out(targets: Sequence[int], count: int, *, seed: int | str) -> list[int]:
+    """Return the indices of ``count`` rows to hold out, in ascending order, stratified by label.
+
+    The only row of a label is never held out, and at most half of all other rows are, so that each label keeps at least
+    one. The held-out rows may lack a rare label. Returns an empty list if no label has two rows.
+    """
+    groups = [rows for rows in _rows_of(targets).values() if len(rows) > 1]
+    sizes = [len(rows) for rows in groups]
+    generator = _generator(seed)
+    return _sample(groups, largest_remainder(sizes, min(count, sum(sizes) // 2), generator), generator)
+
+
+def largest_remainder(sizes: Sequence[int], count: int, generator: random.Random) -> list[int]:
+    """Apportion ``count`` in proportion to ``sizes`` by the largest remainder method; the shares add up to ``count``.
+
+    Each share is count x size / sum of sizes, rounded down; the rest goes, one each, to the largest fractions, with
+    ties broken at random. If ``count`` is at most the sum, no share exceeds its size.
+
+    >>> largest_remainder([60, 30, 11], 10, random.Random("1"))
+    [6, 3, 1]
+    """
+    total = sum(sizes)
+    shares = [count * size // total for size in sizes]
+    order = generator.sample(range(len(sizes)), len(sizes))  # the sort is stable, so this order breaks ties
+    by_fraction = sorted(order, key=lambda index: count * sizes[index] % total, reverse=True)
+    for index in by_fraction[: count - sum(shares)]:
+        shares[index] += 1
+    return shares
+
+
+def _rows_of(targets: Sequence[int]) -> dict[int, list[int]]:
+    rows_of: dict[int, list[int]] = {label: [] for label in sorted(set(targets))}
+    for row, label in enumerate(targets):
+        rows_of[label].append(row)
+    return rows_of
+
+
+def _sample(groups: Sequence[Sequence[int]], shares: Sequence[int], generator: random.Random) -> list[int]:
+    return sorted(row for rows, share in zip(groups, shares, strict=True) for row in generator.sample(rows, share))
+
+
+def _generator(seed: int | str) -> random.Random:
+    # A string seed is hashed with SHA-512, so the streams of neighbouring seeds are independent.
+    return random.Random(f"{seed}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +532,7 @@ class ClassificationTask:
     sources: tuple[str, ...]
     """One description each of train, validation and test, for display."""
     labels: tuple[str, ...] = ()
-    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.labelled`)."""
+    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.classification`)."""
 
     @property
     def pairs(self) -> bool:
@@ -83,7 +562,7 @@ def load_classification(
     ``validation`` and ``test`` name other data for these splits, with the same columns and labels. Without ``test``,
     named tasks have a test set, or a stratified fifth of the training rows is held out, by ``seed`` (for ``yelp2``
     independent of the seed). Without ``validation``, ``splits`` says which rows are validation and test rows, and
-    ``validation_rows`` how many (:mod:`nearfar.data.finetuning_splits`; ``auto`` is ``held-out`` here).
+    ``validation_rows`` how many (:mod:`nearfar.data.classification`; ``auto`` is ``held-out`` here).
 
     The only row of a label stays in train. ``limit`` then keeps the first rows of train; validation and test do not
     depend on it. White space is normalised as in :func:`nearfar.data.cells.text_field`.
@@ -200,18 +679,11 @@ def _choose_parts(
 
 def _reader(name: str, task: FinetuningTask) -> Reader:
     """Return the reader of a named task; ``name`` is the task's, for error messages."""
-    numbers: dict[str, int | None] = {label: number for number, label in enumerate(task.label_names)}
-    if task.label_aliases is None:
-        numbers |= {str(number): number for number in range(len(task.label_names))}
-    else:
-        numbers |= {alias: numbers[label] if label else None for alias, label in task.label_aliases.items()}
-    return Reader(
-        columns=task.columns,
-        label_column=task.label_column,
-        label_names=task.label_names,
-        labels=numbers,
-        label_source=f"those of {name}",
-    )
+    numbers = {label: number for number, label in enumerate(task.label_names)}
+    aliases: dict[str, int | None] = {str(number): number for number in numbers.values()}
+    if task.label_aliases is not None:
+        aliases = {alias: numbers[label] if label else None for alias, label in task.label_aliases.items()}
+    return Reader(task.columns, task.label_column, task.label_names, f"those of {name}", aliases)
 
 
 def _check_counts(validation_rows: int | None, limit: int | None) -> None:

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.fingerprints import Hashes, combine_hashes, normalize_for_hash, text_hashes
-from nearfar.data.nli import NliData
-from nearfar.data.retrieval_task import RetrievalTask, task_of_pairs
-from nearfar.data.rows import TextData
-from nearfar.disk import SeenHashes
+from nearfar.data.retrieval import RetrievalTask, task_of_pairs
+from nearfar.data.rows import NliData, TextData
+from nearfar.disk.model_folder import SeenHashes
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, ScoredPair
 
 Kind: TypeAlias = Literal["pairs", "nli", "labelled", "scored"]
@@ -398,7 +397,10 @@ def _split(
         f"result; {len(held_out.rows):,} rows, {len(training.rows):,} rows to train on"
     ]
     if held_out.left_out:
-        facts.append(f"{held_out.left_out:,} rows are left out, because their negative is a held-out text")
+        share = held_out.left_out / len(rows.rows)
+        facts.append(
+            f"{held_out.left_out:,} rows ({share:.0%}) are left out, because their negative is a held-out text"
+        )
     if sum(numbers.values()) < wanted:
         facts.append(f"{wanted:,} were to be held out; more do not fit, because rows share texts or labels are rare")
     if sum(numbers.values()) < FEW:

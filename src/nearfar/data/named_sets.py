@@ -1,16 +1,17 @@
 """The one table of named data: each data set's files and hub copy, its public sources, and the tasks on the sets.
 
 ``named_sets.toml`` is the table; the classes here say what its keys mean. A new data set is a table ``[sets.NAME]``; to
-probe or to fine-tune on it, also ``[probes.NAME]`` or ``[finetuning.NAME]``; to download it, ``[sources.NAME]`` and the
-numbers of its ``[rows]``. Everything else reads these tables: loading (:mod:`nearfar.data.catalog`), the suites of
-``nearfar evaluate``, ``nearfar finetune``, ``nearfar get-data``, ``nearfar env`` and the lists in error messages.
+probe or to fine-tune on it, also ``[probes.NAME]`` or ``[finetuning.NAME]``; to download it, ``[sources.NAME]``, the
+numbers of its ``[rows]`` and its ``[[recipes]]``. Everything else reads these tables: loading
+(:mod:`nearfar.data.catalog`), the suites of ``nearfar evaluate``, ``nearfar finetune``, ``nearfar get-data``, ``nearfar
+env`` and the lists in error messages.
 """
 
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from nearfar.validation import convert
 
@@ -134,6 +135,24 @@ class Source:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Conversion:
+    """How downloads become files of the local data folder (:mod:`nearfar.commands.get_data.recipes`)."""
+
+    target: str
+    """Path in the local data folder, with names in braces."""
+    columns: tuple[str, ...] = ()
+    """Its columns; none for plain text."""
+    reader: str
+    """The form of the download."""
+    inputs: tuple[str, ...]
+    """The end of the path of each file that the reader needs; ``|``, brackets and ``.*`` are special."""
+    each: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Name in braces -> what it stands for, one for each file."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the reader."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Tables:
     """The content of ``named_sets.toml``."""
 
@@ -141,6 +160,7 @@ class _Tables:
     mixtures: dict[str, tuple[str, ...]]
     sources: dict[str, Source]
     rows: dict[str, int]
+    recipes: tuple[Conversion, ...]
     probes: dict[str, ProbeTask]
     finetuning: dict[str, FinetuningTask]
 
@@ -154,6 +174,8 @@ SOURCES = _TABLES.sources
 """Name -> source. Where several make the same file, an earlier one has precedence."""
 PUBLISHED_ROWS = _TABLES.rows
 """File in the local data folder -> its published number of rows."""
+CONVERSIONS = _TABLES.recipes
+"""Where several make the same file, an earlier one has precedence."""
 PROBE_TASKS = _TABLES.probes
 FINETUNING_TASKS = _TABLES.finetuning
 

@@ -1,24 +1,304 @@
-"""Retrieval tasks from data sets in BEIR's layout, from pairs of texts, and from NLI rows."""
+"""Retrieval tasks from data sets in BEIR's layout, from pairs of texts, and from NLI rows.
+
+BEIR's layout (Thakur et al. 2021), in a folder or on the hub, is a corpus, queries, and relevance judgements by ids:
+
+===================  ==================================================================================================
+``corpus.jsonl``     documents: ``_id``, ``text``, and ``title`` if there is one. Title and text are joined by a space
+``queries.jsonl``    queries: ``_id``, ``text``
+``qrels/SPLIT.tsv``  judgements: ``query-id``, ``corpus-id``, ``score``, a whole number; below 1 means not relevant
+===================  ==================================================================================================
+
+On the hub these are the configs ``corpus``, ``queries`` and ``qrels`` of a data set, or ``default`` instead of
+``qrels`` (NanoBEIR, MTEB). White space is normalised as in :func:`nearfar.data.cells.text_field`.
+
+Judgements of unknown queries and documents are left out and counted. trec_eval counts the latter as relevant documents
+that are not found. Documents and queries without text are kept, as in BEIR, and counted; they are encoded as the empty
+text.
+"""
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, get_args
 
-from nearfar.data.beir import Layout, is_layout, open_folder, open_hub
 from nearfar.data.catalog import find
-from nearfar.data.columns import find_columns
-from nearfar.data.files import is_known, is_plain_text
-from nearfar.data.hub import HUB_NAME
+from nearfar.data.cells import Location, find_columns, is_blank, parse_number, text_field
+from nearfar.data.files import is_known, is_plain_text, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
-from nearfar.data.nli import load_nli
-from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
-from nearfar.data.retrieval_task import RetrievalTask, task_of_pairs
-from nearfar.data.rows import load_documents
-from nearfar.data.sources import column_names
-from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
-from nearfar.types import ENTAILMENT, NearfarError
+from nearfar.data.paths import as_path, is_file, is_folder, list_names, shown, status
+from nearfar.data.rows import load_documents, load_nli, load_tuples, pair_columns, set_of_pairs
+from nearfar.data.sources import HUB_NAME, Table, column_names, load_hub_splits, open_table
+from nearfar.types import ENTAILMENT, NearfarError, RetrievalMeasure
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+
+MEASURES: tuple[RetrievalMeasure, ...] = get_args(RetrievalMeasure)
+"""The measures, in the order of tables and result files."""
+
+
+@dataclass(frozen=True)
+class RetrievalTask:
+    """Queries and documents as texts; relevance by their positions."""
+
+    queries: list[str]
+    documents: list[str]
+    relevant: list[dict[int, int]]
+    """For each query: position of a relevant document -> its grade, at least 1. No query is without one."""
+    query_ids: list[str]
+    """Identifiers in the source; the positions as text where the source has none."""
+    document_ids: list[str]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What was left out or is worth knowing: in words, such as "queries without relevant documents" -> number."""
+    main: RetrievalMeasure = "ndcg@10"
+    """The measure that tables and comparisons show first."""
+    excluded: Mapping[int, int] = field(default_factory=dict)
+    """Position of a query -> position of the document that is the query itself and is not ranked for it."""
+
+
+def task_of_pairs(
+    pairs: Iterable[tuple[str, str]], positions: Mapping[str, int], counts: Mapping[str, int]
+) -> RetrievalTask:
+    """A task of pairs of a query and a relevant document, given the positions of all documents.
+
+    A query that is a document too is not ranked for itself.
+    """
+    relevant: dict[str, dict[int, int]] = {}
+    for query, document in pairs:
+        relevant.setdefault(query, {})[positions[document]] = 1
+    return RetrievalTask(
+        queries=list(relevant),
+        documents=list(positions),
+        relevant=list(relevant.values()),
+        query_ids=list(map(str, range(len(relevant)))),
+        document_ids=list(map(str, range(len(positions)))),
+        counts=counts,
+        main="mrr@10",
+        excluded={number: positions[query] for number, query in enumerate(relevant) if query in positions},
+    )
+
+
+QRELS_COLUMNS = ("query-id", "corpus-id", "score")
+MAX_GRADE = 2**31 - 1
+"""The greatest grade; sums of much greater ones would overflow."""
+_QRELS_CONFIGS = ("qrels", "default")
+
+
+class _Text(NamedTuple):
+    where: Location
+    text: str
+    """Title and text, normalised."""
+    body: str
+    """Without the title."""
+
+
+class _Judgement(NamedTuple):
+    where: Location
+    query: str
+    document: str
+    grade: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The three tables of a data set, not yet read."""
+
+    title: str
+    """The source of the judgements, for messages."""
+    documents: Table
+    queries: Table
+    judgements: Table
+
+    def task(self, *, exclude_same_id: bool) -> RetrievalTask:
+        """Read the tables; see :func:`nearfar.data.retrieval.load_retrieval`."""
+        documents, queries = _by_id(self.documents, "document"), _by_id(self.queries, "query")
+        if not documents:
+            raise NearfarError(f"{self.title}: the corpus has no documents.")
+        if not queries:
+            raise NearfarError(f"{self.title}: there are no queries.")
+        judged = _Judged(_read_judgements(self.judgements), queries, documents)
+        kept = [name for name in queries if name in judged.relevant]
+        if not kept:
+            raise NearfarError(
+                f"{self.title}: no query has a relevant document. Of {judged.number} judgements, "
+                f"{judged.unknown_queries} are of unknown queries, {judged.unknown_documents} of unknown documents, "
+                f"and {judged.not_relevant} have a score below 1."
+            )
+        positions = {name: position for position, name in enumerate(documents)}
+        same_ids = {
+            number: positions[name]
+            for number, name in enumerate(kept)
+            if name in positions and name not in judged.relevant[name]
+        }
+        same_texts = sum(queries[name].text == documents[name].body for name in kept if name in documents)
+        counts = {
+            "queries without relevant documents": len(queries) - len(kept),
+            "judgements of unknown queries": judged.unknown_queries,
+            "judgements of unknown documents": judged.unknown_documents,
+            "empty documents": sum(not row.text for row in documents.values()),
+            "empty queries": sum(not queries[name].text for name in kept),
+        }
+        if exclude_same_id:
+            counts["queries with the id of a document, not ranked for them"] = len(same_ids)
+        else:
+            counts["queries with the id and text of a document, ranked for them (see --exclude-same-id)"] = same_texts
+        return RetrievalTask(
+            queries=[queries[name].text for name in kept],
+            documents=[row.text for row in documents.values()],
+            relevant=[
+                {positions[document]: grade for document, grade in judged.relevant[name].items()} for name in kept
+            ],
+            query_ids=kept,
+            document_ids=list(documents),
+            counts=counts,
+            excluded=same_ids if exclude_same_id else {},
+        )
+
+
+class _Judged:
+    """The relevant documents of each query, and counts of the other judgements."""
+
+    def __init__(self, judgements: Iterable[_Judgement], queries: dict[str, _Text], documents: dict[str, _Text]):
+        self.relevant: dict[str, dict[str, int]] = {}
+        self.number = self.unknown_queries = self.unknown_documents = self.not_relevant = 0
+        seen: dict[tuple[str, str], int] = {}
+        for where, query, document, grade in judgements:
+            if seen.setdefault((query, document), grade) != grade:
+                raise NearfarError(
+                    f"{where}: query {query!r} and document {document!r} have the score {grade}, and "
+                    f"{seen[query, document]} in a line above. Remove one of them."
+                )
+            self.number += 1
+            if query not in queries:
+                self.unknown_queries += 1
+            elif document not in documents:
+                self.unknown_documents += 1
+            elif grade < 1:
+                self.not_relevant += 1
+            else:
+                self.relevant.setdefault(query, {})[document] = grade
+
+
+def is_layout(folder: Path) -> bool:
+    """Whether a folder has at least one part of the layout."""
+    return is_folder(folder / "qrels") or any(_text_file(folder, name) for name in ("corpus", "queries"))
+
+
+def open_folder(folder: Path, split: str | None) -> Layout:
+    """The data set in a folder; ``split`` is by default ``test``, or else the only one.
+
+    Raises:
+        NearfarError: a part is missing, or the split is; the message names what is there.
+    """
+    texts = []
+    for name, what in (("corpus", "documents"), ("queries", "queries")):
+        if (file := _text_file(folder, name)) is None:
+            raise NearfarError(f"{folder}: has no {name}.jsonl, the {what} of BEIR's layout.")
+        texts.append(open_table(file))
+    names = [Path(name) for name in list_names(folder / "qrels") if is_known(Path(name))]
+    chosen = _choose_split(f"{folder}", [stem(name) for name in names], split)
+    qrels = folder / "qrels" / next(name for name in names if stem(name) == chosen)
+    return Layout(f"{qrels}", texts[0], texts[1], open_table(qrels))
+
+
+def open_hub(repository: str, split: str | None) -> Layout | None:
+    """The hub data set ``owner/name``; None if it has no config ``corpus``, so that it is not in this layout.
+
+    Raises:
+        NearfarError: the hub is unreachable and the data set is not cached, or a config or the split is missing.
+    """
+    try:
+        corpora = load_hub_splits(f"{repository}/corpus")
+    except NearfarError:
+        return None
+    error: NearfarError | None = None
+    for config in _QRELS_CONFIGS:
+        try:
+            qrels = load_hub_splits(f"{repository}/{config}")
+            break
+        except NearfarError as found:
+            error = error or found
+    else:
+        raise NearfarError(f"hub:{repository}: has a config corpus, but no judgements.\n  {error}")
+    chosen = _choose_split(f"hub:{repository}", list(qrels), split)
+    queries = load_hub_splits(f"{repository}/queries")
+    return Layout(
+        f"hub:{repository}:{chosen}",
+        _only(corpora, chosen, f"hub:{repository}/corpus"),
+        _only(queries, chosen, f"hub:{repository}/queries"),
+        Table(f"hub:{repository}:{chosen}", qrels[chosen]),
+    )
+
+
+def _text_file(folder: Path, name: str) -> Path | None:
+    files = (folder / f"{name}.jsonl", folder / f"{name}.jsonl.gz")
+    return next((file for file in files if status(file) is not None), None)
+
+
+def _choose_split(title: str, available: Sequence[str], split: str | None) -> str:
+    if not available:
+        raise NearfarError(f"{title}: has no qrels/SPLIT.tsv, the judgements of BEIR's layout.")
+    if split is not None and split not in available:
+        raise NearfarError(f"{title}: has no split {split!r}. It has: {', '.join(available)}.")
+    if split is None and "test" not in available and len(available) > 1:
+        raise NearfarError(
+            f"{title}: has several splits and none is called test. Name one: "
+            f"{', '.join(f'{title}:{name}' for name in available)}."
+        )
+    return split or ("test" if "test" in available else available[0])
+
+
+def _only(splits: "dict[str, Dataset]", split: str, title: str) -> Table:
+    """The one split of a corpus or of queries; if there are several, the one of the judgements."""
+    if len(splits) > 1 and split not in splits:
+        raise NearfarError(f"{title}: has several splits, and none is called {split!r}: {', '.join(splits)}.")
+    return Table(title, splits[split] if len(splits) > 1 else next(iter(splits.values())))
+
+
+def _field(value: object, column: str, where: Location) -> str:
+    """A text that may be empty, or missing."""
+    return "" if is_blank(value) else text_field(value, column, where)
+
+
+def _id(value: object, column: str, where: Location) -> str:
+    if type(value) is int:
+        return str(value)
+    if not isinstance(value, str) or not value:
+        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. An id is a text that is not empty.")
+    return value
+
+
+def _by_id(table: Table, what: str) -> dict[str, _Text]:
+    found: dict[str, _Text] = {}
+    titles = ("title",) if what == "document" else ()
+    for where, (value, text, *heads) in table.rows(("_id", "text"), optional=titles):
+        name, body = _id(value, "_id", where), _field(text, "text", where)
+        head = "".join(_field(title, "title", where) for title in heads)
+        if name in found:
+            raise NearfarError(
+                f"{where}: the {what} id {shown(name)} is already that of {found[name].where}. "
+                "Give each row an id of its own."
+            )
+        found[name] = _Text(where, f"{head} {body}".strip() if head else body, body)
+    return found
+
+
+def _read_judgements(table: Table) -> Iterator[_Judgement]:
+    """The judgements; without a column ``score``, as in NanoBEIR on the hub, all are relevant, with grade 1."""
+    graded = isinstance(table.data, Path) or "score" in table.data.column_names
+    for where, (query, document, *scores) in table.rows(QRELS_COLUMNS if graded else QRELS_COLUMNS[:2]):
+        number = parse_number(scores[0]) if graded else 1.0
+        if not number.is_integer():
+            raise NearfarError(
+                f"{where}: column 'score' holds {shown(scores[0])}. A grade of relevance is a whole number."
+            )
+        if abs(number) > MAX_GRADE:
+            raise NearfarError(f"{where}: column 'score' holds {shown(scores[0])}. A grade is at most {MAX_GRADE}.")
+        yield _Judgement(where, _id(query, "query-id", where), _id(document, "corpus-id", where), int(number))
+
 
 _SAVED_DATASET = ("state.json", "dataset_dict.json")
 _NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
@@ -39,8 +319,8 @@ def load_retrieval(
     ``spec`` is one of these:
 
     - a folder in BEIR's layout, ``FOLDER`` or ``FOLDER:SPLIT``, or a hub data set in it, ``hub:owner/name`` or
-      ``hub:owner/name:SPLIT``: see :mod:`nearfar.data.beir`. The main measure is ``ndcg@10``;
-    - pairs, as :func:`nearfar.data.triplets.load_tuples` reads them: a file with two columns, a named set of pairs
+      ``hub:owner/name:SPLIT``: see :mod:`nearfar.data.retrieval`. The main measure is ``ndcg@10``;
+    - pairs, as :func:`nearfar.data.rows.load_tuples` reads them: a file with two columns, a named set of pairs
       (``flickr8k``), a hub data set. Each distinct anchor is a query, its positives are its relevant documents, and
       all distinct positives are the documents. An anchor that is itself a document is not ranked for itself. The main
       measure is ``mrr@10``;

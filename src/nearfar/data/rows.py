@@ -1,22 +1,265 @@
-"""Read sentences, labelled texts and scored pairs from any source that the catalog can find.
+"""Read rows from any source that the catalog can find: sentences, labelled texts, scored pairs, NLI rows, tuples.
 
-:mod:`nearfar.data.triplets` reads pairs and triplets. Every loader reads the tables of its ``specs`` (see
-:mod:`nearfar.data.catalog`) one after the other, normalises white space as in
-:func:`nearfar.data.cells.text_field`, and stops after ``limit`` rows, in the order of the files.
+Tuples are pairs and triplets: from tables, from captions of the same image, and from NLI rows. Every loader reads the
+tables of its ``specs`` (see :mod:`nearfar.data.catalog`) one after the other, and normalises white space as in
+:func:`nearfar.data.cells.text_field`. Loaders with a ``limit`` stop after so many rows, in the order of the files.
 """
 
+import math
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, cycle, groupby
+from numbers import Number
 from types import MappingProxyType
 from typing import Any
 
 from nearfar.data.catalog import NamedTable, find
-from nearfar.data.cells import label_field, sort_labels
-from nearfar.data.named_sets import OWN
+from nearfar.data.cells import (
+    Location,
+    find_columns,
+    fold_name,
+    label_field,
+    normalize_whitespace,
+    parse_number,
+    printable_name,
+    score_check,
+    sort_labels,
+    text_field,
+)
+from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED, NamedSet
 from nearfar.data.paths import shown
-from nearfar.data.sources import Entry
-from nearfar.data.sts import scored_entries
-from nearfar.types import NearfarError
+from nearfar.data.sources import Entry, Table, column_names
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow, ScoredPair
+
+
+@dataclass(frozen=True)
+class NliData:
+    """Labelled rows in the order of their sources, and statistics of what was read."""
+
+    rows: list[NliRow]
+    dropped: int
+    """Number of rows dropped because they have no label (:data:`nearfar.data.named_sets.UNLABELLED`)."""
+    counts: Mapping[str, int]
+    """Label name -> number of rows."""
+    sources: tuple[str, ...]
+    """The location of each table and its number of rows, for display."""
+    repaired: int
+    """Number of fields whose control characters or irregular white space were replaced by single spaces."""
+    held_out: int = 0
+    """Number of rows that were taken out of ``rows``, to evaluate on."""
+
+
+def load_nli(
+    specs: str | Sequence[str],
+    *,
+    premise_column: str = "premise",
+    hypothesis_column: str = "hypothesis",
+    label_column: str = "label",
+    label_order: Sequence[str] | None = None,
+) -> NliData:
+    """Read the tables of ``specs`` (see :mod:`nearfar.data.catalog`), one after the other.
+
+    A label is entailment, neutral or contradiction, in upper or lower case, or the integer 0, 1 or 2. Integers mean
+    these three in this order, as in SNLI and MultiNLI on the hub, unless ``label_order`` lists the names in another
+    order. Data sets that declare class names are read by those names.
+
+    Raises:
+        NearfarError: a source cannot be found or read, an unknown label, an empty or non-string text (each with file
+            and line), a table without a labelled row.
+
+    """
+    known = _known_labels(LABEL_NAMES if label_order is None else label_order)
+    rows: list[NliRow] = []
+    sources: list[str] = []
+    dropped = repaired = 0
+    for spec in [specs] if isinstance(specs, str) else specs:
+        for found in find(spec):
+            before, unlabelled = len(rows), 0
+
+            def check(value: object, _: str, where: Location) -> int | None:
+                nonlocal unlabelled
+                label = _label(value, known, where)
+                unlabelled += label is None
+                return label
+
+            for entry in found.table.entries((premise_column, hypothesis_column), label_column, check):
+                repaired += entry.repaired
+                rows.append(NliRow(entry.texts[0], entry.texts[1], entry.target))
+            if len(rows) == before:
+                raise NearfarError(
+                    f"{found.table.title}: no labelled rows ({unlabelled} without a label were dropped)."
+                )
+            dropped += unlabelled
+            counted = f"{len(rows) - before} rows, {unlabelled} more without a label dropped"
+            note = found.note((premise_column, hypothesis_column, label_column))
+            sources.append(f"{found.table.title}: {counted}{note}")
+    if not rows:
+        raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
+    tally = Counter(row.label for row in rows)
+    counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
+    return NliData(rows, dropped, counts, tuple(sources), repaired)
+
+
+def _known_labels(label_order: Sequence[str]) -> dict[str, int]:
+    order = [name.lower() for name in label_order]
+    if sorted(order) != sorted(LABEL_NAMES):
+        raise NearfarError(f"label_order {list(label_order)} must list {', '.join(LABEL_NAMES)}, each once.")
+    names = {name: label for label, name in enumerate(LABEL_NAMES)}
+    return names | {str(integer): names[name] for integer, name in enumerate(order)}
+
+
+def _label(value: object, known: Mapping[str, int], where: Location) -> int | None:
+    text = (
+        ""
+        if value is None
+        else normalize_whitespace(str(value)).lower()
+        if isinstance(value, str | Number)
+        else shown(value)
+    )
+    if (number := parse_number(value)).is_integer():
+        text = str(int(number))  # 1, 1.0 and "1.0" are equal: an integer column with missing values becomes floats
+    if text in UNLABELLED:
+        return None
+    if text not in known:
+        integers = ", ".join(f"{key} as {LABEL_NAMES[label]}" for key, label in known.items() if key.isdigit())
+        raise NearfarError(
+            f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers, by label_order or "
+            f"else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
+        )
+    return known[text]
+
+
+def load_task(
+    spec: str,
+    *,
+    first: str = "sentence1",
+    second: str = "sentence2",
+    score: str = "score",
+    scale: tuple[float, float] | None = None,
+) -> dict[str, list[ScoredPair]]:
+    """Return subset name -> pairs of the subset.
+
+    ``spec`` (see :mod:`nearfar.data.catalog`) is
+
+    - ``sts12`` to ``sts16``: the SemEval test sets, by their official subsets. The hub copies do not distinguish
+      subsets: from the hub, a task has a single subset ``all``, and its subset aggregates are meaningless;
+    - ``stsb`` (the test split), ``stsb:dev``, ``stsb:train``;
+    - ``sickr``, the official 4,927 test pairs, or ``sickr-full``, all 9,927, as in MTEB. The two give different
+      scores; always say which. Scores are 1 to 5, elsewhere 0 to 5;
+    - ``microworld`` (its test pairs) or ``microworld:dev``, generated sentences, 0 to 5;
+    - a path or hub data set with columns ``first``, ``second``, ``score``: one subset, named by the file or split.
+
+    ``scale`` is the lowest and highest valid score; a named set defines its own. Scores are returned unchanged. White
+    space is normalised as in :func:`nearfar.data.cells.text_field`.
+
+    Raises:
+        NearfarError: a source cannot be found or read; a text that is empty or not a string, a score that is not a
+            number or is off the scale (each with file and line); a subset without a pair.
+
+    """
+    tables = find(spec, "scored")
+    return {
+        found.name: [
+            ScoredPair(entry.texts[0], entry.texts[1], entry.target)
+            for entry in scored_entries(found, (first, second), score, scale or found.scale)
+        ]
+        for found in tables
+    }
+
+
+def load_pairs(
+    spec: str,
+    *,
+    first: str = "sentence1",
+    second: str = "sentence2",
+    score: str = "score",
+    scale: tuple[float, float] | None = None,
+) -> list[ScoredPair]:
+    """Return the pairs of all subsets of :func:`load_task`, concatenated."""
+    return list(chain(*load_task(spec, first=first, second=second, score=score, scale=scale).values()))
+
+
+def known_scale(spec: str) -> tuple[float, float] | None:
+    """Return the lowest and highest score of a named set, or None for own data."""
+    name = spec.partition(":")[0]
+    return CATALOG[name].of_kind("scored").scale if name in CATALOG else None
+
+
+def scored_entries(
+    found: NamedTable, columns: tuple[str, str], score: str, scale: tuple[float, float] | None
+) -> list[Entry]:
+    """Return the pairs of a table with their scores; raises NearfarError as :func:`load_task`."""
+    entries = list(found.table.entries(columns, score, score_check(scale)))
+    if not entries:
+        raise NearfarError(f"{found.table.title}: no pairs, only a header.")
+    return entries
+
+
+PREFIX = "mteb:"
+"""Before the name of a task in results, so that it is no name of nearfar's own."""
+TYPE = "STS"
+
+
+def load_mteb_pairs(name: str) -> dict[str, list[ScoredPair]]:
+    """Return subset -> pairs of an STS task of mteb, from the splits that mteb evaluates on.
+
+    Subsets are mteb's, such as languages; a task without subsets has its splits. The data come from the hub's cache or
+    the hub, as ``task.load_data()`` finds them. Texts and scores are unchanged.
+
+    Raises:
+        NearfarError: mteb is not installed, has no such task or cannot load its data; the task is of another type; a
+            row without two texts and a score.
+    """
+    try:
+        import mteb
+    except ImportError as error:
+        raise NearfarError(f"--mteb {name}: needs the extra mteb: pip install 'nearfar[mteb]'") from error
+    try:
+        task: Any = mteb.get_task(name)
+    except KeyError as error:
+        raise NearfarError(f"--mteb {name}: mteb {mteb.__version__} has no task of this name. {_hint(error)}") from None
+    if task.metadata.type != TYPE:
+        raise NearfarError(
+            f"--mteb {name}: is a task of the type {task.metadata.type}, and --mteb takes those of the type {TYPE}; "
+            "for others, give nearfar.mteb.MtebModel to mteb.evaluate"
+        )
+    try:
+        task.load_data()
+    except Exception as error:  # whatever datasets, the hub's client or the task's own code raises
+        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        raise NearfarError(
+            f"--mteb {name}: its data cannot be loaded ({reason}); without a network, load them once where there is "
+            "one, and bring the cache of the hub (HF_HOME) along"
+        ) from error
+    subsets: dict[str, list[ScoredPair]] = {}
+    for subset in task.hf_subsets if task.metadata.is_multilingual else [None]:
+        rows_of = task.dataset if subset is None else task.dataset[subset]
+        for split in task.eval_splits:
+            if subset is None or split in rows_of:
+                title = split if subset is None else subset if len(task.eval_splits) == 1 else f"{subset}:{split}"
+                subsets[title] = [_mteb_pair(task, title, *numbered) for numbered in enumerate(rows_of[split])]
+    if not any(subsets.values()):
+        raise NearfarError(f"--mteb {name}: has no pairs in its splits {', '.join(task.eval_splits)}")
+    return subsets
+
+
+def _mteb_pair(task: Any, subset: str, number: int, row: Mapping[str, Any]) -> ScoredPair:
+    first, second = (row.get(column) for column in task.column_names)
+    score = parse_number(row.get("score"))
+    if not isinstance(first, str) or not isinstance(second, str) or math.isnan(score):
+        raise NearfarError(
+            f"--mteb {task.metadata.name}: row {number} of {subset} must have two texts, "
+            f"{' and '.join(task.column_names)}, and a score"
+        )
+    return ScoredPair(first, second, score)
+
+
+def _hint(error: KeyError) -> str:
+    """What mteb proposes in place of an unknown name."""
+    message = str(error.args[0]) if error.args else ""
+    return message.partition("not found. ")[2]
 
 
 @dataclass(frozen=True)
@@ -190,7 +433,7 @@ def load_scored(
     columns: Sequence[str] = ("sentence1", "sentence2", "score"),
     limit: int | None = None,
 ) -> TextData:
-    """Read scored pairs for training, by :func:`nearfar.data.sts.load_task`, with scores rescaled to 0..1.
+    """Read scored pairs for training, by :func:`nearfar.data.rows.load_task`, with scores rescaled to 0..1.
 
     The scale of a named set (``stsb:train``, ``sickr:train``) is in the catalog. For own data it is the range from the
     lowest to the highest score in the spec, and is noted in ``sources``. Repeated pairs are kept.
@@ -228,3 +471,210 @@ def _sentence_entries(found: NamedTable, columns: Sequence[str]) -> Iterator[Ent
     for entry in found.table.entries(columns):
         yield Entry(entry.texts[:1], repaired=entry.repaired)
         yield from (Entry((text,)) for text in entry.texts[1:])
+
+
+PAIR_NAMES = (
+    ("anchor", "positive"),
+    ("query", "positive"),
+    ("query", "document"),
+    ("question", "answer"),
+    ("sent0", "sent1"),
+)
+"""Names of the columns of pairs."""
+NEGATIVE_NAMES = ("negative", "hard_neg", "hard_negative")
+"""Names of the columns of hard negatives; numbered ones and lists have these names too (``negative_1``)."""
+
+
+def pair_columns(names: Sequence[str], columns: Sequence[str] = PAIR_NAMES[0]) -> tuple[str, str] | None:
+    """Return the columns of pairs among ``names``; None if there are none, or several that they can be.
+
+    They are ``columns``, or in place of ``anchor`` and ``positive``, the defaults, others of :data:`PAIR_NAMES`.
+    """
+    anchor, positive = columns
+    usual = [(anchor, positive)] + [
+        (other if anchor == PAIR_NAMES[0][0] else anchor, match if positive == PAIR_NAMES[0][1] else positive)
+        for other, match in PAIR_NAMES
+    ]
+    found = [(pair[0], pair[1]) for each in dict.fromkeys(usual) if (pair := find_columns(names, each))]
+    distinct = [pair for pair in found if pair[0] != pair[1]]
+    return distinct[0] if len(distinct) == 1 or (distinct and find_columns(names, columns)) else None
+
+
+def negative_columns(names: Sequence[str], column: str | None = None) -> list[str]:
+    """Return the columns of hard negatives among ``names``: all that are called ``column``, with or without a number.
+
+    Without ``column``, the first of :data:`NEGATIVE_NAMES` that is there.
+
+    >>> negative_columns(["anchor", "positive", "Negative 1", "negative_2"])
+    ['Negative 1', 'negative_2']
+    """
+    if column is not None and column in names and column[-1:].isdigit():
+        return [column]
+    for stem in NEGATIVE_NAMES if column is None else (column,):
+        numbered = re.compile(re.escape(fold_name(stem)) + r"s?\d*")
+        if found := [name for name in names if name == stem or numbered.fullmatch(fold_name(name))]:
+            return found
+    return []
+
+
+def load_tuples(
+    specs: str | Sequence[str],
+    *,
+    columns: Sequence[str] = PAIR_NAMES[0],
+    find_negatives: bool = False,
+    limit: int | None = None,
+) -> TextData:
+    """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
+
+    Any two columns of related texts are pairs: a sentence and its back-translation, a question and its answer. In place
+    of the default names, others of :data:`PAIR_NAMES` are found. Hard negatives may be in several columns
+    (:func:`negative_columns`) and in lists: each makes a triplet. With ``find_negatives``, those that all tables have
+    are read without being named. Some named sets are pairs, whatever the ``columns``:
+
+    - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
+      the third with the fourth; an odd last one is dropped, so that no caption occurs twice. ``flickr8k:test`` has the
+      last 1,000 images, ``flickr8k:train`` the others, ``flickr8k:dev`` the last 1,000 of these;
+    - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses; ``microworld-paraphrases``.
+
+    Repeated rows are dropped, and so are rows with the same text twice.
+
+    Raises:
+        NearfarError: a source cannot be found or read, a missing column, an empty or non-string text (with file and
+            line), a source without a row, texts that are all equal, a ``limit`` below 2.
+
+    """
+    if len(columns) not in (2, 3):
+        raise NearfarError(
+            f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
+            f"{', '.join(columns) or 'none'}."
+        )
+    tables: list[tuple[NamedSet | None, NamedTable, list[str]]] = []
+    for spec in as_specs(specs):
+        entry = set_of_pairs(spec)
+        if entry and len(columns) == 3:
+            raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
+        tables += [(entry, found, [] if entry else column_names(found.table)) for found in find(spec, "pairs")]
+    named = columns[2] if len(columns) == 3 else None
+    has_negatives = [bool(negative_columns(names)) for _, _, names in tables]
+    triplets = named is not None or (find_negatives and bool(tables) and all(has_negatives))
+    collector = RowCollector("triplets" if triplets else "pairs", limit)
+    for entry, found, names in tables:
+        if entry is None:
+            pair = pair_columns(names, columns[:2]) or (columns[0], columns[1])
+            _add_tuples(collector, found, pair, negative_columns(names, named) if triplets else [], named)
+        elif entry.captions_by:
+            collector.add(found.table.title, _captions(found.table, entry.captions_by, *entry.sentences))
+        else:
+            collector.add(found.table.title, found.table.entries(entry.sentences))
+    return collector.texts()
+
+
+def _add_tuples(
+    collector: RowCollector,
+    found: NamedTable,
+    pair: tuple[str, str],
+    negatives: Sequence[str],
+    missing: str | None = None,
+) -> None:
+    """Add the pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
+    each = f"; each of {', '.join(negatives)} makes a row" if len(negatives) > 1 else ""
+    columns = pair if negatives or missing is None else (*pair, missing)
+    note = each + found.note((*columns, *negatives))
+    collector.add(found.table.title, found.table.entries(columns, negatives=negatives), note)
+
+
+def set_of_pairs(spec: str) -> NamedSet | None:
+    """Return the named set of pairs that ``spec`` means, which has columns of its own; None for other data."""
+    name = spec.partition(":")[0]
+    entry = CATALOG[name].of_kind("pairs") if name in CATALOG else None
+    return entry if entry and (entry.pairs or entry.captions_by) else None
+
+
+def load_triplets(
+    specs: str | Sequence[str],
+    *,
+    columns: Sequence[str] = ("anchor", "positive", "negative"),
+    premise_column: str = "premise",
+    hypothesis_column: str = "hypothesis",
+    label_column: str = "label",
+    label_order: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> TextData:
+    """Read triplets: from tables with the columns of pairs and of hard negatives, else by :func:`nli_triplets`.
+
+    The columns are found as by :func:`load_tuples`.
+    NLI rows are read by :func:`nearfar.data.rows.load_nli` (``snli``, ``snli+mnli``, ``microworld``, own data), each
+    spec separately. Repetitions are dropped as in :func:`load_tuples`.
+
+    Raises:
+        NearfarError: as ``load_tuples`` and ``load_nli``; also for a table with neither the columns of triplets nor
+            those of NLI rows, and for NLI rows without a triplet.
+
+    """
+    nli_columns = (premise_column, hypothesis_column, label_column)
+    named = None if columns[2] == NEGATIVE_NAMES[0] else columns[2]
+    collector = RowCollector("triplets", limit)
+    for spec in as_specs(specs):
+        tables = find(spec)
+        names = column_names(tables[0].table)
+        pair, negatives = pair_columns(names, columns[:2]), negative_columns(names, named)
+        if pair and negatives:
+            for found in tables:
+                _add_tuples(collector, found, pair, negatives)
+            continue
+        if find_columns(names, nli_columns) is None:
+            raise NearfarError(
+                f"{tables[0].table.title}: triplets need the columns {', '.join(columns)}; or sent0, sent1, hard_neg; "
+                f"or {', '.join(nli_columns)}. Its columns: {', '.join(map(printable_name, names[:20]))}."
+            )
+        nli = load_nli(
+            spec,
+            premise_column=premise_column,
+            hypothesis_column=hypothesis_column,
+            label_column=label_column,
+            label_order=label_order,
+        )
+        triplets = nli_triplets(nli.rows)
+        collector.repaired += nli.repaired
+        collector.add(f"{spec} ({'; '.join(nli.sources)})", (Entry(triplet) for triplet in triplets))
+    return collector.texts()
+
+
+def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
+    """Return (premise, entailed, contradicted) for every entailment whose premise also has a contradiction.
+
+    The entailed hypotheses of a premise text, in the order of ``rows``, are combined with its contradicted ones in
+    turn, cyclically. SimCSE's 275,601 triplets have this form (Gao et al. 2021, section 4.1).
+
+    >>> nli_triplets([NliRow("p", "a", 0), NliRow("p", "x", 2), NliRow("p", "b", 0), NliRow("q", "c", 0)])
+    [('p', 'a', 'x'), ('p', 'b', 'x')]
+
+    Raises:
+        NearfarError: no premise has both.
+
+    """
+    entailed: dict[str, list[str]] = {}
+    contradicted: dict[str, list[str]] = {}
+    for row in rows:
+        if row.label in (ENTAILMENT, CONTRADICTION):
+            of_label = entailed if row.label == ENTAILMENT else contradicted
+            of_label.setdefault(row.premise, []).append(row.hypothesis)
+    triplets = [
+        (premise, positive, negative)
+        for premise, positives in entailed.items()
+        if premise in contradicted
+        for positive, negative in zip(positives, cycle(contradicted[premise]), strict=False)
+    ]
+    if not triplets:
+        raise NearfarError(
+            f"None of the {len(entailed)} premises with an entailment also has a contradiction; a triplet needs both."
+        )
+    return triplets
+
+
+def _captions(table: Table, image_column: str, caption_column: str) -> Iterator[Entry]:
+    """Pair the captions of each image: consecutive rows, first with second, third with fourth."""
+    for _, rows in groupby(table.rows((image_column, caption_column)), key=lambda row: row[1][0]):
+        captions = [(text_field(caption, caption_column, where), caption) for where, (_, caption) in rows]
+        for (first, first_raw), (second, second_raw) in zip(captions[::2], captions[1::2], strict=False):
+            yield Entry((first, second), repaired=(first != first_raw) + (second != second_raw))

@@ -6,32 +6,167 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from itertools import islice, repeat
+from functools import lru_cache
+from itertools import repeat
 from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar.data.cells import Check, EmptyCellError, is_blank, text_field
-from nearfar.data.columns import Location, Rows, fold_name, printable_name
+from nearfar.data.cells import (
+    Check,
+    EmptyCellError,
+    Location,
+    Rows,
+    column_indices,
+    fold_name,
+    is_blank,
+    printable_name,
+    text_field,
+)
 from nearfar.data.files import (
     EXTENSIONS,
     extension,
     is_plain_text,
     json_records,
+    name_classes,
     open_delimited,
+    parquet_error,
     read_file,
     read_lines,
     unusual_separator,
 )
-from nearfar.data.hub import load_folder, load_hub, read_dataset
-from nearfar.data.parquet import parquet_error
-from nearfar.data.paths import as_path, check_file, is_folder
+from nearfar.data.paths import as_path, check_file, file_version, is_file, is_folder, list_names
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    from datasets import Dataset, DatasetDict
 
     from nearfar.data.fingerprints import Hashes
+
+
+HUB_NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
+"""The name of a hub data set: ``owner/name``, or ``owner/name/config`` if it has several configs."""
+
+HUB_TIMEOUT = 10.0
+"""Seconds to wait for the hub's first answer; ``datasets`` alone retries an unreachable hub for half a minute."""
+
+
+def load_hub(name: str, *, split: str | None = None) -> "Dataset":
+    """Return a split of the hub data set ``owner/name[/config]``, from the local cache if the hub is unreachable.
+
+    ``split`` is the name of a split or a slice expression of ``datasets`` (``train[:1000]``); it may be omitted if
+    there is only one split.
+
+    Raises:
+        NearfarError: the hub is unreachable and nothing is cached, or it has no such data set, config or split.
+
+    """
+    return _choose_split(_load_hub(name, split), split, f"hub:{name}")
+
+
+def load_hub_splits(name: str) -> "dict[str, Dataset]":
+    """Return all splits of the hub data set ``owner/name[/config]`` by name; for errors see :func:`load_hub`."""
+    import datasets
+
+    data = _load_hub(name, None)
+    return {"": data} if isinstance(data, datasets.Dataset) else {str(split): data[split] for split in data}
+
+
+def _load_hub(name: str, split: str | None) -> "Dataset | DatasetDict":
+    import datasets
+
+    match = HUB_NAME.fullmatch(name)
+    if match is None:
+        raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
+    repository, config = match.groups()
+    if is_folder(Path(repository)):
+        # load_dataset would read that folder instead.
+        raise NearfarError(
+            f"hub:{name}: the folder {repository} in the working directory hides it; change the working directory."
+        )
+    try:
+        _check_reachable(repository)
+        loaded: Dataset | DatasetDict = datasets.load_dataset(repository, config, split=split)
+    except NearfarError:
+        raise
+    except Exception as error:  # datasets passes on the exceptions of all libraries below it
+        raise NearfarError(f"hub:{name}: {type(error).__name__}: {_first_line(error)}.") from error
+    return loaded
+
+
+def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
+    """Return the data set, or one split of a data set dictionary, that ``save_to_disk`` wrote to ``path``."""
+    import datasets
+
+    if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
+        files = list_names(path)[:12]
+        raise NearfarError(
+            f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
+            f"{', '.join(files) or 'it is empty'}."
+        )
+    try:
+        data = datasets.load_from_disk(str(path))
+    except Exception as error:  # as above
+        raise NearfarError(f"{path} cannot be read: {type(error).__name__}: {_first_line(error)}.") from error
+    if split is not None and isinstance(data, datasets.Dataset):
+        raise NearfarError(f"{path} is a single data set without splits; remove {split!r}.")
+    return _choose_split(data, split, str(path))
+
+
+def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str, optional: Sequence[str] = ()) -> Rows:
+    """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares.
+
+    ``optional`` columns follow, as None where the data set lacks them.
+    """
+    columns = [*columns, *(name for name in optional if name in dataset.column_names)]
+    lacking = (None,) * sum(name not in dataset.column_names for name in optional)
+    columns = [dataset.column_names[index] for index in column_indices(dataset.column_names, columns, title)]
+    class_names = [getattr(dataset.features[column], "names", None) for column in columns]
+    number = 0
+    batches = dataset.with_format(None).select_columns(columns).iter(batch_size=1024)
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:  # as above
+            raise NearfarError(
+                f"{title}: the rows after {number} cannot be read: {type(error).__name__}: {_first_line(error)}."
+            ) from error
+        if batch is None:
+            return
+        for values in zip(*(batch[column] for column in columns), strict=True):
+            number += 1
+            yield Location(title, number, "row"), (*name_classes(values, class_names), *lacking)
+
+
+def _check_reachable(repository: str) -> None:
+    import datasets
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        HfApi().dataset_info(repository, timeout=HUB_TIMEOUT)
+    except (HfHubHTTPError, OfflineModeIsEnabled):
+        pass  # the hub answered, or is disabled; load_dataset handles both
+    except Exception as error:
+        if not (Path(datasets.config.HF_DATASETS_CACHE) / repository.replace("/", "___")).is_dir():
+            raise NearfarError(f"hub:{repository}: unreachable ({_first_line(error)}), and not cached.") from error
+
+
+def _choose_split(data: "Dataset | DatasetDict", split: str | None, title: str) -> "Dataset":
+    import datasets
+
+    if isinstance(data, datasets.Dataset):
+        return data
+    if split is None and len(data) == 1:
+        return next(iter(data.values()))
+    if split is None or split not in data:
+        problem = "has several splits" if split is None else f"has no split {split!r}"
+        raise NearfarError(f"{title} {problem}. Name one: {', '.join(f'{title}:{name}' for name in data)}.")
+    return data[split]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200].rstrip(". ")
 
 
 LAST_GROUPS = 1000
@@ -40,8 +175,6 @@ LAST_GROUPS = 1000
 
 _INDEX = re.compile(r"(Unnamed: \d+|__index_level_\d+__)?")
 """Names that pandas gives to the index of a table."""
-_KEYS_FROM = 1000
-"""Number of JSON lines whose keys are the columns of a file."""
 _SHOWN_ROWS = 5
 _SKIPS_EMPTY: ContextVar[bool] = ContextVar("skips_empty", default=False)
 
@@ -64,44 +197,41 @@ def skips_empty() -> bool:
     return _SKIPS_EMPTY.get()
 
 
-@dataclass(frozen=True)
-class ExcludedPairs:
-    """Pairs of sentences to leave out of a table, in either order and apart from case, spaces and punctuation."""
+class Part(NamedTuple):
+    """A part of a table: which rows are in it hangs on some columns."""
 
-    columns: tuple[str, str]
-    """The columns with the two sentences."""
-    hashes: "Callable[[], Hashes]"
-    """Returns the hashes of the pairs, as :func:`nearfar.data.fingerprints.pair_hashes` computes them."""
-
-    def filter(self, rows: Rows) -> Rows:
-        """Yield the rows whose last two values are not an excluded pair."""
-        from nearfar.data.fingerprints import pair_hashes  # loads numpy
-
-        excluded = set(self.hashes().tolist())
-        for where, values in rows:
-            first, second = map(str, values[-2:])
-            if int(pair_hashes([(first, second)])[0]) not in excluded:
-                yield where, values
+    columns: tuple[str, ...]
+    choose: "Callable[[Rows], Rows]"
+    """Yields the rows of the part; their last values are those of the columns."""
 
 
-@dataclass(frozen=True)
-class GroupPart:
-    """A part of a table by its groups. A group is the rows with the same value in a column."""
+def without_pairs(rows: Rows, hashes: "Callable[[], Hashes]") -> Rows:
+    """The rows whose last two values are not a pair with one of the ``hashes``.
 
-    columns: tuple[str]
-    """That column."""
-    place: int
-    """0: all groups but the last ones, which are a fifth of all, at most 1,000; 1: the last ones; 2: as many before
-    these, which are also in part 0."""
+    The pairs are equal in either order and apart from case, spaces and punctuation
+    (:func:`nearfar.data.fingerprints.pair_hashes`).
+    """
+    from nearfar.data.fingerprints import pair_hashes  # loads numpy
 
-    def filter(self, rows: Rows) -> Rows:
-        """Yield the rows of the part; their last value is the group's."""
-        read = list(rows)
-        groups = list(dict.fromkeys(str(values[-1]) for _, values in read))
-        count, size = len(groups), min(LAST_GROUPS, len(groups) // 5)
-        start, stop = (count - self.place * size, count - (self.place - 1) * size) if self.place else (0, count - size)
-        part = set(groups[start:stop])
-        yield from ((where, values) for where, values in read if str(values[-1]) in part)
+    excluded = set(hashes().tolist())
+    for where, values in rows:
+        first, second = map(str, values[-2:])
+        if int(pair_hashes([(first, second)])[0]) not in excluded:
+            yield where, values
+
+
+def groups_of_part(rows: Rows, part: int) -> Rows:
+    """The rows of a part by groups; a group is the rows with the same last value.
+
+    Part 0 has all groups but the last ones, which are a fifth of all, at most 1,000; part 1 has the last ones; part 2
+    as many before these, which are also in part 0.
+    """
+    read = list(rows)
+    groups = list(dict.fromkeys(str(values[-1]) for _, values in read))
+    count, size = len(groups), min(LAST_GROUPS, len(groups) // 5)
+    start, stop = (count - part * size, count - (part - 1) * size) if part else (0, count - size)
+    chosen = set(groups[start:stop])
+    yield from ((where, values) for where, values in read if str(values[-1]) in chosen)
 
 
 class Entry(NamedTuple):
@@ -124,8 +254,8 @@ class Table:
     """Columns of a data set that are joined by a space to the column ``text``."""
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Label in a data set -> the label to yield instead."""
-    excluded: "ExcludedPairs | GroupPart | None" = None
-    """Rows to leave out."""
+    part: Part | None = None
+    """The rows that it has of its data; None for all."""
     plain: bool = False
     """Whether a TSV file has no quoting, whatever its fields look like: of named sets."""
 
@@ -134,10 +264,10 @@ class Table:
 
         ``optional`` columns follow; JSON objects may lack them (None).
         """
-        if self.excluded is None:
+        if self.part is None:
             return self._all_rows(columns, optional)
-        read = self._all_rows((*columns, *self.excluded.columns))
-        return ((where, values[: len(columns)]) for where, values in self.excluded.filter(read))
+        read = self._all_rows((*columns, *self.part.columns))
+        return ((where, values[: len(columns)]) for where, values in self.part.choose(read))
 
     @property
     def is_plain_text(self) -> bool:
@@ -154,7 +284,7 @@ class Table:
         if isinstance(self.data, Path):
             return read_file(self.data, columns, optional=optional, plain=self.plain)
         if not (self.text_of or self.labels):
-            return read_dataset(self.data, (*columns, *optional), title=self.title)
+            return read_dataset(self.data, columns, optional=optional, title=self.title)
         return self._adapted_rows(self.data, columns)
 
     def _adapted_rows(self, data: "Dataset", columns: Sequence[str]) -> Rows:
@@ -277,7 +407,7 @@ def read_columns(source: str | Path, columns: Sequence[str], *, split: str | Non
 def column_names(table: Table) -> list[str]:
     """Return the names of the columns of ``table``, in their order, without those of an index that pandas wrote.
 
-    Those of JSON lines are the keys of the first 1,000 lines. A name that occurs twice is returned twice.
+    Those of JSON lines are the keys of all lines. A name that occurs twice is returned twice.
 
     Raises:
         NearfarError: the file is missing, empty or damaged, or its format has no columns (plain text).
@@ -295,10 +425,22 @@ def _all_names(table: Table) -> list[str]:
     if kind == ".parquet":
         return _parquet_names(path)
     if kind in (".jsonl", ".json"):
-        return list(dict.fromkeys(name for _, record in islice(json_records(path), _KEYS_FROM) for name in record))
+        return list(_json_names(path, file_version(path)))
     if kind not in (".tsv", ".csv"):
         raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
     return open_delimited(path, plain=table.plain)[1]
+
+
+@lru_cache(maxsize=64)
+def _json_names(path: Path, _version: object) -> tuple[str, ...]:
+    names: dict[str, None] = {}
+    try:
+        for _, record in json_records(path):
+            names |= dict.fromkeys(record)
+    except NearfarError:
+        if not names:  # else the line is refused when it is reached
+            raise
+    return tuple(names)
 
 
 def _parquet_names(path: Path) -> list[str]:

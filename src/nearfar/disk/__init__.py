@@ -1,82 +1,764 @@
-"""Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
+"""Files and folders: written whole or not at all, read with clear errors, locked, and checked before the work.
 
-from nearfar.disk.checks import (
-    check_output_file,
-    check_output_path,
-    check_writable_folder,
-    path_errors,
-    refuse_existing,
-    refuse_overwriting_inputs,
-)
-from nearfar.disk.folders import (
-    LOCK,
-    FolderBusyError,
-    check_new_folder,
-    folder_lock,
-    forget_folder,
-    new_folder,
-    restore_folder,
-)
-from nearfar.disk.model_folder import CARD_MARK, SEEN_FILE, SeenHashes, model_of_run, read_seen, write_seen
-from nearfar.disk.private import exclusive_file, is_private, private_temporary_folder
-from nearfar.disk.reading import check_regular, read_errors, read_json, read_text, sha256_of
-from nearfar.disk.writing import (
-    TABLES,
-    apply_umask,
-    create_folder,
-    disk_errors,
-    flush,
-    flush_entries,
-    new_file,
-    publish,
-    remove,
-    table_lines,
-    write_bytes,
-    write_npy,
-    write_table,
-    write_text,
-)
+A file is replaced as a whole or left as it was, and is flushed to the disk; so is a folder of one step, which is
+written aside and renamed when it is complete. Compiled code is loaded only from private folders, which no other user
+of the machine can plant, replace or read, and temporary files in shared folders are never what another user put there.
+On Windows the folders of a user are the user's own, so nothing is checked. Locks end with the block or the process
+that holds them.
+"""
 
-__all__ = [
-    "CARD_MARK",
-    "LOCK",
-    "SEEN_FILE",
-    "TABLES",
-    "FolderBusyError",
-    "SeenHashes",
-    "apply_umask",
-    "check_new_folder",
-    "check_output_file",
-    "check_output_path",
-    "check_regular",
-    "check_writable_folder",
-    "create_folder",
-    "disk_errors",
-    "exclusive_file",
-    "flush",
-    "flush_entries",
-    "folder_lock",
-    "forget_folder",
-    "is_private",
-    "model_of_run",
-    "new_file",
-    "new_folder",
-    "path_errors",
-    "private_temporary_folder",
-    "publish",
-    "read_errors",
-    "read_json",
-    "read_seen",
-    "read_text",
-    "refuse_existing",
-    "refuse_overwriting_inputs",
-    "remove",
-    "restore_folder",
-    "sha256_of",
-    "table_lines",
-    "write_bytes",
-    "write_npy",
-    "write_seen",
-    "write_table",
-    "write_text",
-]
+import csv
+import hashlib
+import importlib
+import json
+import math
+import os
+import re
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+
+_PATH_ERRNOS = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
+
+
+@contextmanager
+def path_errors() -> Iterator[None]:
+    """Turn an operating system error about a path (name too long, no permission) into a :class:`NearfarError`.
+
+    It can also decorate a function that takes paths.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _PATH_ERRNOS or error.filename is None:
+            raise
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        shown = name if len(name) <= 160 else f"{name[:80]}...{name[-40:]}"
+        way = "choose a shorter one" if error.errno == ENAMETOOLONG else "check its permissions, or choose another"
+        raise NearfarError(f"{shown}: this path cannot be used ({error.strerror}); {way}.") from error
+
+
+@path_errors()
+def check_output_path(file: Path, *, flag: str = "--output") -> None:
+    """Raise an error now if an output file could not be written at the end of a long computation.
+
+    Raises:
+        NearfarError: it is a folder, its name is too long, or its folder is missing, a file or not writable.
+    """
+    if file.is_dir():
+        raise NearfarError(f"{flag} {file}: is a folder; name a file.")
+    if not file.parent.exists():
+        raise NearfarError(f"{flag} {file}: the folder {file.parent} does not exist.")
+    check_writable_folder(file.parent, file, flag=flag)
+    file.with_name(file.name + ".partial").exists()  # the longest temporary name; raises if it is too long
+
+
+def check_output_file(
+    file: Path,
+    inputs: Iterable[object],
+    *,
+    overwrite: bool,
+    flag: str = "--output",
+    suffixes: Sequence[str] = (),
+) -> None:
+    """Raise an error now if an output file cannot be written, is one of the inputs, or exists without ``overwrite``.
+
+    Raises:
+        NearfarError: it has none of the ``suffixes``; see :func:`check_output_path`,
+            :func:`refuse_overwriting_inputs` and :func:`refuse_existing`.
+    """
+    if suffixes and file.suffix not in suffixes:
+        raise NearfarError(f"{flag} {file}: must end in {', '.join(suffixes[:-1])} or {suffixes[-1]}.")
+    check_output_path(file, flag=flag)
+    refuse_overwriting_inputs(file, inputs, flag=flag)
+    refuse_existing([file], overwrite=overwrite, flag=flag)
+
+
+def check_writable_folder(folder: Path, given: object, *, flag: str = "--output") -> None:
+    """Raise an error if files cannot be created in ``folder``, or in the nearest folder above it that exists.
+
+    Raises:
+        NearfarError: that folder is a file, or not writable. The message names ``flag`` and its value ``given``.
+    """
+    existing = next(place for place in (folder, *folder.parents) if place.exists())
+    if not existing.is_dir():
+        raise NearfarError(f"{flag} {given}: {existing} is a file, not a folder.")
+    if not os.access(existing, os.W_OK):
+        raise NearfarError(f"{flag} {given}: the folder {existing} is not writable; choose another folder.")
+
+
+@path_errors()
+def refuse_overwriting_inputs(output: Path, inputs: Iterable[object], *, flag: str = "--output") -> None:
+    """Raise an error if the output is one of the inputs, under whatever name or link.
+
+    ``inputs`` that are not paths or do not exist are ignored.
+
+    Raises:
+        NearfarError: the output would overwrite an input.
+    """
+    outputs = [path for path in (output, output.with_name(output.name + ".new")) if path.exists()]
+    for value in inputs:
+        if not outputs or not isinstance(value, str | Path):
+            continue
+        source = Path(value).expanduser()
+        if source.is_file() and any(path.samefile(source) for path in outputs):
+            raise NearfarError(f"{flag} {output}: would overwrite the input {value}; choose another {flag}.")
+
+
+@path_errors()
+def refuse_existing(files: Iterable[Path], *, overwrite: bool, what: str = "exists", flag: str = "--output") -> None:
+    """Raise an error if a file exists and ``overwrite`` is False.
+
+    Raises:
+        NearfarError: one of the files exists.
+    """
+    for file in files:
+        if not overwrite and os.path.lexists(file):
+            raise NearfarError(f"{flag} {file}: {what}; replace it by --overwrite, or choose another {flag}.")
+
+
+_MAX_NUMBER = 1e100
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # one, or half a pair
+
+
+@contextmanager
+def read_errors(path: object) -> Iterator[None]:
+    """Turn a failed read (a damaged disk, no permission) into a :class:`NearfarError` that names ``path``.
+
+    Python's own error has no name if the file was opened before it failed.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise NearfarError(f"{path}: cannot be read ({error.strerror or error}).") from error
+
+
+def check_regular(file: Path) -> None:
+    """Refuse a pipe, a socket or a device, whose content may never end.
+
+    Raises:
+        NearfarError: the file is one of these.
+        OSError: there is no file, or its mode cannot be read.
+    """
+    mode = file.stat().st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise NearfarError(f"{file}: is {kind}, not a regular file.")
+
+
+def sha256_of(file: Path) -> str:
+    """The SHA-256 of a file in hexadecimal digits.
+
+    Raises:
+        NearfarError: it is not a regular file, or cannot be read.
+        OSError: it cannot be opened.
+    """
+    check_regular(file)
+    with file.open("rb") as stream, read_errors(file):
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def read_text(file: Path, *, otherwise: str = "") -> str:
+    """Return the text of a file that nearfar wrote.
+
+    ``otherwise`` ends the error message of a damaged file: what to do about it.
+
+    Raises:
+        NearfarError: it is missing, is not a regular file, cannot be read, or is not UTF-8.
+    """
+    try:
+        check_regular(file)
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise NearfarError(f"{file}: is damaged: byte {error.start} is not UTF-8 text. {otherwise}".rstrip()) from error
+
+
+def read_json(file: Path, *, otherwise: str = "") -> Any:
+    """Return the content of a JSON file that nearfar wrote.
+
+    ``otherwise`` ends the error message: what to do about a damaged file.
+
+    Raises:
+        NearfarError: as :func:`read_text`, or it is not complete JSON, or it holds a number that is not finite or is
+            above 1e100 in absolute value, or half a surrogate pair.
+    """
+    text = read_text(file, otherwise=otherwise)
+    try:
+        found = json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
+        check_characters(found, text)
+        return found
+    except (ValueError, RecursionError) as error:
+        raise NearfarError(f"{file}: is not a complete JSON file ({error}). {otherwise}".rstrip()) from error
+
+
+def check_characters(value: Any, text: str) -> None:
+    """ValueError if JSON, given as value and as text, holds half a surrogate pair, which cannot be written again."""
+    if not _SURROGATE.search(text):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise ValueError("a text in it holds half a surrogate pair, which is not a character") from None
+
+
+def _number(text: str) -> int | float:
+    """Parse a JSON number; ValueError if it is not finite or so large that it would overflow later."""
+    if not math.isfinite(number := float(text)) or abs(number) > _MAX_NUMBER:
+        raise ValueError(f"{text[:20]} is not finite, or too large")
+    return int(text) if text.lstrip("-").isdecimal() else number
+
+
+def _module(name: str) -> Any:
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        return None
+
+
+_fcntl, _msvcrt = _module("fcntl"), _module("msvcrt")
+HAS_FLOCK = _fcntl is not None
+"""Whether any open file or folder can be locked. On Windows, ranges of bytes of a file can."""
+
+
+def locked(path: Path, opened: Callable[[], int], *, busy: NearfarError | None, follow: bool = True) -> int:
+    """The descriptor of a file or folder, locked where the file system can; to close it ends the lock.
+
+    Args:
+        path: what to lock.
+        opened: opens it. Another process may have removed or replaced it before it is locked; then it is opened again.
+        busy: the error if another process holds the lock; None to wait for it.
+        follow: a symbolic link at ``path`` stands for what it points to.
+
+    Raises:
+        NearfarError: ``busy``.
+    """
+    while True:
+        descriptor = opened()
+        try:
+            _lock(descriptor, busy)
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), path.stat(follow_symlinks=follow)):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, busy: NearfarError | None) -> None:
+    try:
+        if HAS_FLOCK:
+            _fcntl.flock(descriptor, _fcntl.LOCK_EX | (_fcntl.LOCK_NB if busy else 0))
+        elif _msvcrt is not None:
+            _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)
+    except OSError as error:
+        if busy and (isinstance(error, BlockingIOError) or not HAS_FLOCK):
+            raise busy from None
+        # else the file system does not support locks
+
+
+_HAS_OWNERS = hasattr(os, "getuid") and hasattr(os, "getgid")
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def is_private(folder: Path) -> bool:
+    """Whether ``folder`` is a folder, no link, that this user owns, and that nobody else can write to or replace.
+
+    The folders above it must belong to this user or root; others may write to them only if they cannot rename what is
+    not theirs (the sticky bit, as of ``/tmp``).
+    """
+    if not _HAS_OWNERS:
+        return folder.is_dir()
+    try:
+        status = folder.lstat()
+        parent = folder.absolute().parent.resolve()
+        above = [path.stat() for path in (parent, *parent.parents)]
+    except (OSError, RuntimeError):
+        return False
+    own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & _OTHERS_WRITE
+    return own and not any(_is_replaceable(each) for each in above)
+
+
+def private_temporary_folder(prefix: str, *, create: bool = True) -> Path | None:
+    """A private folder of this user in the temporary folder, the same for all processes; None if there is none.
+
+    Its name is ``prefix`` and random characters, so that nobody else can create it first.
+
+    Args:
+        prefix: start of the name.
+        create: create the folder if there is none.
+    """
+    root = Path(tempfile.gettempdir())
+    with suppress(OSError):
+        if create and not _private_folders(root, prefix):
+            tempfile.mkdtemp(prefix=prefix, dir=root)
+        return next(iter(_private_folders(root, prefix)), None)
+    return None
+
+
+def refuse_planted(folder: Path, *, flag: str = "--output") -> None:
+    """Refuse a folder of another user in a folder where every user can create files, such as ``/tmp``.
+
+    Raises:
+        NearfarError: the folder, or the link, belongs to another user.
+    """
+    if not _HAS_OWNERS:
+        return
+    try:
+        status, parent = folder.lstat(), folder.absolute().parent.stat()
+    except OSError:
+        return
+    shared = parent.st_mode & stat.S_ISVTX and parent.st_mode & stat.S_IWOTH
+    if shared and status.st_uid not in (os.getuid(), parent.st_uid):
+        raise NearfarError(
+            f"{folder}: belongs to another user, in a folder that every user can write to; choose another {flag}."
+        )
+
+
+def _fresh_file(file: Path) -> None:
+    """Create an empty file in place of whatever has this name; a link is replaced, not followed.
+
+    Raises:
+        OSError: what has this name cannot be removed, or the file cannot be created.
+    """
+    file.unlink(missing_ok=True)
+    os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+
+
+@contextmanager
+def exclusive_file(file: Path, *, output: Path | None = None) -> Iterator[None]:
+    """An empty file in place of whatever has this name, which no other call can replace or write to in the block.
+
+    So of two processes that write the same file through the same temporary file, none publishes what the other has
+    half written. A process that is killed leaves the file, but no lock. Without locks (Windows, some network file
+    systems) it is only empty.
+
+    Args:
+        file: the temporary file.
+        output: if given, the file that messages name, and another process that holds the lock is an error; by default
+            this process waits for it.
+
+    Raises:
+        NearfarError: with ``output``, another process is writing the file.
+        OSError: what has this name cannot be removed, or the file cannot be created.
+    """
+    if not HAS_FLOCK:
+        _fresh_file(file)
+        yield
+        return
+
+    def open_own() -> int:
+        with suppress(FileNotFoundError):
+            status = file.lstat()
+            own = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid() and status.st_nlink == 1
+            usable = status.st_mode & stat.S_IRUSR and status.st_mode & stat.S_IWUSR
+            if not own or not usable:  # nothing that another process of this user is writing
+                _fresh_file(file)
+        return os.open(file, os.O_RDWR | os.O_CREAT | _NO_FOLLOW, 0o666)
+
+    busy = NearfarError(f"{output}: another process is writing it now; wait until it ends, or choose another path.")
+    descriptor = locked(file, open_own, busy=busy if output else None, follow=False)
+    try:
+        os.ftruncate(descriptor, 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_replaceable(status: os.stat_result) -> bool:
+    """Whether another user can rename what is in this folder."""
+    if status.st_uid not in (0, os.getuid()):
+        return True
+    group_is_own = status.st_gid == os.getuid() == os.getgid()  # as where each user has a group of the same name
+    others = stat.S_IWOTH if group_is_own else _OTHERS_WRITE
+    return bool(status.st_mode & others) and not status.st_mode & stat.S_ISVTX
+
+
+def _private_folders(root: Path, prefix: str) -> list[Path]:
+    return [folder for folder in sorted(root.glob(f"{prefix}*")) if is_private(folder)]
+
+
+TABLES = (".tsv", ".csv", ".jsonl")
+"""Suffixes of the tables that :func:`write_table` writes."""
+_CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a failed write (disk full, no permission) into a :class:`NearfarError` that names ``path``."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except Exception as error:
+        if not isinstance(error, OSError | SafetensorError) and not _is_error_of_tokenizers(error):
+            raise
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise NearfarError(
+            f"{path}: cannot be written ({reason}). The previous version is unchanged; free some space, or choose "
+            "another path."
+        ) from error
+
+
+def _is_error_of_tokenizers(error: Exception) -> bool:
+    """Whether the package tokenizers could not write a file, as in ``Exception("Permission denied (os error 13)")``."""
+    return type(error) is Exception and "(os error " in str(error)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a text file by :func:`new_file`.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    with new_file(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a binary file by :func:`new_file`.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    with new_file(file) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_npy(file: Path, dtype: "np.dtype[Any]", shape: tuple[int, ...], blocks: "Iterable[NDArray[Any]]") -> None:
+    """Write a .npy file, little-endian, from blocks of its rows; one block is in memory at a time.
+
+    Raises:
+        OSError: the disk is full or cannot be written.
+    """
+    import numpy as np
+
+    stored = dtype.newbyteorder("<")
+    layout = {"descr": np.lib.format.dtype_to_descr(stored), "fortran_order": False, "shape": shape}
+    with file.open("wb") as stream:
+        np.lib.format.write_array_header_1_0(stream, layout)
+        for block in blocks:
+            stream.write(np.ascontiguousarray(block, stored).view(np.uint8).data)
+
+
+class _Line:
+    """What a CSV writer writes to: ``writerow`` returns the line."""
+
+    write = staticmethod(str)
+
+
+def table_lines(kind: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    r"""The lines of a table: ``.jsonl``, or with a header ``.csv`` or ``.tsv``.
+
+    In TSV too, fields with quotation marks are enclosed, as pandas does it, so that they are read back as they are.
+
+    >>> list(table_lines(".csv", ["text", "score"], [("a, b", 0.5)]))
+    ['text,score\n', '"a, b",0.5\n']
+    """
+    if kind == ".jsonl":
+        return (
+            json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False, default=str) + "\n" for row in rows
+        )
+    every = chain([columns], rows)
+    writer = csv.writer(_Line, delimiter="\t" if kind == ".tsv" else ",", lineterminator="\n")
+    return map(writer.writerow, every)
+
+
+def write_table(file: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write rows one at a time in the format of the file's suffix (:func:`table_lines`), by :func:`new_file`.
+
+    Raises:
+        NearfarError: the file cannot be written.
+    """
+    with new_file(file) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
+        stream.writelines(table_lines(file.suffix, columns, rows))
+
+
+@contextmanager
+def new_file(file: Path, *, refuse_busy: bool = False, durable: bool = True) -> Iterator[Path]:
+    """The path of an empty file to write to, which becomes ``file`` at the end of the block, or is removed if it fails.
+
+    Args:
+        file: the file. What has this name stays as it is until the block ends.
+        refuse_busy: another process that writes the same file is an error; by default this process waits for it.
+        durable: wait until the file is on the disk. Otherwise it survives a kill, but perhaps no power loss.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written, or, with ``refuse_busy``, another process writes the file.
+    """
+    temporary = file.with_name(file.name + ".new")
+    with disk_errors(file), exclusive_file(temporary, output=file if refuse_busy else None):
+        try:
+            yield temporary
+            apply_umask(temporary)
+            publish(temporary, file, durable=durable)
+        except BaseException:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def publish(source: Path, target: Path, *, durable: bool = True) -> None:
+    """Give a complete file or folder its name, on the same disk; a file of that name is replaced.
+
+    It is flushed before it gets the name, and the name after that, so a power loss leaves all of it or nothing. All
+    renames of nearfar are here.
+
+    Raises:
+        OSError: it cannot be flushed or renamed.
+    """
+    if durable:
+        flush_tree(source) if source.is_dir() else _fsync(source, is_folder=False)
+    source.replace(target)
+    if durable:
+        for folder in dict.fromkeys((target.parent, source.parent)):
+            flush_entries(folder)
+
+
+def create_folder(folder: Path) -> None:
+    """Create a folder and its missing parents, and wait until their entries are on the disk."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in missing:
+        with suppress(FileNotFoundError):  # another process removed the empty folder
+            flush_entries(path.parent)
+
+
+def remove(path: Path) -> None:
+    """Delete a file, or a folder with everything in it, if it exists.
+
+    Raises:
+        NearfarError: it cannot be deleted.
+    """
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise NearfarError(
+            f"{path}: cannot be deleted ({error.strerror or error}). Run the command again, or delete it."
+        ) from error
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or each file of a folder, is on the disk, and the folder entries too."""
+    for part in (*(path.iterdir() if path.is_dir() else ()), path, path.parent):
+        _fsync(part, is_folder=not _CAN_OPEN_FOLDERS and part.is_dir())
+
+
+def flush_tree(folder: Path) -> None:
+    """Wait until a folder and everything in it, in subfolders too, is on the disk; not its entry in its parent.
+
+    Symbolic links are not followed.
+    """
+    for parent, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            path = Path(parent, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                _fsync(path, is_folder=False)
+        _fsync(Path(parent), is_folder=True)
+
+
+def flush_entries(folder: Path) -> None:
+    """Wait until the entries of a folder (names, renames) are on the disk, not the contents of its files."""
+    _fsync(folder, is_folder=True)
+
+
+def _fsync(path: Path, *, is_folder: bool) -> None:
+    if is_folder and not _CAN_OPEN_FOLDERS:
+        return
+    descriptor = os.open(path, os.O_RDONLY if _CAN_OPEN_FOLDERS else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def apply_umask(path: Path) -> None:
+    """Set the permissions of a file, or of a folder and its contents, to what the process's umask allows.
+
+    Libraries that write through a temporary file leave files that only the owner can read.
+    """
+    if os.name == "nt":
+        return
+    umask = _umask()
+    paths = [str(path)]
+    for folder, folders, files in os.walk(path):
+        paths += [os.path.join(folder, name) for name in (*folders, *files)]
+    for name in paths:
+        mode = os.lstat(name).st_mode
+        if stat.S_ISLNK(mode):
+            continue
+        wanted = (0o777 if stat.S_ISDIR(mode) else 0o666) & ~umask
+        if stat.S_IMODE(mode) & 0o777 != wanted:
+            os.chmod(name, (stat.S_IMODE(mode) & ~0o777) | wanted)
+
+
+def _umask() -> int:
+    """Return the process's umask, from /proc where possible: setting it to read it races with other threads."""
+    with suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("\nUmask:")[2].split()[0], 8)
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return umask
+
+
+LOCK = ".lock"
+"""A file in a locked folder, on systems that cannot lock the folder itself."""
+
+
+class FolderBusyError(NearfarError):
+    """Another process holds the lock of a folder."""
+
+
+@contextmanager
+def folder_lock(
+    folder: Path, *, what: object = None, remove_if_empty: bool = False, flag: str = "--output"
+) -> Iterator[None]:
+    """Create the folder if needed, and lock it until the block ends or this process dies.
+
+    A folder that this call created is removed at the end if it is still empty, with the parents created for it.
+
+    Args:
+        folder: what to lock.
+        what: the file or folder that messages name, by default the folder.
+        remove_if_empty: remove an empty folder at the end, even if it existed before.
+        flag: the flag that names another folder, for messages.
+
+    Raises:
+        FolderBusyError: another process holds the lock.
+        NearfarError: the folder cannot be created, or another user planted it in a shared folder.
+    """
+    busy = FolderBusyError(
+        f"{what or folder}: another process is using it now; wait until it ends, or choose another {flag}."
+    )
+    held = folder if HAS_FLOCK else folder / LOCK
+    created: list[Path] = []
+
+    def open_folder() -> int:
+        while True:
+            created[:] = [path for path in (folder, *folder.parents) if not path.exists()]
+            create_folder(folder)
+            refuse_planted(folder, flag=flag)
+            with suppress(FileNotFoundError):  # another process removed the empty folder
+                return os.open(held, os.O_RDONLY if HAS_FLOCK else os.O_RDWR | os.O_CREAT)
+
+    with disk_errors(folder):
+        descriptor = locked(held, open_folder, busy=busy)
+    try:
+        yield
+    finally:
+        if not HAS_FLOCK:  # Windows cannot remove an open file
+            os.close(descriptor)
+            with suppress(OSError):
+                (folder / LOCK).unlink()
+        try:
+            for path in dict.fromkeys([*([folder] if remove_if_empty else []), *created]):
+                with suppress(OSError):
+                    path.rmdir()
+                    flush_entries(path.parent)
+        finally:
+            if HAS_FLOCK:  # held until the folder is removed
+                os.close(descriptor)
+
+
+@path_errors()
+def check_new_folder(output: Path, *, flag: str = "--output") -> None:
+    """Raise an error now if ``output`` could not become a new folder at the end of a long computation.
+
+    Missing parent folders are made later, by :func:`new_folder`. An empty folder counts as new.
+
+    Raises:
+        NearfarError: it exists and is no empty folder, has no name, or is in a file or an unwritable folder.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        forget_folder(output)
+        raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
+    if not output.name or output.name == "..":
+        raise NearfarError(f"{flag} {output}: name a new folder.")
+    check_writable_folder(output.absolute().parent, output, flag=flag)
+
+
+@contextmanager
+def new_folder(output: Path, *, replace: bool = False, flag: str = "--output") -> Iterator[Path]:
+    """An empty folder to write into, which becomes ``output`` at the end of the block, or is removed if it fails.
+
+    While it is written it is ``.NAME.new/folder``. With ``replace``, the folder that has the name is ``.NAME.old``
+    between two renames; :func:`restore_folder` undoes the first one if the process ended there.
+
+    Args:
+        output: the folder. Missing parent folders are created; an empty folder is replaced.
+        replace: replace a folder that has something in it.
+        flag: the flag that names another folder, for messages.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written; ``output`` is no longer free, or another process makes it.
+    """
+    with disk_errors(output):
+        create_folder(output.parent)
+        temporary, old = _temporary(output), _old(output)
+        fresh = temporary / "folder"
+        with folder_lock(temporary, what=output, remove_if_empty=True, flag=flag):
+            shutil.rmtree(fresh, ignore_errors=True)  # what a killed call left
+            restore_folder(output)
+            try:
+                fresh.mkdir()
+                yield fresh
+                apply_umask(fresh)
+                flush_tree(fresh)
+                if output.is_dir() and not any(output.iterdir()):
+                    output.rmdir()
+                elif replace and output.exists():
+                    publish(output, old, durable=False)  # in the same folder as the next rename, so never both undone
+                publish(fresh, output)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)
+                restore_folder(output)
+
+
+def restore_folder(output: Path) -> None:
+    """Give a folder its name again if a call that replaced it ended between its two renames; else remove the old one.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    old = _old(output)
+    if output.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    elif old.exists():
+        publish(old, output)
+
+
+def forget_folder(output: Path) -> None:
+    """Remove what a process that was killed, or lost its power, left beside ``output``: another half, or an old one."""
+    temporary = _temporary(output)
+    shutil.rmtree(_old(output), ignore_errors=True)
+    if temporary.is_dir():
+        with suppress(OSError, NearfarError), folder_lock(temporary, remove_if_empty=True):
+            shutil.rmtree(temporary / "folder", ignore_errors=True)
+
+
+def _temporary(output: Path) -> Path:
+    return output.with_name(f".{output.name}.new")
+
+
+def _old(output: Path) -> Path:
+    return output.with_name(f".{output.name}.old")

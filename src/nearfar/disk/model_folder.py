@@ -7,8 +7,7 @@ The file has four tensors of sorted, distinct 64-bit hashes (:mod:`nearfar.data.
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.disk.checks import path_errors
-from nearfar.disk.writing import disk_errors, write_bytes
+from nearfar.disk import disk_errors, path_errors, write_bytes
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

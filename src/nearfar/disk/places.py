@@ -13,9 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from nearfar.disk.checks import path_errors
-from nearfar.disk.reading import check_regular, read_errors, sha256_of
-from nearfar.disk.writing import create_folder, disk_errors, publish
+from nearfar.disk import check_regular, create_folder, disk_errors, path_errors, publish, read_errors, sha256_of
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -134,7 +132,7 @@ class RemoteFolder:
     def names(self, inside: str = "") -> list[str]:
         """See :class:`LocalFolder`."""
         folder = self._at(inside).rstrip("/")
-        with remote_errors(join(self.address, inside), what="cannot be listed"):
+        with remote_errors(f"{self.address}/{inside}", what="cannot be listed"):
             self._system.invalidate_cache()
             try:
                 found = self._system.ls(folder, detail=False)
@@ -144,7 +142,7 @@ class RemoteFolder:
 
     def read(self, name: str) -> bytes | None:
         """See :class:`LocalFolder`."""
-        with remote_errors(join(self.address, name)):
+        with remote_errors(f"{self.address}/{name}"):
             try:
                 return bytes(self._system.cat_file(self._at(name)))
             except FileNotFoundError:
@@ -152,7 +150,7 @@ class RemoteFolder:
 
     def size(self, name: str) -> int | None:
         """See :class:`LocalFolder`."""
-        with remote_errors(join(self.address, name)):
+        with remote_errors(f"{self.address}/{name}"):
             self._system.invalidate_cache()
             try:
                 return int(self._system.info(self._at(name))["size"])
@@ -162,7 +160,7 @@ class RemoteFolder:
     def digest(self, name: str) -> str:
         """See :class:`LocalFolder`."""
         found = hashlib.sha256()
-        with remote_errors(join(self.address, name)), self._system.open(self._at(name), "rb") as file:
+        with remote_errors(f"{self.address}/{name}"), self._system.open(self._at(name), "rb") as file:
             while piece := file.read(_CHUNK):
                 found.update(piece)
         return found.hexdigest()
@@ -181,7 +179,7 @@ class RemoteFolder:
 
     def _upload(self, upload: Callable[[str], object], name: str) -> None:
         target = self._at(name)
-        with remote_errors(join(self.address, name), what="cannot be written"):
+        with remote_errors(f"{self.address}/{name}", what="cannot be written"):
             if self._uploads_appear_complete:
                 upload(target)
                 return
@@ -202,7 +200,7 @@ class RemoteFolder:
 
     def remove(self, name: str) -> None:
         """See :class:`LocalFolder`."""
-        with remote_errors(join(self.address, name), what="cannot be removed"), suppress(FileNotFoundError):
+        with remote_errors(f"{self.address}/{name}", what="cannot be removed"), suppress(FileNotFoundError):
             self._system.rm_file(self._at(name))
 
     def free_bytes(self) -> int | None:
@@ -233,11 +231,6 @@ def local_path(address: str) -> Path:
         return Path(address.removeprefix(FILE)).expanduser().absolute()
     except RuntimeError as error:
         raise NearfarError(f"{address}: {error} Write the full path.") from None
-
-
-def join(folder: str, name: str) -> str:
-    """The address of a file in a folder."""
-    return f"{folder.rstrip('/')}/{name}"
 
 
 def protocol(address: str) -> str:

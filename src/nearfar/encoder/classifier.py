@@ -18,7 +18,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 from torch import Tensor, nn
 
-from nearfar.disk import SeenHashes, apply_umask, read_seen, write_bytes, write_seen
+from nearfar.disk import apply_umask, write_bytes
+from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder

@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from nearfar.disk import CARD_MARK, apply_umask
+from nearfar.disk import apply_umask
+from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import NO_LIMIT, TRANSFORMER_SETTINGS, transformer_settings
 from nearfar.encoder.module_list import (

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.disk.reading import check_characters
+from nearfar.disk import check_characters
 from nearfar.types import NearfarError
 
 SIZES = (

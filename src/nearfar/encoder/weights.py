@@ -10,7 +10,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
-from nearfar.disk import model_of_run
+from nearfar.disk.model_folder import model_of_run
 from nearfar.encoder.folder_checks import printable, read_object
 from nearfar.types import NearfarError
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.named_sets import Metric
-from nearfar.disk import SeenHashes
+from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.correlation import spearman
 from nearfar.evaluation.results import (
     ClassificationScores,

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
-from nearfar.data.retrieval_task import MEASURES, RetrievalTask
+from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
@@ -313,7 +313,7 @@ def _expander(
 def measure_rankings(
     ranked: Sequence[Sequence[int]] | NDArray[np.int64], relevant: Sequence[Mapping[int, int]]
 ) -> dict[str, NDArray[np.float64]]:
-    """The measures of each query [queries], by their names in :data:`~nearfar.data.retrieval_task.MEASURES`.
+    """The measures of each query [queries], by their names in :data:`~nearfar.data.retrieval.MEASURES`.
 
     Args:
         ranked: for each query the positions of distinct documents, best first; at least :data:`DEPTH` of them, or all

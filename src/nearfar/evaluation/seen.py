@@ -7,10 +7,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.classification import TransferTask
 from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
-from nearfar.data.labelled import TransferTask
-from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.disk import SeenHashes
+from nearfar.data.retrieval import RetrievalTask
+from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.correlation import bootstrap_scores, scores, undefined_reason, weighted_spearman
 from nearfar.evaluation.results import Estimate, EvaluationResult, SeenShares, SimilarityScores, UnseenScores
 from nearfar.evaluation.statistics import estimate

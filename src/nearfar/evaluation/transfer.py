@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from nearfar.data.labelled import TransferTask
+from nearfar.data.classification import TransferTask
 from nearfar.evaluation.correlation import (
     CORRELATIONS,
     Floats,
@@ -76,7 +76,7 @@ def evaluate_transfer(
 
     Args:
         encode: texts -> vectors.
-        tasks: by name, from :mod:`nearfar.data.labelled`.
+        tasks: by name, from :mod:`nearfar.data.classification`.
         probe: settings of the classifiers; learned relatedness uses only their seed.
         per_task: call ``encode`` once for each task with that task's texts, for baselines that are fitted on the texts
             they encode.

@@ -3,39 +3,403 @@
 >>> from nearfar.jobs import Job, JobStore, run_jobs
 
 A job that is finished is never run again; a run that was stopped continues where it was; the same jobs run in this
-process, in worker processes, or on a Ray cluster.
+process, in worker processes, or on a Ray cluster. Order, shards, retries, failures and events are the same for every
+engine.
 """
 
-from nearfar.jobs.job import JSON, Job
-from nearfar.jobs.perform import Outcome, Task
-from nearfar.jobs.run import (
-    ENGINES,
-    Engine,
-    JobEvent,
-    JobFailure,
-    JobsFailedError,
-    run_jobs,
-    shard_of,
-    unfinished,
-    with_inputs,
-)
-from nearfar.jobs.store import JobStore, ScratchStore, Store
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
-__all__ = [
-    "ENGINES",
-    "JSON",
-    "Engine",
-    "Job",
-    "JobEvent",
-    "JobFailure",
-    "JobStore",
-    "JobsFailedError",
-    "Outcome",
-    "ScratchStore",
-    "Store",
-    "Task",
-    "run_jobs",
-    "shard_of",
-    "unfinished",
-    "with_inputs",
-]
+from nearfar.disk import create_folder, disk_errors, flush_entries
+from nearfar.jobs.job import JSON as JSON
+from nearfar.jobs.job import Job as Job
+from nearfar.jobs.job import JobStore as JobStore
+from nearfar.jobs.job import Outcome as Outcome
+from nearfar.jobs.job import ScratchStore as ScratchStore
+from nearfar.jobs.job import Store as Store
+from nearfar.jobs.job import Task as Task
+from nearfar.jobs.job import perform
+from nearfar.types import NearfarError
+
+ENGINES = ("inline", "process", "ray")
+BUSY_SECONDS = 0.5
+"""After this time, a job that another process runs is tried again."""
+_SHOWN = 10
+"""Number of failed jobs that an error names."""
+
+
+EventKind: TypeAlias = Literal["found", "started", "waiting", "finished", "retried", "failed", "skipped"]
+_LAST = ("found", "finished", "failed", "skipped")
+"""The last event of a job is one of these."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobEvent:
+    """A change in the state of one job."""
+
+    kind: EventKind
+    """``found``: finished by an earlier run or another process; ``waiting``: another process runs it now;
+    ``retried``: its worker died; ``skipped``: a job that it needs failed."""
+    job: Job
+    seconds: float | None = None
+    """How long a finished job took."""
+    message: str = ""
+    """Why a job failed, was retried or was skipped."""
+    attempt: int = 1
+    """The number of the attempt, from 1."""
+    done: int = 0
+    """Number of jobs that are finished, failed or skipped, this one included."""
+    total: int = 0
+    """Number of jobs of the run, those found at the start included."""
+
+
+class JobFailure(NamedTuple):
+    """A job that failed."""
+
+    job: Job
+    message: str
+    folder: Path | None
+    """What the job left, with ``error.txt`` if it raised an exception and ``log.txt`` if it printed something; None if
+    it ran in a temporary folder."""
+
+
+class JobsFailedError(NearfarError):
+    """Jobs failed; all jobs that do not need them are finished."""
+
+    def __init__(self, failures: Sequence[JobFailure], skipped: Sequence[Job]) -> None:
+        self.failures = tuple(failures)
+        self.skipped = tuple(skipped)
+        count = f"{len(failures)} {'job' if len(failures) == 1 else 'jobs'} failed"
+        lines = [f"{count}; {len(skipped)} that need them were skipped:" if skipped else f"{count}:"]
+        for failure in failures[:_SHOWN]:
+            see = f" (see {failure.folder})" if failure.folder else ""
+            lines.append(f"  {failure.job.function} {failure.job.key}: {failure.message}{see}")
+        if len(failures) > _SHOWN:
+            lines.append(f"  and {len(failures) - _SHOWN} more")
+        lines.append("The finished jobs are kept; the same call runs only the others.")
+        super().__init__("\n".join(lines))
+
+
+class Engine(Protocol):
+    """Performs tasks, each the description of one job.
+
+    Order, retries, dependencies and events are decided by :func:`nearfar.jobs.run_jobs`.
+    """
+
+    shares_resources: bool
+    """Whether it decides itself how many jobs use a resource at once; without, one does."""
+
+    @property
+    def slots(self) -> int:
+        """How many tasks it takes at once."""
+
+    def submit(self, task: Task, *, uses: str | None) -> None:
+        """Start a task; called only while fewer than ``slots`` are unfinished. ``uses`` is :attr:`Job.uses`."""
+
+    def wait(self, timeout: float | None) -> list[Outcome]:
+        """Return the outcomes of tasks that have ended, at least one, or none after ``timeout`` seconds."""
+
+    def close(self) -> None:
+        """Stop all workers; unfinished tasks are interrupted."""
+
+
+class InlineEngine:
+    """Performs each task when :meth:`wait` is called.
+
+    Threads are those of this process, output is not redirected, and a job that ends the process ends the run.
+    """
+
+    slots = 1
+    shares_resources = False
+
+    def __init__(self) -> None:
+        self._tasks: list[Task] = []
+
+    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
+        """Keep the task for :meth:`wait`."""
+        self._tasks.append(task)
+
+    def wait(self, timeout: float | None) -> list[Outcome]:  # noqa: ARG002
+        """Perform the tasks."""
+        tasks, self._tasks = self._tasks, []
+        return [perform(task) for task in tasks]
+
+    def close(self) -> None:
+        """Forget the tasks."""
+        self._tasks = []
+
+
+def run_jobs(
+    jobs: Iterable[Job],
+    store: Store,
+    *,
+    engine: str | Engine = "process",
+    workers: int = 1,
+    threads: int = 1,
+    retries: int = 2,
+    shard: tuple[int, int] = (1, 1),
+    ray_address: str | None = None,
+    on_event: Callable[[JobEvent], None] | None = None,
+) -> None:
+    """Run the jobs that are not finished, and before them the unfinished jobs that they need.
+
+    If this process is stopped, finished jobs and the folders of unfinished ones are kept, and the same call continues.
+    Several processes can run the same jobs in the same store; each job is run by one of them.
+
+    Args:
+        jobs: the jobs whose results are wanted.
+        store: where the results are, and which jobs are finished.
+        engine: ``inline``: one after the other in this process; ``process``: in worker processes on this machine;
+            ``ray``: as tasks on a Ray cluster, or on a local Ray without ``ray_address``; or an object.
+        workers: how many jobs run at once (``process`` and ``ray``); on a cluster, 1 stands for as many as fit.
+        threads: threads of each job (``process`` and ``ray``).
+        retries: how often a job is run again after its worker died, before it counts as failed.
+        shard: ``(number, count)``: run only this part of the jobs, see :func:`nearfar.jobs.shard_of`.
+        ray_address: the address of a Ray cluster.
+        on_event: called in this process with each change in the state of a job.
+
+    Raises:
+        JobsFailedError: jobs failed, by an exception or because their workers died. All others are finished.
+        NearfarError: a finished job's folder is damaged, the store cannot be written, or a value is out of range.
+    """
+    for name, value, least in (("workers", workers, 1), ("threads", threads, 1), ("retries", retries, 0)):
+        if value < least:
+            raise NearfarError(f"--{name} {value}: must be at least {least}.")
+    if isinstance(engine, str) and engine not in ENGINES:
+        raise NearfarError(f"--engine {engine}: must be one of {', '.join(ENGINES)}.")
+    wanted = shard_of(list(jobs), shard)
+    todo, found = unfinished(wanted, store)
+    loop = _Loop(todo, found, store, retries, on_event)
+    if todo:
+        if store.root is not None:
+            with disk_errors(store.root):
+                create_folder(store.root)
+        with _stopped_by_sigterm():
+            opened = engine if not isinstance(engine, str) else _open(engine, store, workers, threads, ray_address)
+            try:
+                loop.run(opened)
+            finally:
+                opened.close()
+                if store.root is not None:
+                    with suppress(OSError):
+                        flush_entries(store.root)
+    if loop.failures:
+        raise JobsFailedError(loop.failures, loop.skipped)
+
+
+def _open(engine: str, store: Store, workers: int, threads: int, ray_address: str | None) -> Engine:
+    """The engine of a name."""
+    if engine == "process":
+        from nearfar.jobs.process import ProcessEngine
+
+        return ProcessEngine(workers=workers, threads=threads)
+    if engine == "ray":
+        from nearfar.jobs.ray_cluster import RayEngine
+
+        return RayEngine(store, workers=workers, threads=threads, address=ray_address)
+    return InlineEngine()
+
+
+class _Loop:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        todo: list[Job],
+        found: list[Job],
+        store: Store,
+        retries: int,
+        on_event: Callable[[JobEvent], None] | None,
+    ) -> None:
+        self.failures: list[JobFailure] = []
+        self.skipped: list[Job] = []
+        self._store, self._retries, self._on_event = store, retries, on_event
+        self._done, self._total = 0, len(todo) + len(found)
+        self._waiting = {job.key: job for job in todo}
+        """Jobs that do not run, in the order in which they start where nothing prevents it."""
+        self._running: dict[str, Job] = {}
+        self._unfinished = set(self._waiting)
+        self._attempts: dict[str, int] = {}
+        self._busy: dict[str, float] = {}
+        """Jobs that another process runs -> when they are tried again."""
+        for job in found:
+            self._report("found", job)
+
+    def run(self, engine: Engine) -> None:
+        """Run all jobs."""
+        folder = os.getcwd()
+        while True:
+            for job in self._startable(engine):
+                self._running[job.key] = self._waiting.pop(job.key)
+                if job.key not in self._attempts:
+                    self._attempts[job.key] = 1
+                    self._report("started", job)
+                engine.submit(Task.of(job, self._store, folder), uses=job.uses)
+            now = time.monotonic()
+            pause = min((at - now for at in self._busy.values() if at > now), default=None)
+            if self._running:
+                for outcome in engine.wait(pause):
+                    self._handle(outcome)
+            elif pause is not None:
+                time.sleep(pause)
+            elif not self._startable(engine):
+                break
+        self._skip()
+
+    def _startable(self, engine: Engine) -> list[Job]:
+        """Jobs whose inputs are finished, for which there is a worker and whose resource is free, in order."""
+        now, chosen = time.monotonic(), list[Job]()
+        in_use = {job.uses for job in self._running.values()}
+        for job in self._waiting.values():
+            if len(self._running) + len(chosen) >= engine.slots:
+                break
+            if self._busy.get(job.key, now) > now or any(one.key in self._unfinished for one in job.inputs.values()):
+                continue
+            if job.uses is None or engine.shares_resources or job.uses not in in_use:
+                chosen.append(job)
+                in_use.add(job.uses)
+        return chosen
+
+    def _handle(self, outcome: Outcome) -> None:
+        job = self._running.pop(outcome.key)
+        attempts = self._attempts[job.key]
+        if outcome.kind in ("finished", "found"):
+            self._report(outcome.kind, job, seconds=outcome.seconds)
+            self._unfinished.remove(job.key)
+            self._busy.pop(job.key, None)
+        elif outcome.kind == "busy":
+            if job.key not in self._busy:
+                self._report("waiting", job, message="another process runs it")
+            self._busy[job.key] = time.monotonic() + BUSY_SECONDS
+            self._waiting = {job.key: job, **self._waiting}
+        elif outcome.kind == "died" and attempts <= self._retries:
+            self._attempts[job.key] += 1
+            self._report("retried", job, message=outcome.message)
+            self._waiting = {job.key: job, **self._waiting}
+        else:
+            times = f", {attempts} times" if attempts > 1 and outcome.kind == "died" else ""
+            self.failures.append(JobFailure(job, outcome.message + times, self._store.part(job)))
+            self._report("failed", job, message=outcome.message + times)
+
+    def _skip(self) -> None:
+        """Report the jobs that need a failed one: all that still wait."""
+        failed = {failure.job.key: failure.job for failure in self.failures}
+        for job in self._waiting.values():
+            cause = next(failed[one.key] for one in job.inputs.values() if one.key in failed)
+            failed[job.key] = cause
+            self.skipped.append(job)
+            self._report("skipped", job, message=f"{cause.function} {cause.key} failed")
+
+    def _report(self, kind: EventKind, job: Job, *, seconds: float | None = None, message: str = "") -> None:
+        """Tell the caller of a change; a job that is finished, failed or skipped is done."""
+        self._done += kind in _LAST
+        if self._on_event is not None:
+            counts = {"attempt": self._attempts.get(job.key, 1), "done": self._done, "total": self._total}
+            self._on_event(JobEvent(kind=kind, job=job, seconds=seconds, message=message, **counts))
+
+
+def with_inputs(jobs: Iterable[Job]) -> list[Job]:
+    """The jobs and all jobs that they need, each once, every job after its inputs."""
+    return list(_walk(jobs, lambda _: False))
+
+
+def unfinished(jobs: Iterable[Job], store: Store) -> tuple[list[Job], list[Job]]:
+    """The jobs that must run, every job after its inputs, and the finished jobs that stand in for others.
+
+    The inputs of a finished job are not run, even if their folders have been deleted.
+
+    Raises:
+        NearfarError: the folder of a finished job is damaged.
+    """
+    found: list[Job] = []
+
+    def is_finished(job: Job) -> bool:
+        if finished := store.is_finished(job):
+            found.append(job)
+        return finished
+
+    return list(_walk(jobs, is_finished)), found
+
+
+def shard_of(jobs: Sequence[Job], shard: tuple[int, int]) -> list[Job]:
+    """The jobs of shard ``(number, count)``, numbered from 1, in the given order.
+
+    Jobs that need a common job are in the same shard. The division depends on the keys alone, so it is the same on
+    every machine. The groups of connected jobs, the largest first, go one by one to the shard with the fewest jobs.
+
+    Raises:
+        NearfarError: the number is not in 1 to count.
+    """
+    number, count = shard
+    if count < 1 or not 1 <= number <= count:
+        raise NearfarError(f"--shard {number}/{count}: the number must be from 1 to the count, such as 3/40.")
+    members: dict[str, list[Job]] = {}
+    root = _components(with_inputs(jobs))
+    for job in with_inputs(jobs):
+        members.setdefault(root[job.key], []).append(job)
+    groups = sorted(members.items(), key=lambda item: (-len(item[1]), min(job.key for job in item[1])))
+    sizes = [0] * count
+    mine: set[str] = set()
+    for name, group in groups:
+        smallest = sizes.index(min(sizes))
+        sizes[smallest] += len(group)
+        if smallest == number - 1:
+            mine.add(name)
+    return [job for job in jobs if root[job.key] in mine]
+
+
+def _components(jobs: Sequence[Job]) -> Mapping[str, str]:
+    """Key -> the key that represents its group of connected jobs."""
+    parent = {job.key: job.key for job in jobs}
+
+    def find(key: str) -> str:
+        while parent[key] != key:
+            parent[key] = key = parent[parent[key]]
+        return key
+
+    for job in jobs:
+        for needed in job.inputs.values():
+            parent[find(job.key)] = find(needed.key)
+    return {key: find(key) for key in parent}
+
+
+def _walk(jobs: Iterable[Job], is_finished: Callable[[Job], bool]) -> Iterator[Job]:
+    """Jobs that are not finished, depth first; no recursion, so chains of any length are fine."""
+    seen: set[str] = set()
+    stack: list[tuple[Job, bool]] = [(job, False) for job in reversed(list(jobs))]
+    while stack:
+        job, inputs_done = stack.pop()
+        if inputs_done:
+            yield job
+        elif job.key not in seen:
+            seen.add(job.key)
+            if is_finished(job):
+                continue
+            stack.append((job, True))
+            stack.extend((needed, False) for needed in reversed(list(job.inputs.values())))
+
+
+@contextmanager
+def _stopped_by_sigterm() -> Iterator[None]:
+    """Treat SIGTERM as Ctrl-C inside the block, so that workers are stopped; only if nothing else handles it."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as after nohup, or in the background of a script
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

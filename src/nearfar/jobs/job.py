@@ -1,11 +1,32 @@
-"""A job: one call of a function, described by values and identified by their hash."""
+"""A job, which is one call of a function; where its results are; and how a process performs it.
+
+A :class:`JobStore` has a folder ``KEY/`` for each finished job, and ``KEY.part/`` for one that is running or was
+stopped. A :class:`ScratchStore` is for jobs that publish their results themselves.
+"""
 
 import hashlib
+import importlib
 import json
-from collections.abc import Mapping, Sequence
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from nearfar.disk import (
+    FolderBusyError,
+    disk_errors,
+    folder_lock,
+    path_errors,
+    publish,
+    read_json,
+    read_text,
+)
+from nearfar.runtime import memory
 from nearfar.types import NearfarError
 
 JSON: TypeAlias = "bool | int | float | str | Sequence[JSON] | Mapping[str, JSON] | None"
@@ -109,3 +130,260 @@ def _copy(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         return [_copy(one, f"{where}[{number}]") for number, one in enumerate(value)]
     raise NearfarError(f"{where}: {type(value).__name__} is no JSON value; use numbers, strings, lists and tables.")
+
+
+PART = ".part"
+"""The suffix of the folder of an unfinished job."""
+JOB_FILE, ATTEMPT_FILE, LOG_FILE, ERROR_FILE = "job.json", "attempt.json", "log.txt", "error.txt"
+"""Files that the store writes into the folder of a job; the functions of jobs must not use these names."""
+
+
+class JobStore:
+    """The folders of jobs. Several runs, and several machines that share a file system, can use it at once.
+
+    A folder ``KEY`` is made by renaming ``KEY.part`` after all its files are on the disk, so it is always complete.
+
+    Raises:
+        NearfarError: ``root`` is a file or cannot be used as a path.
+    """
+
+    in_scratch = False
+
+    @path_errors()
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root).expanduser().absolute()
+        if self.root.exists() and not self.root.is_dir():
+            raise NearfarError(f"{self.root}: is a file, but finished jobs are kept in a folder; name another one.")
+
+    def folder(self, job: Job) -> Path:
+        """The folder of the finished job."""
+        return self.root / job.key
+
+    def part(self, job: Job) -> Path:
+        """The folder in which the job runs."""
+        return self.root / (job.key + PART)
+
+    @path_errors()
+    def is_finished(self, job: Job) -> bool:
+        """Whether the job's results are there.
+
+        Raises:
+            NearfarError: its folder is there, but ``job.json`` is missing, damaged or describes another job.
+        """
+        folder = self.folder(job)
+        if not folder.exists():
+            return False
+        advice = f"Delete the folder {folder}; the job is then run again."
+        if not (folder / JOB_FILE).is_file():
+            raise NearfarError(f"{folder}: is not a finished job: {JOB_FILE} is missing. {advice}")
+        text = read_text(folder / JOB_FILE, otherwise=advice)
+        try:
+            found = json.loads(text)
+            key = key_of(found["function"], found["settings"], found["inputs"])
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise NearfarError(f"{folder / JOB_FILE}: does not describe a job ({error!r}). {advice}") from error
+        if key != job.key:
+            raise NearfarError(f"{folder / JOB_FILE}: describes another job, with the key {key}. {advice}")
+        return True
+
+    def seconds(self, job: Job) -> float | None:
+        """How long the attempt took that finished the job; None if it is not finished or this is not known.
+
+        Raises:
+            NearfarError: ``attempt.json`` is damaged.
+        """
+        file = self.folder(job) / ATTEMPT_FILE
+        if not file.is_file():
+            return None
+        found = read_json(file, otherwise="Delete it; the results are kept.")
+        seconds = found.get("seconds") if isinstance(found, dict) else None
+        if not isinstance(seconds, int | float):
+            raise NearfarError(f"{file}: has no seconds. Delete it; the results are kept.")
+        return float(seconds)
+
+
+class ScratchStore:
+    """Jobs whose functions publish their results themselves, under names of their own, anywhere.
+
+    The folder that a function gets is a new temporary folder of the machine that runs it, and its working folder. It is
+    removed when the function ends. Every job runs, so a function must look whether its result is already there, and
+    must publish it at once (rename or completed upload). No lock keeps two runs from performing the same job: its
+    function must write the same bytes each time.
+
+    Args:
+        shared: a folder that every machine must see, such as that of the results; None if results are not files.
+    """
+
+    in_scratch = True
+
+    def __init__(self, shared: Path | None = None) -> None:
+        self.root = shared
+
+    def is_finished(self, job: Job) -> bool:  # noqa: ARG002
+        """False: only the function knows."""
+        return False
+
+    def part(self, job: Job) -> None:  # noqa: ARG002
+        """None: nothing is left of a failed job."""
+        return
+
+
+Store: TypeAlias = JobStore | ScratchStore
+
+
+_CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an open file in it
+
+
+class Task(NamedTuple):
+    """The description of a job that a worker gets: values and paths, nothing else."""
+
+    root: str
+    """The folder of the store; empty if the job runs in a temporary folder."""
+    job: Mapping[str, Any]
+    """What :meth:`nearfar.jobs.Job.describe` returns."""
+    local: Mapping[str, Any]
+    """Settings that are not in the key."""
+    folder: str
+    """The working folder, which relative paths in the settings refer to; empty for the folder of the job."""
+
+    @property
+    def key(self) -> str:
+        """The key of the job."""
+        return str(self.job["key"])
+
+    def to_json(self) -> str:
+        """The task as one line."""
+        return json.dumps(self._asdict())
+
+    @staticmethod
+    def from_json(text: str) -> "Task":
+        """The task of one line that :meth:`to_json` wrote."""
+        return Task(**json.loads(text))
+
+    @staticmethod
+    def of(job: Job, store: Store, folder: str) -> "Task":
+        """The task that performs a job."""
+        root, folder = ("", "") if store.in_scratch else (str(store.root), folder)
+        return Task(root, job.describe(), job.local, folder)
+
+
+class Outcome(NamedTuple):
+    """How a task ended.
+
+    ``found``: another process had finished the job; ``busy``: another process runs it now; ``failed``: it raised an
+    exception; ``died``: the process that performed it has ended.
+    """
+
+    key: str
+    kind: Literal["finished", "found", "busy", "failed", "died"]
+    seconds: float | None = None
+    message: str = ""
+
+
+def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None = None) -> Outcome:
+    """Run a job and return how it ended.
+
+    The exceptions of its function are outcomes, except KeyboardInterrupt, and SystemExit outside a worker. The folder
+    of a store is renamed to its final name when it is complete.
+
+    Args:
+        task: the job.
+        capture: in a worker, a function of the path of a log file, which returns a context in which output goes to
+            that file.
+    """
+    started = time.perf_counter()
+    failures = (Exception, SystemExit) if capture else (Exception,)
+    folder = Path(task.root, task.key) if task.root else None
+    try:
+        with _working_folder(folder) as part:
+            if folder and folder.exists():
+                return Outcome(task.key, "found")
+            with capture(part / LOG_FILE) if capture else nullcontext():
+                message = _call(task, part, failures)
+            if message is not None:
+                return Outcome(task.key, "failed", message=message)
+            seconds = time.perf_counter() - started
+            if folder:
+                _complete(task, part, seconds)
+                if _CAN_RENAME_LOCKED:
+                    publish(part, folder)
+        if folder and not _CAN_RENAME_LOCKED:
+            publish(part, folder)
+    except FolderBusyError:
+        return Outcome(task.key, "busy")
+    except (NearfarError, OSError) as error:
+        return Outcome(task.key, "failed", message=_in_one_line(error))
+    finally:
+        memory.release()
+    return Outcome(task.key, "finished", seconds=seconds)
+
+
+@contextmanager
+def _working_folder(folder: Path | None) -> Iterator[Path]:
+    """The folder in which a job works: beside its final one, locked; or a temporary one."""
+    if folder is None:
+        with tempfile.TemporaryDirectory(prefix="nearfar-job-", ignore_cleanup_errors=True) as name:
+            yield Path(name)
+        return
+    part = folder.with_name(folder.name + PART)
+    with folder_lock(part):
+        yield part
+
+
+def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:
+    """Call the job's function; returns the message of its exception, if it is one of ``failures``, or None."""
+    (part / ERROR_FILE).unlink(missing_ok=True)
+    (part / JOB_FILE).write_text(_job_text(task), encoding="utf-8")  # says what a stopped job is
+    before = os.getcwd()
+    try:
+        os.chdir(task.folder or part)
+        function = load_function(str(task.job["function"]))
+        settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
+        function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)
+    except failures as error:
+        with suppress(OSError):  # of a full disk
+            (part / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        return _in_one_line(error)
+    finally:
+        with suppress(OSError):
+            os.chdir(before)
+    return None
+
+
+def load_function(place: str) -> Callable[..., object]:
+    """The function at ``package.module:name``.
+
+    Raises:
+        NearfarError: there is no such module or function.
+    """
+    module, _, name = place.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise NearfarError(f"the function {place} cannot be imported ({error}).") from error
+    if not callable(found):
+        raise NearfarError(f"{place}: is not a function.")
+    return found
+
+
+def _complete(task: Task, part: Path, seconds: float) -> None:
+    """Write the store's own files."""
+    with disk_errors(part):
+        text = _job_text(task)
+        with suppress(FileNotFoundError):
+            if not (part / LOG_FILE).stat().st_size:
+                (part / LOG_FILE).unlink()
+        (part / JOB_FILE).write_text(text, encoding="utf-8")
+        attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
+        (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _job_text(task: Task) -> str:
+    return json.dumps(task.job, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _in_one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, NearfarError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

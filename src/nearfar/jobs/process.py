@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from nearfar.jobs.perform import Outcome, Task, perform
+from nearfar.jobs.job import Outcome, Task, perform
 from nearfar.runtime import threads as thread_settings
 
 START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.process import work; work()"

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.disk import disk_errors
-from nearfar.jobs.perform import Outcome, Task, perform
+from nearfar.jobs.job import Outcome, Store, Task, perform
 from nearfar.jobs.process import GRACE_SECONDS, captured
-from nearfar.jobs.store import Store
 from nearfar.types import NearfarError
 
 CLUSTER_SLOTS = 1000

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nearfar.data.batching import NliBatch, NliBatches
-    from nearfar.data.nli import NliData
+    from nearfar.data.rows import NliData
 
 PAPER = """@misc{liao2021sentence,
   title  = {Sentence Embeddings using Supervised Contrastive Learning},
@@ -148,7 +148,7 @@ class Pairs(NamedTuple):
 
 def read_nli(config: Any) -> "NliData":
     """The NLI rows of a config with :class:`nearfar.methods.settings.NliSettings`."""
-    from nearfar.data.nli import load_nli
+    from nearfar.data.rows import load_nli
 
     return load_nli(
         config.data,

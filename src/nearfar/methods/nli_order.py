@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from nearfar.data.batching import NliBatch, NliBatches
-    from nearfar.data.nli import NliData
+    from nearfar.data.rows import NliData
     from nearfar.encoder.training_encoder import TrainingText
     from nearfar.objectives import DirectionMasks, Directions
 

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 from pathlib import Path
 
-from nearfar.disk import SEEN_FILE, SeenHashes, read_errors
+from nearfar.disk import read_errors
+from nearfar.disk.model_folder import SEEN_FILE, SeenHashes
 from nearfar.types import NearfarError
 
 

@@ -12,7 +12,7 @@ from nearfar.disk import read_errors, read_json, read_text, write_text
 from nearfar.evaluation.render import csv_lines
 from nearfar.evaluation.results import EvaluationResult, GeometryResult, load_result
 from nearfar.jobs import Job, JobStore
-from nearfar.jobs.store import ERROR_FILE
+from nearfar.jobs.job import ERROR_FILE
 from nearfar.studies.cells import Cell
 from nearfar.studies.scores import OF_RUNS, Run
 from nearfar.studies.steps import NUMBERS, RESULT, RUN

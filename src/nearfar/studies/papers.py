@@ -241,8 +241,7 @@ def write_inputs(folder: Path) -> Path:
     if folder.is_dir():
         return folder
     from nearfar.data.catalog import find
-    from nearfar.data.rows import load_sentences
-    from nearfar.data.sts import load_pairs
+    from nearfar.data.rows import load_pairs, load_sentences
 
     with new_folder(folder) as part:
         sentences = [text for (text,) in load_sentences("microworld-text").rows]

@@ -29,7 +29,8 @@ from nearfar.data.named_sets import (
     suite_tasks,
 )
 from nearfar.data.paths import as_path, is_file, status
-from nearfar.disk import SEEN_FILE, model_of_run, read_errors, sha256_of
+from nearfar.disk import read_errors, sha256_of
+from nearfar.disk.model_folder import SEEN_FILE, model_of_run
 from nearfar.jobs import Job, JobStore
 from nearfar.registry import METHODS, name_of
 from nearfar.settings import load_method, read_toml

@@ -15,7 +15,8 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.encode import encode, to_file
+from nearfar.commands import encode as module
+from nearfar.commands.encode import encode
 from nearfar.disk import folder_lock
 from nearfar.disk.places import LocalFolder
 from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stop_after, stopped
@@ -84,7 +85,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypa
 @pytest.mark.long
 def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(to_file, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(module, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
@@ -94,6 +95,7 @@ def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypa
     np.testing.assert_allclose(np.load("x.npy"), Encoder.from_pretrained("tiny").encode(TEXTS), atol=1e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_two_processes_give_the_same_bytes_as_one(workspace: Path) -> None:
     assert encoded(processes=2, block=12, dimensions=12) == encoded("y.npy", block=12, dimensions=12)
@@ -149,19 +151,6 @@ def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixtur
     assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
 
 
-@pytest.mark.long
-def test_the_progress_bar_counts_every_text(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from rich.progress import Progress
-
-    counts: list[float] = []
-    advance = Progress.advance
-    monkeypatch.setattr(
-        Progress, "advance", lambda self, task, count=1: counts.append(count) or advance(self, task, count)
-    )
-    encoded(progress=True)
-    assert sum(counts) == len(TEXTS)
-
-
 def test_mistakes(workspace: Path) -> None:
     def refuse(message: str, source: str = "x.txt", output: str = "x.npy", **settings: Any) -> None:
         with pytest.raises(NearfarError, match=message):
@@ -189,14 +178,15 @@ def contents() -> dict[str, bytes]:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("output", "settings"),
+    ("output", "settings", "stride"),
     [
-        pytest.param("x.npy", {"quantize": "int8", "calibrate": "c.npy"}, marks=pytest.mark.nightly),
-        ("x.parquet", {"quantize": "int8", "with_texts": True}),
+        pytest.param("x.npy", {"quantize": "int8", "calibrate": "c.npy"}, 1, marks=pytest.mark.nightly),
+        pytest.param("x.parquet", {"quantize": "int8", "with_texts": True}, 1, marks=pytest.mark.nightly),
+        ("x.parquet", {"quantize": "int8", "with_texts": True}, 5),
     ],
 )
 def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
-    workspace: Path, output: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    workspace: Path, output: str, settings: dict[str, Any], stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.save("c.npy", np.array([[-1.0] * 32, [1.0] * 32]))
     encoder = Encoder.from_pretrained("tiny")
@@ -227,7 +217,7 @@ def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
             assert "is finished" in str(error)  # noqa: PT017
         assert written() == expected
         assert sorted(os.listdir()) == sorted(["c.npy", "tiny", "x.txt", *expected])
-        steps += 1
+        steps += stride
     assert steps > 2 * (2 * 2 + 5)  # two for each block, and the ones before and after the blocks
 
 

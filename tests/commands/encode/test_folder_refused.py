@@ -85,19 +85,6 @@ def test_parts_need_a_column(corpus: Path) -> None:
     assert_refused(argv, "--input in/*.parquet: is read as Parquet; name the column of the texts with --column.")
 
 
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        (["a dog", None], "x.parquet, row 2: column 'text' is empty."),
-        (["a dog", " "], "x.parquet, row 2: column 'text' is empty."),
-    ],
-)
-def test_texts_that_cannot_be_encoded(corpus: Path, texts: list[str | None], message: str) -> None:
-    pyarrow.parquet.write_table(pyarrow.table({"text": texts}), "x.parquet")
-    argv = "encode tiny --input x.parquet --column text --output out --shard-rows 1".split()
-    assert_refused(argv, "1 of 2 parts failed: part-00001.parquet: ", message, "continue with --resume")
-
-
 def test_bytes_that_are_not_utf_8_name_their_row(corpus: Path) -> None:
     array = pyarrow.array([b"a dog", b"\xff"], pyarrow.binary())
     text = pyarrow.Array.from_buffers(pyarrow.string(), 2, array.buffers())
@@ -117,12 +104,3 @@ def test_an_input_inside_the_output_is_refused(corpus: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_an_error_at_once(corpus: Path) -> None:
     Path("closed").mkdir(mode=0o500)
     assert_refused(drop_repeated_flags([*PARTS.split(), "--output", "closed"]), "the folder", "is not writable")
-
-
-def test_a_damaged_footer_is_reported_without_names_of_classes(corpus: Path) -> None:
-    content = bytearray(Path("all.parquet").read_bytes())
-    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    content[start : start + 20] = b"\xff" * 20
-    Path("damaged.parquet").write_bytes(content)
-    argv = drop_repeated_flags([*PARTS.split(), "--input", "damaged.parquet"])
-    assert "Exception" not in assert_refused(argv, "damaged.parquet cannot be read as Parquet: ")

@@ -10,8 +10,7 @@ from nearfar.cli import main
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.report import report
-from nearfar.data.retrieval import load_retrieval
-from nearfar.data.retrieval_task import MEASURES
+from nearfar.data.retrieval import MEASURES, load_retrieval
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import EvaluationResult

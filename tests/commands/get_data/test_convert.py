@@ -1,6 +1,7 @@
-"""Converting downloads: every public format becomes files that load by name."""
+"""Downloads become the files of the data folder: every recipe, the list of sets, the command line, bad downloads."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -8,14 +9,96 @@ import pytest
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.get_data.recipes import RECIPES
-from nearfar.data.classification import load_classification
-from nearfar.data.labelled import load_transfer
+from nearfar.data.classification import load_classification, load_transfer
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, PROBE_TASKS, PUBLISHED_ROWS, files_of, sources_of
-from nearfar.data.nli import load_nli
-from nearfar.data.sts import load_task
+from nearfar.data.rows import load_nli, load_task
 from tests.commands.get_data import downloads
 from tests.commands.get_data.downloads import convert
-from tests.data.files import error_of
+from tests.data.files import error_of, write_lines
+
+
+@pytest.mark.parametrize("argv", [["get-data"], ["get-data", "--list"]])
+def test_every_set_is_listed(data: Path, capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
+    assert main(argv) == 0
+    printed = capsys.readouterr().out
+    assert re.findall(r"^([\w-]+): missing$", printed, re.MULTILINE) == [
+        name for name, entry in CATALOG.items() if not entry.packaged
+    ]
+    assert max(map(len, printed.splitlines())) <= max(110, len(f"Data folder: {data}"))
+    assert not data.exists()
+
+
+def test_the_list_shows_rows_licence_and_use(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_lines(data / "senteval/TREC/train.tsv", "label\ttext", "NUM\tone", "", "LOC\ttwo")
+    write_lines(data / "senteval/TREC/own.tsv", "label\ttext", "NUM\tone")
+    (tmp_path / "cache/mteb___sts12-sts").mkdir(parents=True)
+    assert main(["get-data", "trec", "sts12", "--list"]) == 0
+    flat = " ".join(capsys.readouterr().out.split())
+    assert (
+        "trec: local, in part rows: train 2 (published: 5,452), test missing (500), own 1 licence: distributed" in flat
+    )
+    assert "cite: Li and Roth 2002" in flat
+    assert "needed for: Liao 2021, Tables 3 to 5; Kim 2021, Table 4 get it: nearfar get-data trec downloads it." in flat
+    assert "sts12: hub cache rows: MSRpar missing (750)," in flat
+    assert "with its subsets, which the hub copy mteb/sts12-sts lacks" in flat
+    write_lines(data / "senteval/TREC/test.tsv", "label\ttext", "NUM\tone")
+    (status,) = nearfar.get_data("trec", list=True).listed
+    assert status.place == "local"
+
+
+def test_without_a_data_folder(data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.delenv("NEARFAR_DATA")
+    assert main(["get-data", "mr", "--list"]) == 0
+    assert "Data folder: none; set NEARFAR_DATA" in capsys.readouterr().out
+    assert error_of(nearfar.get_data, "mr").startswith("No data folder: name one by --output, or set the environment")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["trek"], "trek: no such data set. Did you mean 'trec'? nearfar get-data --list lists them"),
+        (["mr:train"], "mr:train: name the whole set, mr; its splits belong together."),
+        (["sentences"], "sentences: cannot be downloaded. Name a file of your own instead"),
+        (["mr", "amazon5"], "amazon5: cannot be downloaded. It is a sample without a public source."),
+    ],
+)
+def test_bad_names(data: Path, capsys: pytest.CaptureFixture[str], names: list[str], message: str) -> None:
+    assert main(["get-data", *names]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not data.exists() or not any(data.iterdir())
+
+
+def test_bad_folders(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("x")
+    assert main(["get-data", "mr", "--output", str(tmp_path / "file")]) == 2
+    assert "file: is a file; name a folder." in capsys.readouterr().err
+    data.mkdir()
+    for content in ("[1]", "{", '{"downloads": {"a": 1}}'):
+        (data / "sources.json").write_text(content)
+        message = error_of(nearfar.get_data, "mr")
+        assert message.startswith(f"{data / 'sources.json'}: is ")
+        assert "Move it away; it is written again" in message
+
+
+@pytest.mark.long
+@pytest.mark.realdata
+def test_the_data_folder_has_the_published_numbers_of_rows(nearfar_data: Path) -> None:
+    found = {file for one in nearfar.get_data(list=True).listed for file in one.files if file.rows and file.published}
+    assert len(found) > 40
+    assert {file.file: file.rows for file in found if file.rows != file.published} == {
+        "senteval/CR.tsv": 3771,  # without 4 and 3 empty texts
+        "senteval/MPQA.tsv": 10_603,
+    }
+
+
+def test_a_suite_names_its_sets(data: Path) -> None:
+    listed = nearfar.get_data("sts", list=True).listed
+    assert [one.name for one in listed] == [
+        *("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "sickr-full")
+    ]
+    assert [one.name for one in nearfar.get_data(["snli+mnli", "sick-e", "amazon2"], list=True).listed] == [
+        *("snli", "mnli", "sickr", "amazon5")
+    ]
 
 
 def rows(file: Path) -> list[list[str]]:
@@ -213,3 +296,105 @@ def test_a_file_never_exists_without_its_record(data: Path, tmp_path: Path, monk
     recorded = json.loads((data / "sources.json").read_text())["files"]
     assert (data / "senteval/MR.tsv").exists()
     assert recorded["senteval/MR.tsv"]["rows"] == 6
+
+
+def test_a_failed_conversion_leaves_the_old_file(data: Path, tmp_path: Path) -> None:
+    (data / "senteval/TREC").mkdir(parents=True)
+    old = data / "senteval/TREC/test.tsv"
+    old.write_text("label\ttext\tfine_label\nNUM\told\tNUM:x\n")
+    source = downloads.write_folder(tmp_path / "raw", {"TREC_10.label": "NUM:dist How far ?\nWHO:x Who ?\n"})
+    message = error_of(nearfar.get_data, "trec", source=source, overwrite=True)
+    assert (
+        message == f"{source / 'TREC_10.label'}, line 2: the label 'WHO' is not one of ABBR, DESC, ENTY, HUM, LOC, NUM."
+    )
+    assert old.read_text().endswith("NUM:x\n")
+    assert sorted(path.name for path in old.parent.iterdir()) == ["test.tsv"]
+
+
+def test_a_damaged_file_does_not_keep_others_from_being_made(data: Path, tmp_path: Path) -> None:
+    empty = {f"MRPC/msr_paraphrase_{split}.txt": "" for split in ("train", "test")}  # SentEval's script may leave these
+    message = error_of(convert, tmp_path / "raw", {**downloads.classification(), **empty})
+    assert message.startswith("2 files could not be made; the others are complete.\n")
+    assert message.count("is empty; its first line should name the columns Quality") == 2
+    assert (data / "senteval/MR.tsv").exists()
+    assert (data / "senteval/SST5/test.tsv").exists()
+    assert not (data / "senteval/MRPC/train.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t5.0\tonly one\n", "line 1: 6 tab-separated fields, but at least 7"),
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\thigh\tone\ttwo\n", "line 1: 'high' is not a score from 0 to 5"),
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t7\tone\ttwo\n", "line 1: '7' is not a score from 0 to 5"),
+        ("sts-dev.csv", b"main\tMSRvid\t2012\t1\t5\tcaf\xe9\ttwo\n", "line 1: not UTF-8 (byte 25 of the line is 0xe9)"),
+        ("sts-dev.csv", "", "sts-dev.csv: no rows for sts/STSB/dev.tsv; the download is incomplete"),
+        ("RTE/dev.tsv", "index\tsentence1\tsentence2\n", "line 1: no column 'label'"),
+        ("RTE/dev.tsv", "", "is empty; its first line should name the columns label, sentence1, sentence2"),
+        ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\none\ttwo\n", "line 2: 2 tab-separated fields, too few"),
+        ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\n", "line 2: the label 'yes' is not one of entailment"),
+        ("snli_1.0_dev.jsonl", "[1]\n", "line 1: a JSON list, not an object"),
+        ("snli_1.0_dev.jsonl", "{\n", "line 1: not a JSON object: Expecting"),
+        ("snli_1.0_dev.jsonl", '{"gold_label": "neutral", "sentence1": "a"}\n', "line 1: not a JSON object with"),
+        ("yelp_review_polarity_csv/test.csv", '"1"\n', "line 1: 1 fields, but 2 are expected"),
+        ("yelp_review_polarity_csv/test.csv", '"1","open\n', "line 1: not well-formed CSV"),
+        ("yelp_review_polarity_csv/test.csv", '"3","x"\n', "line 1: the label '3' is not one of 1, 2"),
+        ("CoLA/dev.tsv", "gj04\t1\tno\n", "line 1: 3 tab-separated fields, but at least 4"),
+        ("SST/fine/sentiment-dev", "5 good\n", "line 1: the label '5' is not one of 0, 1, 2, 3, 4"),
+    ],
+)
+def test_a_damaged_download_names_file_and_line(
+    data: Path, tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    assert message in error_of(convert, tmp_path / "raw", {name: content})
+
+
+def test_pairs_and_scores_must_match(data: Path, tmp_path: Path) -> None:
+    files = downloads.sts_package("test-gs", ("FNWN",))
+    short = {
+        name: text.rpartition("\n")[0].rpartition("\n")[0] + "\n" if ".gs." in name else text
+        for name, text in files.items()
+    }
+    short = {name: "1\n" if ".gs." in name else text for name, text in short.items()}
+    assert "STS.gs.FNWN.txt: has fewer lines than" in error_of(convert, tmp_path / "a", short)
+    long = {name: text + "1.0\n" if ".gs." in name else text for name, text in files.items()}
+    assert "STS.input.FNWN.txt: has fewer lines than" in error_of(convert, tmp_path / "b", long)
+    one = {name: "alone\n" if ".input." in name else "1\n" for name in files}
+    assert "line 1: two tab-separated sentences are expected" in error_of(convert, tmp_path / "c", one)
+
+
+def test_an_unrecognised_source(data: Path, tmp_path: Path) -> None:
+    message = error_of(convert, tmp_path / "raw", {"notes.txt": "x\n"})
+    assert (
+        "raw: has no file of a known data set, such as sts-dev.csv, or STS-B/dev.tsv, or rt-polarity.pos and" in message
+    )
+    message = error_of(convert, tmp_path / "raw", {"rt-polarity.pos": "x\n", "rt-polarity.neg": "y\n"}, "trec")
+    assert message.endswith("has no file of trec. It is made from train_5500.label, or TREC_10.label.")
+    assert "no such file" in error_of(nearfar.get_data, source=tmp_path / "nowhere")
+
+
+def test_files_of_a_set_that_the_source_lacks_are_reported(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = downloads.write_folder(tmp_path / "raw", {"TREC_10.label": "NUM:dist How far ?\n"})
+    assert main(["get-data", "trec", "--source", str(source)]) == 0
+    assert "Not in the source: senteval/TREC/train.tsv\n" in capsys.readouterr().out
+    assert nearfar.get_data(source=source).missing == ()  # nothing was asked for by name
+
+
+def test_an_unreadable_archive_in_a_folder_is_skipped_and_reported(data: Path, tmp_path: Path) -> None:
+    files = {
+        "mr.zip": downloads.zip_of(downloads.classification()),
+        "a.zip": b"broken",
+        "b.zip": downloads.zip_of({"../x": "x"}),
+    }
+    result = convert(tmp_path / "raw", files)
+    assert (data / "senteval/MR.tsv").exists()
+    assert [warning.partition(":")[0] for warning in result.skipped] == [
+        f"{tmp_path}/raw/a.zip",
+        f"{tmp_path}/raw/b.zip",
+    ]
+    assert set(result.skipped) <= set(result.warnings)
+    message = error_of(convert, tmp_path / "raw", {}, "snli")
+    assert "has no file of snli." in message
+    assert "a.zip: is not a readable archive" in message

@@ -11,7 +11,7 @@ import yaml
 
 from nearfar import finetune, push, train
 from nearfar.commands.model_card import is_own_card, model_card, write_card
-from nearfar.disk import CARD_MARK
+from nearfar.disk.model_folder import CARD_MARK
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.methods.gunel import PAPER as GUNEL
 from nearfar.methods.simcse import PAPER as SIMCSE

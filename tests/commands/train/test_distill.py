@@ -23,7 +23,7 @@ from nearfar.commands.encode import vectors
 from nearfar.commands.train import train
 from nearfar.commands.train.run import plan, prepare
 from nearfar.data.fingerprints import text_hashes
-from nearfar.disk import SeenHashes, read_seen, write_seen
+from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import stream
 from nearfar.encoder.heads import add_projection
 from nearfar.training.trainer import Interrupted

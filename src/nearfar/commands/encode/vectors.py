@@ -19,8 +19,7 @@ from jaxtyping import Float32
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.corpus import InputFile
-from nearfar.commands.encode.parts import OnTexts, Parts, Piece, pieces_of
-from nearfar.commands.encode.plan import Plan
+from nearfar.commands.encode.parts import OnTexts, Parts, Piece, Plan, pieces_of
 from nearfar.disk import check_regular, folder_lock, remove
 from nearfar.disk.places import LocalFolder
 from nearfar.types import ARRAY_ERRORS, Precision

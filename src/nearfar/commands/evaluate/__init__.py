@@ -29,7 +29,8 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import suite_tasks
 from nearfar.data.sources import skipping_empty
-from nearfar.disk import model_of_run, path_errors
+from nearfar.disk import path_errors
+from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset_probe
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from nearfar.baselines.named import BASELINES, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.disk import SeenHashes, read_seen
+from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
 from nearfar.types import Encode, NearfarError, Precision
 

@@ -13,8 +13,8 @@ from nearfar.commands.evaluate.model import Model, model_name
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask
 from nearfar.data.named_sets import PROBE_TASKS
-from nearfar.data.sts import PREFIX, load_mteb_pairs, load_task
-from nearfar.disk import model_of_run, read_seen
+from nearfar.data.rows import PREFIX, load_mteb_pairs, load_task
+from nearfar.disk.model_folder import model_of_run, read_seen
 from nearfar.evaluation.results import EvaluationResult, fingerprint
 from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
@@ -24,8 +24,8 @@ from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.data.labelled import TransferTask
-    from nearfar.data.retrieval_task import RetrievalTask
+    from nearfar.data.classification import TransferTask
+    from nearfar.data.retrieval import RetrievalTask
     from nearfar.evaluation.results import ClassificationScores
 
 _SPLITS = {"train", "dev", "test"}
@@ -87,7 +87,7 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: HeldOut |
     Raises:
         NearfarError: a task that is named cannot be loaded, or none of the suite.
     """
-    from nearfar.data.labelled import load_labelled_task, load_transfer
+    from nearfar.data.classification import load_labelled_task, load_transfer
     from nearfar.data.retrieval import load_retrieval
 
     named = named_tasks(config)

@@ -15,10 +15,9 @@ from nearfar.commands.export.graphs import Source
 from nearfar.config.export import ExportConfig
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.classification import Split, infer_reader
 from nearfar.data.hold_out import DEV
-from nearfar.data.labelled import Split, infer_reader
-from nearfar.data.rows import load_sentences
-from nearfar.data.sts import load_pairs, load_task
+from nearfar.data.rows import load_pairs, load_sentences, load_task
 from nearfar.encoder.classifier import Item
 from nearfar.encoder.exported import Outputs
 from nearfar.evaluation.finetuned import validation_scores
@@ -124,8 +123,7 @@ def _labelled_rows(spec: str, labels: tuple[str, ...]) -> Split:
         kind = "labels" if labels else "scores"
         raise NearfarError(f"--evaluate-on {spec}: the classifier predicts {kind}, and these rows have none.")
     if labels:
-        numbers: dict[str, int | None] = {name: number for number, name in enumerate(labels)}
-        reader = replace(reader, label_names=labels, labels=numbers, label_source="the classifier's labels")
+        reader = replace(reader, label_names=labels, label_source="the classifier's labels")
     return reader.read(spec)[0]
 
 

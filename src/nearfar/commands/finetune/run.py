@@ -8,13 +8,11 @@ from typing import Any
 
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.data.batching import TextBatches
-from nearfar.data.classification import ClassificationTask, load_classification
-from nearfar.data.finetuning_splits import default_splits, draw
-from nearfar.data.labelled import Split
+from nearfar.data.classification import ClassificationTask, Split, default_splits, draw, load_classification
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
-from nearfar.disk import write_seen
+from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.classifier_folder import read_classifier

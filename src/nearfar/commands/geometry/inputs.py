@@ -7,8 +7,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from nearfar.config.geometry import GeometryConfig
-from nearfar.data.rows import TextData, load_labelled
-from nearfar.data.sts import known_scale, load_pairs, load_task
+from nearfar.data.rows import TextData, known_scale, load_labelled, load_pairs, load_task
 from nearfar.evaluation.results import LayerTask, MeasuredPairs, PlottedTexts, digest
 from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError, ScoredPair

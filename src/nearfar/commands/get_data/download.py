@@ -110,7 +110,8 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
             if wanted.sha256 is None and answer.headers.get_content_type() == "text/html":
                 raise DownloadError(f"{address}: the server sent a web page, not the file.")
-            resumed = answer.status == http.client.PARTIAL_CONTENT and _first_byte(answer) == start
+            part_of = answer.headers.get("Content-Range", "")
+            resumed = answer.status == http.client.PARTIAL_CONTENT and part_of.startswith(f"bytes {start}-")
             if answer.status == http.client.PARTIAL_CONTENT and not resumed:
                 _discard(part)
                 raise DownloadError(f"{address}: the server sent another part of the file; run the command again.")
@@ -152,11 +153,6 @@ def _check_size(wanted: Download, size: int, part: Path) -> None:
         _discard(part)
         kind = "its published size" if wanted.size else "the maximum"
         raise DownloadError(f"{wanted.address}: the download has over {most:,} bytes, {kind}; it was stopped.")
-
-
-def _first_byte(answer: Any) -> int:
-    text = answer.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
-    return int(text) if text.isdigit() else -1
 
 
 def _version_file(part: Path) -> Path:

@@ -15,10 +15,9 @@ from functools import partial
 from typing import TypeAlias
 
 from nearfar.commands.get_data.download import SourceFile
-from nearfar.data.cells import parse_number
-from nearfar.data.columns import Location, column_indices
+from nearfar.data.cells import Location, column_indices, parse_number
 from nearfar.data.files import csv_records, decode_lines, json_records
-from nearfar.data.named_sets import CATALOG, UNLABELLED
+from nearfar.data.named_sets import CONVERSIONS, UNLABELLED
 from nearfar.data.paths import shown
 from nearfar.types import LABEL_NAMES, NearfarError
 
@@ -52,10 +51,17 @@ def _label(*names: str, unlabelled: Collection[str] = (), upper: bool = False, *
     return check
 
 
-_BINARY = _label("0", "1")
-_ENTAILMENT = _label("entailment", "not_entailment")
-_NLI = _label(*LABEL_NAMES, unlabelled=UNLABELLED)
-_TREC = _label("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+CHECKS: dict[str, Check] = {
+    "any": lambda text, _: text,
+    "score": _score,
+    "binary": _label("0", "1"),
+    "entailment": _label("entailment", "not_entailment"),
+    "nli": _label(*LABEL_NAMES, unlabelled=UNLABELLED),
+    "sick": _label("CONTRADICTION", "NEUTRAL", "ENTAILMENT", upper=True),
+    "trec": _label("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"),
+    "review": _label(_1="0", _2="1"),
+}
+"""Name in ``named_sets.toml`` -> check of a field."""
 
 
 def _lines(file: SourceFile, encoding: str = "utf-8") -> Iterator[tuple[Location, str]]:
@@ -100,19 +106,13 @@ def _json_columns(file: SourceFile, columns: Sequence[str | int]) -> Iterator[tu
             yield where, texts
 
 
-Columns: TypeAlias = Callable[[SourceFile, Sequence[str | int]], Iterator[tuple[Location, list[str]]]]
-
-
-def _any(text: str, _: Location) -> str:
-    return text
-
-
-def _table(*columns: str | int, first: Check = _any, last: Check = _any, read: Columns = _columns) -> Reader:
-    """A file with the given columns, in the order of the rows; ``first`` and ``last`` check these fields."""
+def _table(fields: Sequence[str | int], *, first: str = "any", last: str = "any", json: bool = False) -> Reader:
+    """A file with the given columns, in the order of the rows; ``first`` and ``last`` name checks of these fields."""
+    read, check_first, check_last = _json_columns if json else _columns, CHECKS[first], CHECKS[last]
 
     def rows(files: Sequence[SourceFile]) -> Iterator[Row]:
-        for where, fields in read(files[0], columns):
-            row = (first(fields[0], where), *fields[1:-1], last(fields[-1], where))
+        for where, texts in read(files[0], fields):
+            row = (check_first(texts[0], where), *texts[1:-1], check_last(texts[-1], where))
             yield None if None in row else tuple(map(str, row))
 
     return rows
@@ -144,7 +144,7 @@ def _semeval_pairs(files: Sequence[SourceFile]) -> Iterator[Row]:
 def _senteval_nli(files: Sequence[SourceFile]) -> Iterator[Row]:
     """SentEval's SNLI: labels, premises and hypotheses in three files, line by line."""
     for (where, written), (_, premise), (_, hypothesis) in _same_lines(*files):
-        label = _NLI(written, where)
+        label = CHECKS["nli"](written, where)
         yield None if label is None else (premise, hypothesis, label)
 
 
@@ -160,7 +160,7 @@ def _trec(files: Sequence[SourceFile]) -> Iterator[Row]:
     for where, line in _lines(files[0], _LATIN1):
         fine, _, question = line.strip().partition(" ")
         if fine:
-            yield str(_TREC(fine.partition(":")[0], where)), question, fine
+            yield str(CHECKS["trec"](fine.partition(":")[0], where)), question, fine
 
 
 def _label_space_text(classes: int) -> Reader:
@@ -176,27 +176,25 @@ def _label_space_text(classes: int) -> Reader:
     return rows
 
 
-_MSRP = ("Quality", "#1 String", "#2 String")
-
-
 def _glue_paraphrases(files: Sequence[SourceFile], *, dev: bool) -> Iterator[Row]:
     """``mrpc_dev_ids.tsv`` and ``msr_paraphrase_train.txt``: GLUE's dev set is the pairs whose ids are in the first."""
     ids = {(fields[0].strip(), fields[1].strip()) for _, fields in _fields(files[0], 2)}
-    for where, (label, *texts, first, second) in _columns(files[1], (*_MSRP, "#1 ID", "#2 ID")):
+    for where, (label, *texts, first, second) in _columns(
+        files[1], ("Quality", "#1 String", "#2 String", "#1 ID", "#2 ID")
+    ):
         if ((first.strip(), second.strip()) in ids) == dev:
-            yield str(_BINARY(label, where)), *texts
+            yield str(CHECKS["binary"](label, where)), *texts
 
 
-def _reviews(files: Sequence[SourceFile], *, columns: int) -> Iterator[Row]:
+def _reviews(files: Sequence[SourceFile], *, width: int) -> Iterator[Row]:
     r"""Amazon and Yelp polarity: CSV of the label (1 negative, 2 positive) and texts, whose line ends are ``\n``."""
-    check = _label(_1="0", _2="1")
     with files[0].open() as stream:
         lines = decode_lines(stream.readline, files[0].shown, advice=_DAMAGED)
         for number, fields in csv_records(files[0].shown, lines):
             where = Location(files[0].shown, number)
-            if len(fields) != columns:
-                raise NearfarError(f"{where}: {len(fields)} fields, but {columns} are expected.")
-            yield str(check(fields[0], where)), " ".join(fields[1:]).replace("\\n", " ")
+            if len(fields) != width:
+                raise NearfarError(f"{where}: {len(fields)} fields, but {width} are expected.")
+            yield str(CHECKS["review"](fields[0], where)), " ".join(fields[1:]).replace("\\n", " ")
 
 
 def _plain_text(files: Sequence[SourceFile]) -> Iterator[Row]:
@@ -204,10 +202,18 @@ def _plain_text(files: Sequence[SourceFile]) -> Iterator[Row]:
     return ((text,) for _, text in _lines(files[0]))
 
 
-SCORED = ("score", "sentence1", "sentence2")
-PAIR = ("label", "sentence1", "sentence2")
-TEXT = ("label", "text")
-NLI = ("premise", "hypothesis", "label")
+READERS: dict[str, Callable[..., Reader]] = {
+    "semeval": lambda: _semeval_pairs,
+    "table": _table,
+    "senteval-nli": lambda: _senteval_nli,
+    "polarity": lambda: _polarity,
+    "trec": lambda: _trec,
+    "label-space-text": _label_space_text,
+    "glue-paraphrases": partial(partial, _glue_paraphrases),
+    "reviews": partial(partial, _reviews),
+    "text": lambda: _plain_text,
+}
+"""Name in ``named_sets.toml`` -> a function that makes the reader of its settings."""
 
 
 @dataclass(frozen=True)
@@ -239,111 +245,18 @@ class Recipe:
         return found
 
 
-def _recipe(target: str, columns: Sequence[str], reader: Reader, *inputs: str) -> Recipe:
-    """Make a recipe; in ``inputs``, only ``|``, brackets and ``.*`` are special."""
-    patterns = tuple(re.sub(r"\.(?!\*)", r"\.", text) for text in inputs)
-    names = tuple(re.sub(r"\(([^|)]*)[^)]*\)", r"\1", text.replace("(.*/)?", "")) for text in inputs)
-    return Recipe(target, tuple(columns), reader, patterns, names)
+def _recipes() -> Iterator[Recipe]:
+    for row in CONVERSIONS:
+        reader = READERS[row.reader](**row.settings)
+        for values in zip(*row.each.values(), strict=True) if row.each else [()]:
+            named = dict(zip(row.each, values, strict=True))
+            inputs = [text.format_map(named) for text in row.inputs]
+            patterns = tuple(re.sub(r"\.(?!\*)", r"\.", text) for text in inputs)
+            names = tuple(re.sub(r"\(([^|)]*)[^)]*\)", r"\1", text.replace("(.*/)?", "")) for text in inputs)
+            yield Recipe(row.target.format_map(named), row.columns, reader, patterns, names)
 
 
-_SEMEVAL_FOLDERS = {
-    12: "test-gold",
-    13: "test-gs",
-    14: "sts-en-test-gs-2014",
-    15: "test_evaluation_task2a",
-    16: "sts2016-english-with-gs-v1.0",
-}
-"""Year -> folder in the official package of SemEval's STS task."""
-
-
-def _semeval(target: str, folder: str, name: str, prefix: str = "STS") -> Recipe:
-    inputs = (f"{folder}{prefix}.{kind}.{name}.txt" for kind in ("input", "gs"))
-    return _recipe(target, SCORED, _semeval_pairs, *inputs)
-
-
-def _sts() -> Iterable[Recipe]:
-    for year, official in _SEMEVAL_FOLDERS.items():
-        senteval = f"(STS{year}-en-test|STS20{year}-en-test|STS20{year}-en-test.zip)/(.*/)?"
-        for subset in CATALOG[f"sts{year}"].splits:
-            # The official text is preferred: SentEval's script tokenises it, and if it runs twice, its folder has both.
-            for folder in (f"{official}/", senteval):
-                yield _semeval(f"sts/STS{year}/{subset}.tsv", folder, subset, f"(STS|STS20{year})")
-    for part, name in CATALOG["sts14-es"].files.items():
-        folder = "(STS2014-es-test|STS2014-es-test.zip|sts-es-test.2014)/(.*/)?"
-        yield _semeval(f"sts/multilingual/{name}", folder, part)
-    for name in CATALOG["sts17"].files.values():
-        yield _semeval(f"sts/multilingual/{name}", "", name.removeprefix("STS17.").removesuffix(".tsv"))
-    for split in ("train", "dev", "test"):
-        target = f"sts/STSB/{split}.tsv"
-        yield _recipe(target, SCORED, _table(4, 5, 6, first=_score), f"sts-{split}.csv")
-        if split != "test":  # GLUE's test set has no scores
-            yield _recipe(target, SCORED, _table(*SCORED, first=_score), f"STS-B/{split}.tsv")
-    sick = _table(
-        *("relatedness_score", "sentence_A", "sentence_B", "entailment_judgment"),
-        first=_score,
-        last=_label("CONTRADICTION", "NEUTRAL", "ENTAILMENT", upper=True),
-    )
-    for split, name in (("train", "train"), ("dev", "trial"), ("test", "test_annotated")):
-        yield _recipe(f"sts/SICK/{split}.tsv", (*SCORED, "label"), sick, f"SICK_{name}.txt")
-
-
-def _classification() -> Iterable[Recipe]:
-    yield _recipe("senteval/MR.tsv", TEXT, _polarity, "rt-polarity.pos", "rt-polarity.neg")
-    yield _recipe("senteval/CR.tsv", TEXT, _polarity, "custrev.pos", "custrev.neg")
-    yield _recipe("senteval/SUBJ.tsv", TEXT, _polarity, "subj.objective", "subj.subjective")
-    yield _recipe("senteval/MPQA.tsv", TEXT, _polarity, "mpqa.pos", "mpqa.neg")
-    for split, name in (("train", "train_5500"), ("test", "TREC_10")):
-        yield _recipe(f"senteval/TREC/{split}.tsv", (*TEXT, "fine_label"), _trec, f"{name}.label")
-    for split in ("train", "test"):
-        paraphrases = _table(*_MSRP, first=_BINARY)
-        yield _recipe(f"senteval/MRPC/{split}.tsv", PAIR, paraphrases, f"msr_paraphrase_{split}.txt")
-    for split in ("train", "dev", "test"):
-        binary = f"senteval/SST2/{split}.tsv"
-        yield _recipe(binary, TEXT, _label_space_text(2), f"stsa.binary.{split}")
-        phrases = "senteval/SST2/train_phrases.tsv" if split == "train" else binary
-        yield _recipe(phrases, TEXT, _table(1, 0, first=_BINARY), f"SST/(binary|Binary)/sentiment-{split}")
-        fine = f"(stsa.fine.{split}|SST/(fine|Fine-Grained)/sentiment-{split})"
-        yield _recipe(f"senteval/SST5/{split}.tsv", TEXT, _label_space_text(5), fine)
-    for name, columns in (("amazon", 3), ("yelp", 2)):
-        for split in ("train", "test"):
-            file = f"{name}_review_polarity_csv/{split}.csv"
-            yield _recipe(f"transfer/{name}_polarity/{split}.tsv", TEXT, partial(_reviews, columns=columns), file)
-
-
-def _glue() -> Iterable[Recipe]:
-    sst2 = _table("label", "sentence", first=_BINARY)
-    yield _recipe("senteval/SST2/train_phrases.tsv", TEXT, sst2, "SST-2/train.tsv")
-    yield _recipe("glue/SST-2/dev.tsv", TEXT, sst2, "SST-2/dev.tsv")
-    for split in ("train", "dev"):
-        mrpc = partial(_glue_paraphrases, dev=split == "dev")
-        yield _recipe(f"glue/MRPC/{split}.tsv", PAIR, mrpc, "mrpc_dev_ids.tsv", "msr_paraphrase_train.txt")
-        yield _recipe(f"glue/MRPC/{split}.tsv", PAIR, _table(*_MSRP, first=_BINARY), f"MRPC/{split}.tsv")
-        yield _recipe(f"glue/CoLA/{split}.tsv", TEXT, _table(1, 3, first=_BINARY), f"CoLA/{split}.tsv")
-        for name, columns in (("RTE", PAIR), ("QNLI", ("label", "question", "sentence"))):
-            table = _table(*columns, first=_ENTAILMENT)
-            yield _recipe(f"glue/{name}/{split}.tsv", columns, table, f"{name}/{split}.tsv")
-
-
-def _nli() -> Iterable[Recipe]:
-    columns = ("sentence1", "sentence2", "gold_label")
-    json = _table(*columns, last=_NLI, read=_json_columns)
-    for split in ("train", "dev", "test"):
-        target = f"nli/SNLI/{split}.tsv"
-        yield _recipe(target, NLI, json, f"snli_1.0_{split}.jsonl")
-        yield _recipe(target, NLI, _senteval_nli, *(f"SNLI/{part}.{split}" for part in ("labels", "s1", "s2")))
-    for split in ("train", "dev_matched", "dev_mismatched"):
-        target = f"nli/MNLI/{split}.tsv"
-        yield _recipe(target, NLI, json, f"multinli_1.0_{split}.jsonl")
-        yield _recipe(target, NLI, _table(*columns, last=_NLI), f"MNLI/{split}.tsv")
-
-
-RECIPES: tuple[Recipe, ...] = (
-    *_sts(),
-    *_classification(),
-    *_glue(),
-    *_nli(),
-    _recipe("text/wiki1m_for_simcse.txt", (), _plain_text, "wiki1m_for_simcse.txt"),
-)
+RECIPES: tuple[Recipe, ...] = tuple(_recipes())
 """All recipes. Where several make the same file, an earlier one has precedence."""
 
 

@@ -7,12 +7,11 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.data.cells import is_blank, text_field
-from nearfar.data.columns import Location, MissingColumnError, column_indices, fold_name
+from nearfar.data.cells import Location, MissingColumnError, column_indices, fold_name, is_blank, text_field
 from nearfar.data.files import extension, is_plain_text, json_records
 from nearfar.data.paths import as_path, check_file
+from nearfar.data.rows import PAIR_NAMES
 from nearfar.data.sources import column_names, open_table
-from nearfar.data.triplets import PAIR_NAMES
 from nearfar.neighbours.index import hash_bytes
 from nearfar.types import NearfarError
 

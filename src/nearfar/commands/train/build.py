@@ -8,9 +8,8 @@ from typing import TypeAlias
 
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
-from nearfar.data.columns import MissingColumnError, fold_name
-from nearfar.data.nli import NliData
-from nearfar.data.rows import TextData
+from nearfar.data.cells import MissingColumnError, fold_name
+from nearfar.data.rows import NliData, TextData
 from nearfar.data.sources import skipping_empty
 from nearfar.methods.base import BuildContext, BuiltMethod
 from nearfar.methods.matryoshka import describe_widths, train_at_widths

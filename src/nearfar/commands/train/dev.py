@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from nearfar.data.retrieval_task import RetrievalTask
+    from nearfar.data.retrieval import RetrievalTask
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
 
@@ -84,7 +84,7 @@ def load_dev_pairs(spec: str, *, otherwise: str = "Without --evaluate-on, rows o
     Raises:
         NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
     """
-    from nearfar.data.sts import load_pairs
+    from nearfar.data.rows import load_pairs
 
     try:
         pairs = load_pairs(spec)

@@ -164,7 +164,7 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
 
     from nearfar.data.hold_out import hold_out, kind_of
     from nearfar.data.rows import TextData
-    from nearfar.disk import read_seen
+    from nearfar.disk.model_folder import read_seen
     from nearfar.encoder.weights import locate
 
     rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)

@@ -28,7 +28,7 @@ from nearfar.commands.train.inputs import (
 from nearfar.commands.train.labels import fit_weights
 from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.data.rows import TextData
-from nearfar.disk import write_seen
+from nearfar.disk.model_folder import write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import EmbeddingClassifier

@@ -2,7 +2,7 @@
 
 For each combination of source, flags, compiler and processor, the cache has a file ``kernels-KEY.json`` with the
 library's name and SHA-256, or with the error. A library is loaded only if its digest matches, otherwise it is compiled
-again. It runs with the rights of the user, so the folder must be private (:mod:`nearfar.disk.private`).
+again. It runs with the rights of the user, so the folder must be private (:func:`nearfar.disk.is_private`).
 Files are written elsewhere and renamed, so that several processes may compile at the same time or be killed.
 """
 

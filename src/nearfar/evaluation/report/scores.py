@@ -5,7 +5,7 @@ from dataclasses import replace
 from statistics import mean, stdev
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from nearfar.data.retrieval_task import MEASURES
+from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import Cell, Table

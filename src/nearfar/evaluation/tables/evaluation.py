@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import mean
 from typing import Literal
 
-from nearfar.data.retrieval_task import MEASURES
+from nearfar.data.retrieval import MEASURES
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import (

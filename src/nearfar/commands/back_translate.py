@@ -8,16 +8,24 @@ next to it holds the settings and the counts.
 Finished blocks are kept in ``OUTPUT.partial`` until the output is complete. A run killed at any moment continues after
 them and ends with the same bytes (same machine, same number of threads): the translations of a block depend only on its
 sentences, the settings and the seed.
+
+A translation model is any encoder-decoder of transformers: a folder or ``owner/name`` on the Hugging Face Hub, with
+safetensors weights. No pickle file is opened and no code from a model repository is run. Generation uses beam search,
+or samples from the full softmax at a temperature.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
+import torch
+from huggingface_hub import get_repo_discussions, snapshot_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from rich.console import Console
 
 from nearfar.config.calls import accepts_settings
@@ -40,15 +48,187 @@ from nearfar.disk import (
 )
 from nearfar.disk.places import LocalFolder
 from nearfar.disk.work import PLAN, Work, list_changes, refuse_changes
-from nearfar.encoder.precision import check_device
+from nearfar.encoder.folder_checks import check_links, read_object
+from nearfar.encoder.precision import check_device, choose_device
+from nearfar.encoder.pretrained import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    check_complete,
+    check_vocabulary,
+    load_config,
+    load_model,
+    load_tokenizer,
+    opening,
+    quiet,
+    reason,
+)
+from nearfar.encoder.weights import FILES, path_of
 from nearfar.evaluation.results import provenance
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert
 
-if TYPE_CHECKING:
-    from nearfar.commands.back_translate.translator import Translator
+CONVERTER = "SFconvertbot"
+"""The account of the Hugging Face Hub that proposes safetensors weights, as pull requests, to repositories."""
 
+
+@dataclass(frozen=True)
+class Translator:
+    """A translation model, ready to run."""
+
+    model: Any  # a PreTrainedModel with GenerationMixin; transformers has no type for both
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int
+    """Maximum number of tokens in a text and in its translation."""
+
+    def translate(
+        self, texts: Sequence[str], *, beams: int = 1, temperature: float | None = None, seed: int = 0
+    ) -> list[str]:
+        """One translation per text, with whitespace collapsed to single spaces; it may be empty.
+
+        Texts are generated as one batch, so rounding errors and random draws depend on the whole list: the same list
+        gives the same translations. The caller's random state does not change.
+
+        Args:
+            texts: one batch.
+            beams: number of beams, if there is no temperature.
+            temperature: sample with the logits divided by this, without top-k or nucleus filtering.
+            seed: seed of the sampling.
+        """
+        if not texts:
+            return []
+        search: dict[str, Any]
+        if temperature is None:
+            search = {"num_beams": beams, "do_sample": False, "temperature": None, "top_k": None, "top_p": None}
+        else:
+            search = {"num_beams": 1, "do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
+        device = self.model.device
+        with (
+            _quiet(),
+            torch.inference_mode(),
+            torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+        ):
+            torch.manual_seed(seed)
+            tokens = self.tokenizer(
+                list(texts), padding=True, truncation=True, max_length=self.max_length, return_tensors="pt"
+            ).to(device)
+            written = self.model.generate(
+                input_ids=tokens["input_ids"],
+                attention_mask=tokens["attention_mask"],
+                max_new_tokens=self.max_length,
+                trust_remote_code=False,
+                **search,
+            )
+            translations = self.tokenizer.batch_decode(written, skip_special_tokens=True)
+        return [" ".join(translation.split()) for translation in translations]
+
+
+def load_translator(folder: Path, *, max_length: int, device: str | None = None) -> Translator:
+    """Load a model folder in float32; ``max_length`` is capped at the model's number of positions.
+
+    Raises:
+        NearfarError: config.json or safetensors weights are missing or damaged; the model is not an encoder-decoder;
+            the tokenizer needs a missing package; a multilingual model has no fixed target language; no such device.
+    """
+    place = choose_device(device)
+    check_links(folder, folder)
+    config = load_config(folder, kind="translation model")
+    if (folder / "generation_config.json").exists():
+        read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
+    tokenizer = load_tokenizer(folder, fast=False)
+    with _quiet():
+        model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
+    check_complete(folder, info, lambda _: True)
+    check_vocabulary(folder, tokenizer, model)
+    _check_generation(folder, model, tokenizer)
+    model.to(place).eval()
+    positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
+    # The decoder's start token takes one position.
+    return Translator(model, tokenizer, int(min(max_length, tokenizer.model_max_length, positions - 1)))
+
+
+def locate_translator(name_or_path: str | Path) -> Path:
+    """The folder of a translation model: a given folder, else the local hub cache, else a download from the hub.
+
+    Many translation models on the hub have pickled weights only; then the hub's own conversion to safetensors is used,
+    which is a pull request by :data:`CONVERTER`.
+
+    Raises:
+        NearfarError: the model is not found, or has no safetensors weights.
+    """
+    name = str(name_or_path)
+    folder = path_of(name)
+    if folder.is_dir():
+        return folder
+    if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
+        raise NearfarError(f"{name}: there is no such model folder, and a model on the hub is named owner/name.")
+    files = [*FILES, "*.spm"]
+    try:
+        cached = Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
+        for snapshot in (cached, *sorted(cached.parent.iterdir())):
+            if any(snapshot.glob("*.safetensors")):
+                return snapshot
+    except (OSError, ValueError, HFValidationError):
+        pass  # not cached
+    try:
+        fetched = Path(snapshot_download(name, allow_patterns=files))
+        if not any(fetched.glob("*.safetensors")) and (revision := _conversion_revision(name)) is not None:
+            fetched = Path(snapshot_download(name, allow_patterns=files, revision=revision))
+    except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
+        raise NearfarError(
+            f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
+            f"says: {reason(error)}. Give a folder, or download it once while online."
+        ) from error
+    if not any(fetched.glob("*.safetensors")):
+        raise NearfarError(
+            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, "
+            "or, if you trust its authors, load it with transformers and save it as safetensors."
+        )
+    return fetched
+
+
+def weights_digest(folder: Path) -> str:
+    """SHA-256 over the weights in a folder (16 hexadecimal digits)."""
+    digest = hashlib.sha256()
+    for file in sorted(folder.glob("*.safetensors")):
+        with opening(file), file.open("rb") as stream:
+            digest.update(hashlib.file_digest(stream, "sha256").digest())
+    return digest.hexdigest()[:16]
+
+
+def _conversion_revision(name: str) -> str | None:
+    """The revision with the hub's own conversion, if there is one."""
+    proposals = get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request", discussion_status="open")
+    return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
+
+
+def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
+    start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
+    chosen = getattr(model.generation_config, "forced_bos_token_id", None)
+    if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
+        raise NearfarError(
+            f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
+        )
+    fixed = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair of languages
+    if hasattr(tokenizer, "src_lang") and not fixed and chosen is None and start == end:
+        raise NearfarError(
+            f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
+            "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "
+            "set."
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence transformers while loading and generating; problems that matter are raised as errors here."""
+    with quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"transformers\.")
+        yield
+
+
+RoundTrip: TypeAlias = Callable[[list[str], int], list[tuple[str, str]]]
+"""Returns pivot and translation of each sentence of a batch, which has a number; both are empty if either is."""
 COLUMNS = ("sentence", "translation", "pivot")
 BEAMS = BackTranslateConfig.beams
 BLOCK = 8
@@ -172,17 +352,11 @@ def _metadata_path(file: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class _Finished:
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True)
 class _Metadata:
     """What is compared of ``OUTPUT.json``."""
 
     settings: dict[str, Any]
-    finished: _Finished
+    finished: dict[str, int]
 
 
 def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
@@ -199,7 +373,8 @@ def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
             raise NearfarError(f"{place}: was not written by nearfar back-translate; choose another --output.")
         try:
             metadata = convert(content, _Metadata)
-        except InvalidValueError:
+            rows, size = metadata.finished["rows"], metadata.finished["bytes"]
+        except (InvalidValueError, KeyError):
             raise NearfarError(f"{place}: is damaged. {again}") from None
     if not file.exists() or file.stat().st_size == 0:
         return None
@@ -208,9 +383,9 @@ def _finished_rows(file: Path, settings: Mapping[str, Any]) -> int | None:
             f"{file}: exists without {place.name}, so it is not from back-translate; choose another --output."
         )
     refuse_changes(file, list_changes(metadata.settings, settings, WORDS))
-    if file.stat().st_size != metadata.finished.bytes:
+    if file.stat().st_size != size:
         raise NearfarError(f"{file}: was changed since it was written; choose another --output.")
-    return metadata.finished.rows
+    return rows
 
 
 def _rows_of(record: Mapping[str, Any] | None) -> list[tuple[str, str, str]] | None:
@@ -221,25 +396,32 @@ def _rows_of(record: Mapping[str, Any] | None) -> list[tuple[str, str, str]] | N
         return None
 
 
-def _open_translators(
-    config: BackTranslateConfig,
-) -> "tuple[Callable[[list[str], int], list[tuple[str, str]]], dict[str, str]]":
-    """A function that translates a batch there and back, and the fingerprints of the weights."""
-    from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
-
+def _open_translators(config: BackTranslateConfig) -> tuple[RoundTrip, dict[str, str]]:
+    """What translates a batch there and back, and the fingerprints of the weights."""
     folders = [locate_translator(config.forward), locate_translator(config.backward)]
     weights = dict(zip(("forward", "backward"), map(weights_digest, folders), strict=True))
     there, back = (load_translator(folder, max_length=config.max_length, device=config.device) for folder in folders)
-    round_trip = partial(
-        _round_trip, there=there, back=back, beams=config.beams, temperature=config.temperature, seed=config.seed
-    )
+    how: dict[str, Any] = {"beams": config.beams, "temperature": config.temperature}
+
+    def round_trip(batch: list[str], number: int) -> list[tuple[str, str]]:
+        seeds = [hashlib.sha256(f"{config.seed} {number} {way}".encode()).digest()[:8] for way in ("there", "back")]
+        first, second = (int.from_bytes(digest) >> 1 for digest in seeds)
+        pivots = there.translate(batch, **how, seed=first)
+        kept = [place for place, pivot in enumerate(pivots) if pivot]
+        translations = back.translate([pivots[place] for place in kept], **how, seed=second)
+        rows = [("", "")] * len(batch)
+        for place, translation in zip(kept, translations, strict=True):
+            if translation:
+                rows[place] = (pivots[place], translation)
+        return rows
+
     return round_trip, weights
 
 
 def _translate(
     blocks: Mapping[str, list[str]],
-    done: "dict[str, list[tuple[str, str, str]]]",
-    round_trip: "Callable[[list[str], int], list[tuple[str, str]]]",
+    done: dict[str, list[tuple[str, str, str]]],
+    round_trip: RoundTrip,
     work: Work,
     *,
     batch_size: int,
@@ -260,26 +442,3 @@ def _translate(
                 advance(len(batch))
             done[name] = [(part[position], back, pivot) for position, (pivot, back) in sorted(rows.items()) if back]
             work.finish_part(name, {"rows": done[name]})
-
-
-def _round_trip(
-    batch: list[str],
-    number: int,
-    *,
-    there: "Translator",
-    back: "Translator",
-    beams: int,
-    temperature: float | None,
-    seed: int,
-) -> list[tuple[str, str]]:
-    """Pivot and translation of each sentence of batch ``number``; both are empty if either is."""
-    seeds = [hashlib.sha256(f"{seed} {number} {way}".encode()).digest()[:8] for way in ("there", "back")]
-    first, second = (int.from_bytes(digest) >> 1 for digest in seeds)
-    pivots = there.translate(batch, beams=beams, temperature=temperature, seed=first)
-    kept = [place for place, pivot in enumerate(pivots) if pivot]
-    translations = back.translate([pivots[place] for place in kept], beams=beams, temperature=temperature, seed=second)
-    rows = [("", "")] * len(batch)
-    for place, translation in zip(kept, translations, strict=True):
-        if translation:
-            rows[place] = (pivots[place], translation)
-    return rows

@@ -1,0 +1,513 @@
+"""Back-translation to a file: translators, rows, kills and resumes, and errors."""
+
+import json
+import shutil
+import tempfile
+import warnings
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
+
+import pytest
+import torch
+import transformers
+
+import nearfar
+import nearfar.commands.back_translate
+import nearfar.commands.back_translate as module
+from nearfar.commands.back_translate import BLOCK, load_translator, locate_translator, weights_digest
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences
+from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_tiny_seq2seq(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.mark.parametrize(
+    "architecture", ["t5", *(pytest.param(one, marks=pytest.mark.nightly) for one in ("bart", "marian"))]
+)
+def test_batched_beam_search_equals_each_text_alone(architecture, tmp_path):
+    save_tiny_seq2seq(tmp_path, architecture=architecture)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    config = transformers.GenerationConfig(
+        max_length=13, num_beams=3, bad_words_ids=[[1]], decoder_start_token_id=2, eos_token_id=2, pad_token_id=1
+    )
+    if architecture != "t5":
+        config.forced_eos_token_id = 2
+    texts = sentences(7, longest=8)
+    expected = []
+    model.generation_config = config
+    for text in texts:
+        tokens = tokenizer(text, return_tensors="pt")
+        written = model.generate(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"])
+        expected.append(tokenizer.decode(written[0], skip_special_tokens=True))
+    assert load_translator(tmp_path, max_length=12).translate(texts, beams=3) == expected
+    assert len(set(expected)) > 1
+    assert all(expected)
+
+
+def test_wmt19_models_translate_batched_texts_as_each_text_alone(tmp_path, monkeypatch):
+    use_sacremoses(monkeypatch)
+    folder = save_tiny_fsmt(tmp_path / "en-de")
+    translator = load_translator(folder, max_length=12)
+    texts = ["a dog runs", "the cat", "two birds see the river by the hill"]
+    alone = [translator.translate([text], beams=4)[0] for text in texts]
+    assert translator.translate(texts, beams=4) == alone
+    assert len(set(alone)) > 1
+    assert translator.translate(texts[:1], beams=100) != translator.translate(texts[:1], beams=1)
+    assert translator.translate(texts[:1], temperature=5.0) != translator.translate(texts[:1], temperature=5.0, seed=1)
+    (folder / "merges.txt").unlink()
+    with pytest.raises(NearfarError, match="en-de"):
+        load_translator(folder, max_length=12)
+
+
+def test_sampling_uses_the_full_softmax_at_the_temperature(tmp_path):
+    save_tiny_seq2seq(tmp_path, scale=1.0)
+    translator = load_translator(tmp_path, max_length=3)
+    translator.model.generation_config.update(top_k=2, top_p=0.3)  # must be overridden
+    temperature, count = 0.7, 4000
+    model, tokenizer = translator.model, translator.tokenizer
+    tokens = tokenizer("the dog runs", return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**tokens, decoder_input_ids=torch.tensor([[2]])).logits[0, 0]
+    logits[1] = -torch.inf  # suppressed by the model's generation config
+    probabilities = torch.softmax(logits / temperature, dim=0)
+    firsts = Counter()
+    for seed in range(4):
+        written = translator.translate(["the dog runs"] * (count // 4), temperature=temperature, seed=seed)
+        firsts.update(text.split()[0] if text else "" for text in written)
+    words = tokenizer.convert_ids_to_tokens(range(len(logits)))
+    compared = [token for token in range(4, len(logits)) if probabilities[token] > 0.01]
+    assert len(compared) > 6
+    for token in compared:
+        # special tokens are removed, so the word may also come after them
+        assert firsts[words[token]] / count == pytest.approx(probabilities[token].item(), abs=0.035)
+
+
+def test_sampling_is_seeded_and_leaves_the_random_state(folder):
+    translator, texts = load_translator(folder, max_length=9), sentences(5)
+    state = torch.get_rng_state()
+    first, again, other = (translator.translate(texts, temperature=9.0, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert torch.equal(state, torch.get_rng_state())
+    cold = translator.translate(texts, temperature=1e-4)
+    assert cold == translator.translate(texts, beams=1) != first
+
+
+def test_lengths_are_truncated(folder):
+    translator = load_translator(folder, max_length=5)
+    long = "a dog sees " * 40
+    assert translator.translate([long]) == translator.translate(["a dog sees a dog sees"])
+    assert len(translator.translate([long])[0].split()) <= 5
+    assert load_translator(folder, max_length=500).max_length == 61
+    assert translator.translate([]) == []
+
+
+def test_nothing_is_printed(folder, capfd):
+    translator = load_translator(folder, max_length=9)
+    translator.translate(["a dog", ""], temperature=1.0)
+    translator.translate(["a dog", ""], beams=2)
+    assert capfd.readouterr() == ("", "")
+    with pytest.warns(UserWarning, match="mine"):
+        warnings.warn("mine", stacklevel=1)
+
+
+def test_float16_weights_are_read_as_float32(tmp_path):
+    transformers.AutoModelForSeq2SeqLM.from_pretrained(save_tiny_seq2seq(tmp_path)).half().save_pretrained(tmp_path)
+    assert load_translator(tmp_path, max_length=9).model.dtype == torch.float32
+
+
+def test_an_encoder_is_not_a_translator(tmp_path):
+    with pytest.raises(NearfarError, match="has no translation model of the model type 'bert'"):
+        load_translator(save_tiny(tmp_path), max_length=9)
+
+
+def test_missing_weights(tmp_path):
+    save_tiny_seq2seq(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_layers": 3}))
+    with pytest.raises(NearfarError, match="weights are missing or misshapen, the first is encoder"):
+        load_translator(tmp_path, max_length=9)
+
+
+def test_only_safetensors(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(NearfarError, match="is pickled"):
+        load_translator(tmp_path, max_length=9)
+
+
+@pytest.mark.parametrize(("forced", "start", "refused"), [(None, 2, True), (7, 2, False), (None, 8, False)])
+def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, forced, start, refused):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.src_lang = "en"
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda folder, **_: tokenizer)
+    whole = transformers.T5ForConditionalGeneration.from_pretrained
+
+    def load(*arguments, **flags):
+        model, info = whole(*arguments, **flags)
+        model.generation_config.update(forced_bos_token_id=forced, decoder_start_token_id=start)
+        return model, info
+
+    monkeypatch.setattr(transformers.AutoModelForSeq2SeqLM, "from_pretrained", load)
+    if refused:
+        with pytest.raises(NearfarError, match="translates between many languages"):
+            load_translator(folder, max_length=9)
+    else:
+        load_translator(folder, max_length=9)
+
+
+def test_the_fingerprint_covers_the_weights(folder, tmp_path):
+    assert weights_digest(folder) == weights_digest(folder)
+    assert weights_digest(folder) != weights_digest(save_tiny_seq2seq(tmp_path, seed=5))
+
+
+class Hub:
+    """A mock of the hub and its cache: which revisions of one model have safetensors."""
+
+    def __init__(self, root, *, cached=(), online=None, proposals=()):
+        self.root, self.cached, self.online, self.proposals = root, dict(cached), online, proposals
+        self.asked = []
+        for revision, safe in self.cached.items():
+            self._make(revision, safe)
+
+    def _make(self, revision, safe):
+        folder = self.root / "snapshots" / revision.replace("/", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        if safe:
+            (folder / "model.safetensors").touch()
+        return str(folder)
+
+    def download(self, name, *, allow_patterns, revision="main", local_files_only=False):
+        assert "*.spm" in allow_patterns
+        assert "*.bin" not in allow_patterns
+        if local_files_only:
+            if revision not in self.cached:
+                raise OSError("not cached")
+            return self._make(revision, self.cached[revision])
+        self.asked.append(revision)
+        if self.online is None:
+            raise OSError("no network\nat all")
+        return self._make(revision, self.online[revision])
+
+    def discussions(self, name, *, author, discussion_type, discussion_status):
+        assert (author, discussion_type, discussion_status) == ("SFconvertbot", "pull_request", "open")
+        return iter(self.proposals)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    def make(**revisions):
+        created = Hub(tmp_path, **revisions)
+        monkeypatch.setattr(module, "snapshot_download", created.download)
+        monkeypatch.setattr(module, "get_repo_discussions", created.discussions)
+        return created
+
+    return make
+
+
+CONVERSION = SimpleNamespace(title="Adding `safetensors` variant of this model", git_reference="refs/pr/4")
+OTHER = SimpleNamespace(title="Add a model card", git_reference="refs/pr/3")
+
+
+def test_a_local_folder_is_used_unchanged(folder):
+    assert locate_translator(folder) == folder
+    assert locate_translator(str(folder)) == folder
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./model", "a/b/c", "model"])
+def test_a_name_that_is_neither_folder_nor_hub_name_raises(name, hub):
+    asked = hub().asked
+    with pytest.raises(NearfarError, match="no such model folder"):
+        locate_translator(name)
+    assert not asked
+
+
+@pytest.mark.parametrize(
+    ("revisions", "used", "asked"),
+    [
+        ({"cached": {"main": True}}, "main", []),
+        ({"cached": {"main": False, "refs/pr/4": True}}, "refs-pr-4", []),
+        ({"online": {"main": True}}, "main", ["main"]),
+        (
+            {"online": {"main": False, "refs/pr/4": True}, "proposals": [OTHER, CONVERSION]},
+            "refs-pr-4",
+            ["main", "refs/pr/4"],
+        ),
+    ],
+    ids=["cache", "cached conversion", "hub", "conversion of the hub"],
+)
+def test_safetensors_come_from_the_cache_the_hub_or_its_conversion(hub, revisions, used, asked):
+    available = hub(**revisions)
+    assert locate_translator("some/model").name == used
+    assert available.asked == asked
+
+
+def test_models_with_only_pickled_weights_are_refused(hub):
+    hub(online={"main": False}, proposals=[OTHER])
+    with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
+        locate_translator("some/model")
+
+
+def test_no_network(hub):
+    hub()
+    with pytest.raises(NearfarError, match=r"no translation model 'some/model'.*no network\. Give a folder"):
+        locate_translator("some/model")
+
+
+TEXTS = list(dict.fromkeys(sentences(60, seed=4)))[:40]
+
+
+def back_translate(texts, output, **settings):
+    """Back-translate sentences, or the file of that name."""
+    if not isinstance(texts, list):
+        return nearfar.back_translate(input=texts, output=output, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sentences.txt"
+        file.write_text("\n".join(texts) + "\n", encoding="utf-8")
+        return nearfar.back_translate(input=file, output=output, **settings)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folders = [save_tiny_seq2seq(tmp_path_factory.mktemp("model"), seed=seed) for seed in (0, 1)]
+    return {"forward": folders[0], "backward": folders[1], "max_length": 8, "progress": False}
+
+
+def rows_of(file):
+    lines = file.read_text(encoding="utf-8").split("\n")
+    assert (lines[0], lines[-1]) == ("sentence\ttranslation\tpivot", "")
+    return [tuple(line.split("\t")) for line in lines[1:-1]]
+
+
+def metadata_of(file):
+    return json.loads((file.parent / f"{file.name}.json").read_text(encoding="utf-8"))
+
+
+def test_each_sentence_is_translated_forth_and_back(models, tmp_path):
+    table = tmp_path / "in.tsv"
+    rows = [*TEXTS[:9], TEXTS[0], f"  {TEXTS[1]} "]
+    table.write_text("id\ttext\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(rows)), encoding="utf-8")
+    file = back_translate(str(table), tmp_path / "new" / "bt.tsv", **models, column="text", beams=2, batch_size=4)
+    plain = back_translate(TEXTS[:9], tmp_path / "plain.tsv", **models, beams=2, batch_size=4)
+    assert plain.read_bytes() == file.read_bytes()
+    forward, backward = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
+    expected = []
+    for text in TEXTS[:9]:
+        pivot = forward.translate([text], beams=2)[0]
+        if pivot and (translation := backward.translate([pivot], beams=2)[0]):
+            expected.append((text, translation, pivot))
+    assert rows_of(file) == expected
+    assert len({translation for _, translation, _ in expected}) > 3
+    metadata = metadata_of(file)
+    assert metadata["finished"] == {
+        "rows": len(expected),
+        "empty": 9 - len(expected),
+        "unchanged": 0,
+        "bytes": file.stat().st_size,
+    }
+    assert metadata["settings"] | {"digest": ""} == {
+        "forward": str(models["forward"]),
+        "backward": str(models["backward"]),
+        "beams": 2,
+        "temperature": None,
+        "seed": None,
+        "batch_size": 4,
+        "max_length": 8,
+        "sentences": 9,
+        "digest": "",
+    }
+    assert len(set(metadata["weights"].values())) == 2
+    assert "versions" in metadata["provenance"]
+
+
+def test_sampling(models, tmp_path):
+    def sample(name, **settings):
+        return back_translate(TEXTS[:4], tmp_path / f"{name}.tsv", **models, batch_size=2, **settings).read_bytes()
+
+    first = sample("first", temperature=9.0)
+    assert first == sample("again", temperature=9.0, seed=1)
+    assert first != sample("seed", temperature=9.0, seed=2)
+    assert first != sample("cooler", temperature=1.0)
+    assert metadata_of(tmp_path / "first.tsv")["settings"]["beams"] is None
+
+
+class FakeTranslator:
+    """Upper-cases, adds the seed of a sample, returns nothing for some sentences, and can be killed."""
+
+    left = None
+    read: ClassVar[list[str]] = []
+
+    def __init__(self, nothing=()):
+        self.nothing = nothing
+
+    def translate(self, texts, *, beams, temperature, seed):
+        if FakeTranslator.left is not None:
+            FakeTranslator.left -= 1
+            if FakeTranslator.left < 0:
+                raise KeyboardInterrupt
+        FakeTranslator.read += texts
+        drawn = f" {seed}" if temperature else ""
+        return ["" if text.lower() in self.nothing else f"{text.upper()}{drawn}" for text in texts]
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Sentences 0 to 17 and some others have no translation; blocks are of 8."""
+    untranslated = [TEXTS[index] for index in (*range(18), 23, 31, 39)]
+    folders = iter(range(10**6))
+
+    def load(folder, **settings):
+        return FakeTranslator(untranslated[::2] if next(folders) % 2 == 0 else untranslated[1::2])
+
+    monkeypatch.setattr(FakeTranslator, "left", None)
+    monkeypatch.setattr(FakeTranslator, "read", [])
+    monkeypatch.setattr(nearfar.commands.back_translate, "load_translator", load)
+    monkeypatch.setattr(nearfar.commands.back_translate, "locate_translator", lambda name: name)
+    monkeypatch.setattr(nearfar.commands.back_translate, "weights_digest", lambda name: f"weights of {name}")
+    return {"batch_size": 1, "progress": False}
+
+
+def test_empty_translations_are_left_out_and_counted(fake, tmp_path):
+    file = back_translate([*TEXTS, "UP"], tmp_path / "bt.tsv", **fake)
+    kept = [text for index, text in enumerate(TEXTS) if index not in (*range(18), 23, 31, 39)]
+    assert rows_of(file) == [(text, text.upper(), text.upper()) for text in [*kept, "UP"]]
+    assert metadata_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1, "bytes": file.stat().st_size}
+
+
+def stopped(file, fake, *, batches):
+    """Leave the work of a run that was killed after a number of batches in either direction."""
+    FakeTranslator.left = batches
+    with pytest.raises(KeyboardInterrupt):
+        back_translate(TEXTS, file, **fake)
+    FakeTranslator.left = None
+    assert not file.exists()
+
+
+def test_killed_while_it_translates(fake, tmp_path):
+    fake["temperature"] = 9.0
+    whole = back_translate(TEXTS, tmp_path / "whole.tsv", **fake).read_bytes()
+    drawn = [row[2].rpartition(" ")[2] for row in rows_of(tmp_path / "whole.tsv")]
+    assert len(set(drawn)) == len(drawn) > 8  # batches, here of one text, are sampled by different numbers
+    for batches in range(0, 2 * len(TEXTS), 9):
+        file = tmp_path / f"{batches}.tsv"
+        stopped(file, fake, batches=batches)
+        FakeTranslator.read.clear()
+        assert back_translate(TEXTS, file, **fake).read_bytes() == whole
+        first = batches // (2 * BLOCK) * BLOCK  # of the block that was not finished
+        assert set(TEXTS) & set(FakeTranslator.read) == set(TEXTS[first:])
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_a_damaged_block_is_translated_again(fake, tmp_path):
+    whole = back_translate(TEXTS, tmp_path / "whole.tsv", **fake).read_bytes()
+    stopped(tmp_path / "bt.tsv", fake, batches=4 * BLOCK)
+    (tmp_path / "bt.tsv.partial/_nearfar/parts/block-000001.json").write_text('{"rows": [["a"]]}')
+    assert back_translate(TEXTS, tmp_path / "bt.tsv", **fake).read_bytes() == whole
+
+
+def test_work_of_other_weights_or_settings_is_refused(fake, tmp_path, monkeypatch):
+    file = tmp_path / "bt.tsv"
+    stopped(file, fake, batches=2 * BLOCK)
+    with pytest.raises(NearfarError, match="--max-length was 128, is 9"):
+        back_translate(TEXTS, file, **fake | {"max_length": 9})
+    monkeypatch.setattr(nearfar.commands.back_translate, "weights_digest", lambda name: "others")
+    with pytest.raises(NearfarError, match="other weights"):
+        back_translate(TEXTS, file, **fake)
+    (tmp_path / "bt.tsv.partial/_nearfar/plan.json").write_text('{"kind": "nearfar back-translation", "format": 1}')
+    with pytest.raises(NearfarError, match=r"plan\.json: is damaged"):
+        back_translate(TEXTS, file, **fake)
+
+
+def test_a_file_that_was_changed(fake, tmp_path):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    changed = file.read_text() + "a\tb\tc\n"
+    file.write_text(changed)
+    with pytest.raises(NearfarError, match=r"bt\.tsv: was changed since it was written; choose another --output"):
+        back_translate(TEXTS, file, **fake)
+    assert file.read_text() == changed
+
+
+def test_a_block_is_sorted_by_length(fake, tmp_path):
+    back_translate(TEXTS, tmp_path / "bt.tsv", **fake | {"batch_size": 5})
+    read = [text for text in FakeTranslator.read if text in TEXTS]
+    assert read == sorted(TEXTS, key=len, reverse=True)
+
+
+def test_a_finished_file_does_not_change(fake, tmp_path, capsys):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    FakeTranslator.read.clear()
+    back_translate(TEXTS, file, **fake | {"progress": True})
+    assert "is already finished (19 rows); nothing to do." in capsys.readouterr().err
+    assert not FakeTranslator.read
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "message"),
+    [
+        (TEXTS, {"forward": "other/model"}, "--forward was Helsinki-NLP/opus-mt-en-de, is other/model. Give"),
+        (TEXTS, {"batch_size": 2, "max_length": 9}, "--batch-size was 1, is 2; --max-length was 128, is 9"),
+        (
+            TEXTS,
+            {"temperature": 0.5},
+            "--beams was 5, is not given; --temperature was not given, is 0.5; --seed was not given, is 1",
+        ),
+        (TEXTS[:-1], {}, "the number of texts changed; the texts of --input changed"),
+        (TEXTS[::-1], {}, "different inputs or settings: the texts of --input changed"),
+    ],
+)
+def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    before = file.read_bytes()
+    with pytest.raises(NearfarError, match=message):
+        back_translate(texts, file, **fake | settings)
+    assert file.read_bytes() == before
+    file.unlink()
+    back_translate(texts, file, **fake | settings)  # without the file, new settings are fine
+
+
+def test_files_of_other_programs(fake, tmp_path):
+    other_file = tmp_path / "mine.tsv"
+    other_file.write_text("precious\n")
+    with pytest.raises(NearfarError, match=r"without mine\.tsv\.json"):
+        back_translate(TEXTS, other_file, **fake)
+    (tmp_path / "bt.tsv.json").write_text("[]")
+    with pytest.raises(NearfarError, match="was not written by nearfar back-translate"):
+        back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    (tmp_path / "bt.tsv.json").write_text("{")
+    with pytest.raises(NearfarError, match="is not a complete JSON file"):
+        back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    assert other_file.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("finished", [{}, {"finished": []}, {"finished": {"bytes": 1}}, {"finished": {"bytes": "1"}}])
+def test_metadata_without_its_counts_is_damaged(fake, tmp_path, finished):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    metadata = {name: value for name, value in metadata_of(file).items() if name != "finished"}
+    (tmp_path / "bt.tsv.json").write_text(json.dumps(metadata | finished))
+    with pytest.raises(NearfarError, match=r"bt\.tsv\.json: is damaged\. Remove it and bt\.tsv to start again"):
+        back_translate(TEXTS, file, **fake)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beams": 3, "temperature": 0.5}, "--beams 3 and --temperature 0.5"),
+        ({"output": "bt.txt"}, r"must be a file that ends in \.tsv"),
+        ({"column": "text"}, r"sentences\.txt"),
+        ({"texts": []}, r"sentences\.txt: holds no texts"),
+        ({"texts": "table.tsv"}, r"table\.tsv: is a table; name the column with the sentences by --column"),
+    ],
+)
+def test_errors(fake, tmp_path, settings, message):
+    given = {"texts": TEXTS, "output": tmp_path / "bt.tsv"} | fake | settings
+    with pytest.raises(NearfarError, match=message):
+        back_translate(**given)
+    assert not list(tmp_path.iterdir())
