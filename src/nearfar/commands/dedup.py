@@ -203,20 +203,11 @@ def histogram(
     found = []
     for number in range(int(numbers.max()), int(numbers.min()) - 1, -1):
         inside = np.flatnonzero(numbers == number)
-        if not len(inside):
-            found.append(Bin(number * WIDTH, 0, int((numbers >= number).sum()), "", "", math.nan))
-            continue
-        lowest = inside[scores[inside].argmin()]
-        found.append(
-            Bin(
-                number * WIDTH,
-                len(inside),
-                int((numbers >= number).sum()),
-                texts[lowest],
-                texts[others[lowest]],
-                float(scores[lowest]),
-            )
-        )
+        pair = ("", "", math.nan)
+        if len(inside):
+            lowest = inside[scores[inside].argmin()]
+            pair = (texts[lowest], texts[others[lowest]], float(scores[lowest]))
+        found.append(Bin(number * WIDTH, len(inside), int((numbers >= number).sum()), *pair))
     return tuple(found)
 
 
@@ -263,7 +254,7 @@ def copy_rows(source: Path, target: Path, lines: Sequence[int] | np.ndarray, sta
         source: the file.
         target: file to write; gzipped if the source is.
         lines: numbers of the lines, or of the rows of a Parquet file, to keep.
-        starts: the numbers of all rows; a CSV row may span lines.
+        starts: the numbers of all rows; a CSV or TSV row may span lines.
 
     Raises:
         NearfarError: a file cannot be read or written.
@@ -289,7 +280,7 @@ def _kept(reader: BinaryIO, lines: set[int], starts: set[int], kind: str) -> Ite
     first = min(starts)
     keep = False
     for number, line in enumerate(reader, 1):
-        if number in starts or kind != ".csv":  # a CSV row may continue on the next line
+        if number in starts or kind not in (".csv", ".tsv"):  # there a row may go on in the next line
             keep = number in lines
         if keep or (number < first and kind in (".tsv", ".csv")):
             yield line if line.endswith(b"\n") else line + b"\n"
