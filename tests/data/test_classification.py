@@ -279,9 +279,7 @@ def test_labels_with_fractions_are_scores(tmp_path):
     integers = load_classification(write_lines(tmp_path / "a.jsonl", *lines))
     assert integers.label_names == ("0", "1", "2")
     other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
-    assert f"{other}, line 3: column 'label' holds 'much', not a number. Scores must be numbers" in error(
-        path, test=other
-    )
+    assert f"{other}, line 3: column 'label' holds 'much', not a number. Correct it" in error(path, test=other)
     assert error(other) == (
         f"{other}, line 3: column 'label' holds 'much', not a number. If one label has a fraction, as 0.5 "
         f"({other}, line 2), all are scores and must be numbers."

@@ -152,10 +152,9 @@ def score_check(scale: tuple[float, float] | None = None) -> Check:
         if is_blank(value):
             raise EmptyCellError(f"{where}: column {column!r} is empty.")
         if math.isnan(score):
-            raise NearfarError(
-                f"{where}: column {column!r} holds {shown(value)}, not a number. Scores must be numbers: correct it, "
-                "or remove the row."
-            )
+            comma = isinstance(value, str) and not math.isnan(parse_number(value.replace(",", ".", 1)))
+            advice = "Write a point in place of the comma" if comma else "Correct it, or remove the row"
+            raise NearfarError(f"{where}: column {column!r} holds {shown(value)}, not a number. {advice}.")
         if scale is not None and not scale[0] <= score <= scale[1]:
             raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
         return score

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from math import isnan
 from typing import Any, NamedTuple
 
 from nearfar.commands.train.recipes import (
@@ -37,7 +38,7 @@ from nearfar.commands.train.recipes import (
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings, field_types, flag
 from nearfar.data.catalog import find
-from nearfar.data.cells import find_columns, printable_name
+from nearfar.data.cells import find_columns, parse_number, printable_name
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.rows import negative_columns, pair_columns
 from nearfar.data.sources import Table, column_names
@@ -55,6 +56,8 @@ AVERAGE = ("learning_rate", "start_weight")
 """Settings of recipes that belong together: a share of the start fits one learning rate."""
 _SAMPLE = 20
 """Number of rows by which texts are told from labels, to advise."""
+_WORDS_OF_A_NAME = 3
+"""A column name of more words is probably the text of a row: a file without a line of names."""
 
 
 @dataclass(frozen=True)
@@ -247,23 +250,29 @@ def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> C
 
 
 def _advice(table: Table, columns: Sequence[str]) -> str:
-    """How to say what the rows are: the longest columns are taken for texts, the shortest for labels."""
+    """How to say what the rows are: the longest columns are taken for texts, the shortest for labels or scores."""
     lengths = Counter(dict.fromkeys(columns, 0))
+    numbers = set(columns)
     with suppress(NearfarError):  # of a row, which training reports
         for _, values in islice(table.rows(columns), _SAMPLE):
             lengths.update({column: len(str(value)) for column, value in zip(columns, values, strict=True)})
+            numbers -= {column for column, value in zip(columns, values, strict=True) if isnan(parse_number(value))}
     longest = [column for column, _ in lengths.most_common()] or [""]
     first, second = sorted(longest[:2], key=columns.index) if len(longest) > 1 else longest * 2
     texts = {"text_column": longest[0]}
     texts |= dict.fromkeys(("anchor_column", "premise_column", "first_column"), first)
     texts |= dict.fromkeys(("positive_column", "hypothesis_column", "second_column"), second)
+    kinds = sorted(KINDS, key=lambda kind: kind is not SCORED) if longest[-1] in numbers else KINDS
     ways = [
         f"{' '.join(f'{flag(name)} {shlex.quote(texts.get(name, longest[-1]))}' for name in needed)} "
         f"({kind.name}, {kind.method})"
-        for kind in KINDS
+        for kind in kinds
         if len(needed := [name for name in kind.settings if name != "negative_column"]) <= len(columns)
     ]
-    return f"Name the method, as in nearfar train {PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
+    advice = f"Name the method, as in nearfar train {PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
+    if any(len(column.split()) > _WORDS_OF_A_NAME for column in columns):
+        advice = f"If its first line is a row already, write a line with the names of the columns above it. {advice}"
+    return advice
 
 
 def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings: Mapping[str, Any]) -> TrainConfig:
