@@ -183,8 +183,8 @@ def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:
     """
     import resource
 
+    import nearfar.commands.encode as command
     from nearfar.cli import main
-    from nearfar.commands.encode import command
 
     for place, value in SMALL.items():
         module, _, name = place.partition(":")

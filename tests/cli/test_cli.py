@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 
 import nearfar
+import nearfar.commands.finetune as finetune_module
 from nearfar import Encoder, FinetuneConfig
 from nearfar.cli import VERBS, main
 from nearfar.cli.parsing import _field_help
-from nearfar.commands.finetune import command as finetune_module
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, to_rich
