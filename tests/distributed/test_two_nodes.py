@@ -1,7 +1,6 @@
 """Two nodes on this machine, each with a torchrun agent and an address, a working folder and a run folder of its own.
 
-Where the system permits it, each node is a network namespace, and a virtual cable connects the two; elsewhere the nodes
-are two addresses of the loopback device. The nodes share no files but the program.
+The nodes are two addresses of the loopback device. They share no files but the program.
 """
 
 import importlib.util
@@ -12,7 +11,6 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,13 +22,13 @@ from safetensors.torch import load_file
 from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
-from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers
+from tests.distributed.two_nodes import AGENTS, Cluster, Node, workers
 from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.method_configs import config, write_data
 
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.skipif(sys.platform != "linux", reason="two loopback addresses or network namespaces"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs two loopback addresses"),
 ]
 POLLS = 45_000  # only to end a test that hangs
 ERRORS = "the connection to another process ended"
@@ -41,24 +39,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture(scope="module")
-def namespaces() -> Iterator[list[tuple[str, str]]]:
-    with ExitStack() as stack:
-        yield network_namespaces(stack)
-
-
 @pytest.fixture
-def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> Iterator[list[Node]]:
+def nodes(data: Path, tmp_path: Path) -> Iterator[list[Node]]:
     """Two nodes with copies of data and models; agents that a failed test left are ended."""
-    found = []
-    for number in range(2):
-        folder = tmp_path / f"node{number}"
-        shutil.copytree(data, folder)
-        if namespaces:
-            name, address = namespaces[number]
-            found.append(Node(folder, address, ("ip", "netns", "exec", name)))
-        else:
-            found.append(Node(folder, f"127.0.0.{number + 1}"))
+    found = [Node(tmp_path / f"node{number}", f"127.0.0.{number + 1}") for number in range(2)]
+    for node in found:
+        shutil.copytree(data, node.folder)
     yield found
     while AGENTS:
         agent = AGENTS.pop()

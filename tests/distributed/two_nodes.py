@@ -1,13 +1,11 @@
-"""Two nodes on this machine: network namespaces, or addresses of the loopback device, and torchrun on each."""
+"""Two nodes on this machine: addresses of the loopback device, and torchrun on each."""
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,45 +18,17 @@ AGENTS: list["subprocess.Popen[bytes]"] = []
 
 @dataclass
 class Node:
-    """One machine: its folder, its address, and the words that start a program on it."""
+    """One machine: its folder and its address."""
 
     folder: Path
     address: str
-    enter: tuple[str, ...] = ()
 
 
-def ip(*words: str, namespace: str | None = None) -> None:
-    inside = ["ip", "-n", namespace] if namespace else ["ip"]
-    subprocess.run([*inside, *words], check=True, capture_output=True)
-
-
-def network_namespaces(stack: ExitStack) -> list[tuple[str, str]]:
-    """Two connected namespaces with their addresses; empty where they are not permitted."""
-    if shutil.which("ip") is None:
-        return []
-    names = [f"nearfar-{uuid.uuid4().hex[:8]}-{number}" for number in range(2)]
-    cables = [f"nf{uuid.uuid4().hex[:8]}" for _ in range(2)]
-    try:
-        for name in names:
-            ip("netns", "add", name)
-            stack.callback(subprocess.run, ["ip", "netns", "delete", name], check=False, capture_output=True)
-        ip("link", "add", cables[0], "netns", names[0], "type", "veth", "peer", "name", cables[1], "netns", names[1])
-        for number, (name, cable) in enumerate(zip(names, cables, strict=True), start=1):
-            ip("address", "add", f"10.77.0.{number}/24", "dev", cable, namespace=name)
-            ip("link", "set", cable, "up", namespace=name)
-            ip("link", "set", "lo", "up", namespace=name)
-    except (subprocess.CalledProcessError, OSError):
-        return []
-    return [(name, f"10.77.0.{number}") for number, name in enumerate(names, start=1)]
-
-
-def free_port(address: str, enter: Sequence[str]) -> int:
+def free_port(address: str) -> int:
     """A port that is free on the node."""
-    if enter:
-        return 29511  # nothing else is in the namespace
-    with socket.socket() as found:
-        found.bind((address, 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as bound:
+        bound.bind((address, 0))
+        return int(bound.getsockname()[1])
 
 
 class Cluster:
@@ -67,7 +37,7 @@ class Cluster:
     def __init__(
         self, nodes: Sequence[Node], *flags: str, processes: int = 1, restarts: int = 0, rendezvous: str = "static"
     ) -> None:
-        port = free_port(nodes[0].address, nodes[0].enter)
+        port = free_port(nodes[0].address)
         self.files = [node.folder / f"printed-{uuid.uuid4().hex[:8]}.txt" for node in nodes]
         self.agents: list[subprocess.Popen[bytes]] = []
         for rank, (node, file) in enumerate(zip(nodes, self.files, strict=True)):
@@ -77,8 +47,8 @@ class Cluster:
                 launch += ["--node-rank", str(rank), "--master-addr", nodes[0].address, "--master-port", str(port)]
             else:
                 launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{nodes[0].address}:{port}", "--rdzv-id", "x"]
-                launch += ["--rdzv-conf", f"is_host={int(rank == 0)}"]  # a namespace has no name of its own
-            command = [*node.enter, sys.executable, "-m", "torch.distributed.run", *launch, "-m", "nearfar", *flags]
+                launch += ["--rdzv-conf", f"is_host={int(rank == 0)}"]
+            command = [sys.executable, "-m", "torch.distributed.run", *launch, "-m", "nearfar", *flags]
             with file.open("wb") as output:
                 agent = subprocess.Popen(
                     command,
