@@ -12,7 +12,6 @@ from tests.campaign import disturbed, scenarios, shim
 from tests.campaign.disturbed import continue_and_compare, kill
 from tests.campaign.forks import Done, in_fork
 from tests.campaign.scenarios import SCENARIOS, Scenario, start_state, undisturbed
-from tests.campaign.shim import settings
 from tests.campaign.verdict import wrong_ending
 from tests.child_programs import ROOT, environment
 
@@ -108,42 +107,3 @@ def test_verdicts(status: int, output: str, problem: str) -> None:
     wrong = wrong_ending(Done(status, output), ["a.tsv"])
     assert problem in wrong
     assert bool(wrong) == bool(problem)
-
-
-STEPS = "import os; open('x', 'w').close(); os.rename('x', 'y'); os.unlink('y')"
-FAILURES = """if True:
-    import errno, os
-    def attempt(action):
-        try:
-            print(action())
-        except OSError as error:
-            print(errno.errorcode[error.errno])
-    f = os.open('x', os.O_CREAT | os.O_RDWR)                # 1
-    for _ in range(3):
-        attempt(lambda: os.write(f, b'four'))               # 2 3 4
-    attempt(lambda: os.pread(f, 4, 0))                      # 5
-    attempt(lambda: os.ftruncate(f, 100))                   # 6
-    attempt(lambda: os.rename('x', 'z'))                    # 7
-"""
-
-
-@pytest.mark.nightly
-@pytest.mark.skipif(shim.library() is None, reason="needs a C compiler")
-@pytest.mark.parametrize(
-    ("program", "how", "status", "expected"),
-    [
-        (STEPS, {"kill": "before:3"}, -9, ""),
-        (STEPS, {"kill": "before:5"}, 0, ""),
-        (FAILURES, {"fail": "3:ENOSPC"}, 0, "4 ENOSPC 4 b'four' None None"),
-        (FAILURES, {"fail": "5:short"}, 0, "4 4 4 b'fo' None None"),
-        (FAILURES, {"fail": "3:ENOSPC:always"}, 0, "4 ENOSPC ENOSPC b'four' ENOSPC None"),
-        (FAILURES, {"fail": "7:EACCES"}, 0, "4 4 4 b'four' None EACCES"),
-    ],
-)
-def test_the_library(program: str, how: dict[str, str], status: int, expected: str, tmp_path: Path) -> None:
-    preloaded = {**os.environ, "LD_PRELOAD": str(shim.library()), **settings(tmp_path, **how)}
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, env=preloaded, check=False, capture_output=True, text=True)
-    assert (done.returncode, done.stdout.split()) == (status, expected.split())
-    if how == {"kill": "before:3"}:
-        assert os.listdir(tmp_path) == ["y"]

@@ -20,8 +20,7 @@ from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
 from nearfar.types import NearfarError
-from tests.distributed.processes import run_processes
-from tests.distributed.two_nodes import free_port
+from tests.distributed.processes import free_port, run_processes
 from tests.interrupted_runs import lines_of, steps_of
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
