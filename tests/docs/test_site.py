@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(not all(map(find_spec, EXTRA)), reason="the docs
 PART = "*.py *.png tables papers measured guides gpu* reliability.md reference/* !reference/methods.md".replace(
     " ", "\n"
 )
-"""Left out by day, when links to these pages lead nowhere; ``test_links.py`` checks links."""
+"""Left out by day, when links to these pages lead nowhere; ``test_pages.py`` checks links."""
 
 
 @pytest.mark.long
