@@ -30,8 +30,12 @@ def main() -> None:
     import pyarrow.parquet  # noqa: F401
     import sentence_transformers  # noqa: F401
 
+    import nearfar
+
     from tests.campaign import disturbed, inputs
 
+    for name in nearfar.__all__:  # whose modules the forks then need not import
+        getattr(nearfar, name)
     parts = [inputs.cases(options.seed)] if not shim.PRELOADED else [m.cases(options.seed) for m in (disturbed, inputs)]
     turns = [case for same in zip_longest(*parts) for case in same if case is not None and options.case in case[0]]
     deadline = time.monotonic() + 60 * (options.minutes or math.inf)

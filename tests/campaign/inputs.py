@@ -201,7 +201,7 @@ def cases(seed: int) -> Iterator[tuple[str, Callable[[Path, Path], str]]]:
     for number in range(TURNS):
         for words, files in FILES:
             for file in files.split():
-                changes = CHANGES.get(file.partition(".")[2], {**BYTES, **TEXT})
+                changes = CHANGES.get(Path(file).name.partition(".")[2], {**BYTES, **TEXT})
                 kinds = [*changes, *OTHER_KINDS]
                 kind = kinds[(5 * number + len(words)) % len(kinds)]
                 name = f"inputs: {words.partition(' ')[0]}, {file} {number}: {kind}"

@@ -21,14 +21,14 @@ def wrong_ending(done: Done, names: Collection[str], *, statuses: Collection[int
         return f"status {done.status}: {done.last_line}"
     if done.status == 0:
         return ""
-    message = error_of(done)
+    message = error_of(done) or (done.last_line if done.status != 2 else None)
     if message is None:
         return f"status {done.status} without an error message: {done.last_line}"
     lines = message.split("\n")
     sentence = next((number + 1 for number, line in enumerate(lines) if line.endswith(":")), len(lines))
     if len(message) > MAX_MESSAGE or sentence > 3 or len(lines) > MAX_LINES:
         return f"the error has {len(message):,} characters and {len(lines)} lines: {message[:300]}"
-    if not any(name in message for name in names):
+    if not any(re.search(rf"(?<!\w){re.escape(name)}(?!\w)", message) for name in names):
         return f"the error does not name {' or '.join(sorted(names)[:9])}: {message[:300]}"
     odd = ODD_WORDS.search(message)
     return f"the error contains {odd[0]!r}: {message[:300]}" if odd else ""
