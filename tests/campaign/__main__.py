@@ -31,7 +31,6 @@ def main() -> None:
     import sentence_transformers  # noqa: F401
 
     import nearfar
-
     from tests.campaign import disturbed, inputs
 
     for name in nearfar.__all__:  # whose modules the forks then need not import
