@@ -10,9 +10,9 @@ import pytest
 
 import nearfar
 from nearfar.cli import VERBS
-from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
+from tests.evaluation.report.cases import evaluation
 from tests.tiny import make_workspace, sentences, write_colours
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
@@ -35,7 +35,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("get-data --list", set()),
         ("reproduce", set()),
         ("study study.toml --output study --dry-run", set()),
-        ("push normalized me/normalized --dry-run", {"huggingface_hub"}),
+        ("push tiny me/tiny --dry-run", {"huggingface_hub"}),
     ),
     (
         ("env --offline", TORCH),
@@ -83,24 +83,31 @@ DRIVER = """if True:
 
 
 @pytest.fixture(scope="module")
-def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("start")
-    tiny = make_workspace(folder) / "tiny"
+def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the verbs read that need no model: a result, a study and the folder of a tiny encoder."""
+    folder = make_workspace(tmp_path_factory.mktemp("start"))
+    result = evaluation("tiny", {"pairs.tsv": 50.0})
+    (folder / "result.json").write_text(json.dumps(result), encoding="utf-8")
+    study = (
+        'title = "a"\ncolumns = ["pairs.tsv"]\n[evaluate]\npairs = ["pairs.tsv"]\n[[rows]]\nid = "a"\nmodel = "tiny"\n'
+    )
+    (folder / "study.toml").write_text(study, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def heavy(light: Path) -> Path:
+    folder, tiny = light, light / "tiny"
     encoder = Encoder.from_pretrained(tiny)
     encoder.normalizes = True
     encoder.save_pretrained(folder / "normalized")
     Encoder.from_pretrained(tiny, pooling="mean_without_cls").save_pretrained(folder / "untrained")
     Classifier.from_pretrained(tiny, label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
     save_tiny_seq2seq(folder / "there")
-    evaluate(str(tiny), pairs=[str(folder / "pairs.tsv")], resamples=10, output=folder / "result.json", progress=False)
     write_colours(folder / "labelled.tsv")
     anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
     (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
-    study = (
-        'title = "a"\ncolumns = ["pairs.tsv"]\n[evaluate]\npairs = ["pairs.tsv"]\n[[rows]]\nid = "a"\nmodel = "tiny"\n'
-    )
-    (folder / "study.toml").write_text(study, encoding="utf-8")
     return folder
 
 
@@ -125,8 +132,12 @@ def test_every_verb_has_a_case() -> None:
     ids=["light", "heavy", "export"],
 )
 def test_a_command_loads_what_it_needs(
-    workspace: Path, chain: tuple[tuple[str, set[str]], ...], monkeypatch: pytest.MonkeyPatch
+    chain: tuple[tuple[str, set[str]], ...],
+    light: Path,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    workspace = light if chain is CHAINS[0] else request.getfixturevalue("heavy")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(nearfar.__file__).parents[1]))  # absolute, for another working directory

@@ -1,81 +1,88 @@
 """Runs the campaign: `python -m tests.campaign` or `make campaign`.
 
-python -m tests.campaign                            every part, about two hours on two cores
-python -m tests.campaign --minutes 3                as many cases as fit, each part in turn
-python -m tests.campaign kills --case "train scl"   the cases whose group or name contains these words
+python -m tests.campaign                          every case, hours long
+python -m tests.campaign --minutes 3              as many cases as fit
+python -m tests.campaign --case "kills: train"    the cases whose name contains these words
 """
 
 import argparse
 import math
+import os
+import shutil
+import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+import traceback
+from collections.abc import Callable
 from itertools import zip_longest
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import track
-
 from tests.campaign import shim
-from tests.campaign.case import PARTS, Case, SkipPartError, cases_of, run_case
-from tests.campaign.server import Server
+from tests.child_programs import environment
 
 
 def main() -> None:
-    """Run the cases of all parts in turn, in threads that have a server each; print the failures and the counts."""
-    options, console = _options(), Console(soft_wrap=True, markup=False)
-    chosen: list[list[tuple[str, Case]]] = []
-    for part in options.parts:
-        try:
-            every = [(part, case) for case in cases_of(part, options.seed)]
-        except SkipPartError as reason:
-            console.print(f"{part}: skipped, {reason}")
-            continue
-        chosen.append([(part, case) for part, case in every if (options.case or "") in f"{case.group}\n{case.name}"])
-    turns = [turn for same in zip_longest(*chosen) for turn in same if turn is not None]
-    deadline, own = time.monotonic() + 60 * (options.minutes or math.inf), threading.local()
+    """Start again with the shim; then run the cases in workers, which print their failures and counts."""
+    options = _options()
+    if not shim.PRELOADED and shim.library() is not None:
+        preloaded = environment() | {"LD_PRELOAD": str(shim.library())}
+        os.execve(sys.executable, [sys.executable, "-m", "tests.campaign", *sys.argv[1:]], preloaded)
+    import pyarrow.parquet  # noqa: F401
+    import sentence_transformers  # noqa: F401
+
+    import nearfar
+    from tests.campaign import disturbed, inputs
+
+    for name in nearfar.__all__:  # whose modules the forks then need not import
+        getattr(nearfar, name)
+    parts = [inputs.cases(options.seed)] if not shim.PRELOADED else [m.cases(options.seed) for m in (disturbed, inputs)]
+    turns = [case for same in zip_longest(*parts) for case in same if case is not None and options.case in case[0]]
+    deadline = time.monotonic() + 60 * (options.minutes or math.inf)
     options.output.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=options.output))  # what cases share is of this code
-    counts, failed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+    folder = Path(tempfile.mkdtemp(prefix="run-", dir=options.output)).resolve()  # what cases share is of this code
+    children = []
+    for worker in range(options.workers):
+        children.append(os.fork())
+        if children[-1] == 0:
+            wrong = 1
+            try:
+                wrong = int(work(turns[worker :: options.workers], folder / str(worker), deadline) > 0)
+            finally:
+                sys.stdout.flush()
+                os._exit(wrong)
+    raise SystemExit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 
-    def run(turn: tuple[str, Case]) -> str | None:
+
+def work(cases: list[tuple[str, Callable[[Path, Path], str]]], shared: Path, deadline: float) -> int:
+    """Run cases, each in an empty folder that is deleted if all is well; returns how many failed."""
+    shared.mkdir()
+    count = failed = 0
+    for name, check in cases:
         if time.monotonic() > deadline:
-            return None
-        if not hasattr(own, "server"):
-            own.server = servers.enter_context(Server(preload=shim.library()))
-        return run_case(turn[1], own.server, folder / turn[0])
-
-    with ExitStack() as servers, ThreadPoolExecutor(options.workers) as pool:
+            break
+        folder = Path(tempfile.mkdtemp(prefix="case-", dir=shared))
         try:
-            results = track(pool.map(run, turns), "campaign", total=len(turns), console=console)
-            for (part, case), wrong in zip(turns, results, strict=True):
-                counts[part, case.group] += wrong is not None
-                failed[part, case.group] += bool(wrong)
-                if wrong:
-                    console.print(f"{part}: {case.name}: {wrong}")
-        except KeyboardInterrupt:
-            pool.shutdown(cancel_futures=True)
-    for (part, group), count in sorted((+counts).items()):
-        console.print(f"{part}: {group}: {count} cases, {failed[part, group]} failed")
-    raise SystemExit(int(failed.total() > 0))
+            wrong = check(shared, folder)
+        except Exception as error:  # a defect of the check itself must not stop the campaign
+            wrong = f"the check failed: {error!r} at {traceback.format_tb(error.__traceback__)[-1].strip()}"
+        count += 1
+        if wrong:
+            failed += 1
+            print(f"{name}, in {folder}: {wrong}", flush=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+    print(f"{count} cases, {failed} failed", flush=True)
+    return failed
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; by default all")
     parser.add_argument("--output", type=Path, default=Path("runs/campaign"), help="folder of the cases that failed")
     parser.add_argument("--minutes", type=float, help="stop to start cases after this time")
-    parser.add_argument("--case", help="only cases whose group or name contains this")
+    parser.add_argument("--case", default="", help="only cases whose name contains this")
     parser.add_argument("--seed", type=int, default=0, help="of all random choices")
     parser.add_argument("--workers", type=int, default=2, help="cases in parallel")
-    options = parser.parse_args()
-    if unknown := sorted(set(options.parts) - set(PARTS)):
-        parser.error(f"unknown part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
-    options.parts = options.parts or list(PARTS)
-    return options
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

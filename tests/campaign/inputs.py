@@ -1,190 +1,240 @@
-"""Part "inputs": malformed tables, settings, results, models, and folders of unfinished work.
+"""Malformed files: a valid file is changed and given to a command, which accepts it or refuses it in one sentence.
 
-A case changes a valid input (see ``mutations.py``) and gives it to nearfar, which must accept it or refuse it in one
-sentence that names it, within limits of time and memory. What is read from tables must be what a plain reader finds.
+The changes are to bytes, lines, fields and JSON values, and to what kind of file it is, drawn by a seed.
 """
 
-import contextlib
+import codecs
 import gzip
+import json
 import os
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
-from tests.campaign import verdicts
-from tests.campaign.case import Case, SkipPartError
-from tests.campaign.mutations import CHANGES, KINDS_OF_FILE, replace_by
-from tests.campaign.readers import read
-from tests.campaign.server import Server
+from nearfar.cli import main
+from tests.campaign.forks import in_fork, nearfar
+from tests.campaign.scenarios import prepared, succeeded
+from tests.campaign.verdict import wrong_ending
+from tests.encode_helpers import Killed, stop_after
 from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN, make_runs
-from tests.invalid_input.tables import COMMANDS, ROWS, argv_of, rows_of, write_rows
+from tests.invalid_input.tables import COMMANDS, FORMATS, ROWS, argv_of, rows_of, write_rows
+from tests.tiny import make_workspace, sentences, write_colours
 
-__all__ = ["build", "cases", "read"]
 ROOT = Path(__file__).parents[2]
-
-TABLES = {"tsv": 450, "csv": 400, "jsonl": 450, "parquet": 250, "tsv.gz": 200, "jsonl.gz": 150}
-TEXTS = {"txt": 300, "txt.gz": 120}
-"""Format -> number of cases of its reader."""
-COLUMNS = {
-    "nli": ("premise", "hypothesis", "label"),
-    "scored": ("sentence1", "sentence2", "score"),
-    "labelled": ("text", "label"),
-    "pairs": ("anchor", "positive"),
-}
+TURNS = 40
+"""Cases of each command and file."""
 RESUME, FINISHED = " ".join([*STOPPED, "--resume"]), " ".join([*TRAIN, "--output run --resume"])
 TUNING, TUNED = " ".join([*STOPPED_FINETUNE, "--resume"]), " ".join([*FINETUNE, "--output classifier --resume"])
 SEARCH = "search dog --model tiny --input texts.txt --index index --top 3"
 ENCODE = "encode tiny --input texts.txt --output cut.npy"
-CUT = f"{ENCODE} --resume"
-REPORT, COMPARE = "report {} --output new.html", "compare result.json {} --resamples 9"
 OPEN = "encode {} --input texts.txt --output new.npy"
-FILES: tuple[tuple[str, str, int], ...] = (
-    (RESUME, "stopped/config.toml", 60),
-    (RESUME, "stopped/inputs.json", 50),
-    (RESUME, "stopped/metrics.jsonl", 60),
-    (RESUME, "stopped/checkpoint/progress.json", 80),
-    (RESUME, "stopped/checkpoint/weights.safetensors", 60),
-    (RESUME, "stopped/checkpoint/optimiser.safetensors", 60),
-    (RESUME, "stopped/best.safetensors", 40),
-    (TUNING, "tuning/checkpoint/progress.json", 30),
-    (FINISHED, "run/run.json", 40),
-    (TUNED, "classifier/result.json", 30),
-    (REPORT.format("run"), "run/run.json", 80),
-    (REPORT.format("run"), "run/metrics.jsonl", 80),
-    (REPORT.format("run"), "run/config.toml", 60),
-    (REPORT.format("result.json"), "result.json", 100),
-    (REPORT.format("two.json"), "two.json", 50),
-    (COMPARE.format("other.json"), "other.json", 100),
-    ("evaluate run --tasks pairs.tsv --resamples 0", "run/model/nearfar_seen.safetensors", 50),
-    ("predict classifier --input texts.txt --output new.tsv", "classifier/run.json", 30),
-    (SEARCH, "index/manifest.json", 100),
-    (SEARCH, "index/rows.jsonl", 60),
-    (SEARCH, "index/vectors.npy", 60),
-    (CUT, "cut.npy.partial/_nearfar/plan.json", 60),
-    (CUT, "cut.npy.partial/part-00000.parquet", 60),
-    *(
-        (OPEN.format("tiny"), f"tiny/{name}", 80)
-        for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors")
-    ),
-    *((OPEN.format("run"), f"run/model/{name}", 60) for name in ("modules.json", "1_Pooling/config.json")),
-    ("train run.toml --model nowhere --output new", "run.toml", 350),
-    ("study study.toml --output new --dry-run", "study.toml", 200),
-)
-"""Command, a file that it reads, and the number of cases."""
+REPORT = "report {} --output new.html"
+FILES: tuple[tuple[str, str], ...] = (
+    *((" ".join(argv_of(reader, f"t/{kind}.{end}")), f"t/{kind}.{end}")
+      for reader, (kind, _) in COMMANDS.items() for end in FORMATS),
+    (RESUME, "stopped/config.toml stopped/inputs.json stopped/metrics.jsonl stopped/best.safetensors"),
+    (RESUME, "stopped/checkpoint/progress.json stopped/checkpoint/weights.safetensors"),
+    (RESUME, "stopped/checkpoint/optimiser.safetensors"),
+    (TUNING, "tuning/checkpoint/progress.json"),
+    (FINISHED, "run/run.json"),
+    (TUNED, "classifier/result.json"),
+    (REPORT.format("run"), "run/run.json run/metrics.jsonl run/config.toml"),
+    (REPORT.format("result.json"), "result.json"),
+    (REPORT.format("two.json"), "two.json"),
+    ("compare result.json other.json --resamples 9", "other.json"),
+    ("evaluate run --tasks pairs.tsv --resamples 0", "run/model/nearfar_seen.safetensors"),
+    ("predict classifier --input texts.txt --output new.tsv", "classifier/run.json"),
+    (SEARCH, "index/manifest.json index/rows.jsonl index/vectors.npy texts.txt"),
+    (f"{ENCODE} --resume", "cut.npy.partial/_nearfar/plan.json cut.npy.partial/part-00000.parquet"),
+    (OPEN.format("tiny"), "tiny/config.json tiny/tokenizer.json tiny/tokenizer_config.json tiny/model.safetensors"),
+    (OPEN.format("run"), "run/model/modules.json run/model/1_Pooling/config.json"),
+    ("train run.toml --model nowhere --output new", "run.toml"),
+    ("study study.toml --output new --dry-run", "study.toml"),
+)  # fmt: skip
+"""A command, and files that it reads."""
+
+# --- changes ---
+
+Change = Callable[[bytes, Random], bytes]
+VALUES = [*"0 -0.0 -1 1e400 1e-400 NaN inf 0x10 +3 1_000 1,5 ٣ .5 null true TRUE - \" ' \\ =1+1 <script> ../..".split()]
+VALUES += ["", " ", "9" * 400, "18446744073709551616", "\0", "\x1b[31m", "\r", "\t", '",', "x " * 50_000]
+VALUES += [*"\u2028\x85\x0b\u200d\ufeff\u00a0\u202e\uffff\U0001f469"]
+ODD_BYTES = (b"\xe9", b"\xc0\x80", b"\xed\xa0\x80", b"\xf5\x80\x80\x80", b"\xe2\x82", b"\0")
+ODD_JSON = (None, True, 0, -1, 1.5, "", "x", [], {}, [None], {"a": 1}, 10**400, 1e308, "\0", "a\ud800b", "x" * 10_000)
+RAW = (*"1e400 NaN -Infinity 0x1 01 1. .5 1e".split(), "1" * 5000, "[" * 100_000, "[" * 1000 + "]" * 1000)
 
 
-def cases(seed: int) -> Iterator[Case]:
-    """Cases of each format, reader and file."""
-    if not hasattr(os, "fork"):
-        raise SkipPartError("needs os.fork")
-    for extension, count in TABLES.items():
-        for number in range(count):
-            kind = list(COLUMNS)[number % len(COLUMNS)]
-            call = _reads(COLUMNS[kind])
-            yield _changed(seed, f"rows of {extension}", number, f"tables/{kind}.{extension}", extension, call)
-    for extension, count in TEXTS.items():
-        for number in range(count):
-            yield _changed(seed, f"lines of {extension}", number, f"tables/texts.{extension}", extension, _reads(()))
-    for reader, (kind, _) in COMMANDS.items():
-        for number, extension in enumerate([*TABLES] * 3):
-            file = f"tables/{kind}.{extension}"
-            yield _changed(seed, f"data of {reader}", number, file, extension, _runs(argv_of(reader, file)))
-    for words, file, count in FILES:
-        group = f"{words.partition(' ')[0]}, {file}"
-        for number in range(count):
-            yield _changed(seed, group, number, file, file.rpartition(".")[2], _runs(words.split()))
-        for kind in KINDS_OF_FILE:
-            yield _case(
-                group, f"{group}: {kind}", file, lambda path, kind=kind: replace_by(kind, path), _runs(words.split())
-            )
+def replaced(new: Callable[[bytes, Random], bytes], lengths: tuple[int, ...]) -> Change:
+    """Some bytes in a row are replaced by others."""
+
+    def apply(content: bytes, draw: Random) -> bytes:
+        start, length = draw.randrange(len(content) + 1), draw.choice(lengths)
+        return content[:start] + new(content[start : start + length], draw) + content[start + length :]
+
+    return apply
 
 
-Call = Callable[[Server, Path, str], str]
-"""Gives the changed file to nearfar, in the folder of the case; returns what is wrong."""
+def on_lines(new: Callable[[list[bytes], Random], list[bytes]]) -> Change:
+    """Up to two lines in a row are replaced by others; more often the first ones or the last one."""
+
+    def apply(content: bytes, draw: Random) -> bytes:
+        lines = content.split(b"\n")
+        at = draw.choice((0, 0, draw.randrange(len(lines)), len(lines) - 1))
+        return b"\n".join([*lines[:at], *new(lines[at : at + 2], draw), *lines[at + 2 :]])
+
+    return apply
 
 
-def _changed(seed: int, group: str, number: int, file: str, extension: str, call: Call) -> Case:
-    """A case that changes the content of a file."""
-    kind = list(CHANGES[extension])[number % len(CHANGES[extension])]
-    name = f"{group} {number}: {kind}"
+def on_field(new: Callable[[bytes, Random], list[bytes]]) -> Change:
+    """One field of a line is replaced by others; a field ends at a tab, comma, space, or = of TOML."""
 
-    def change(path: Path) -> None:
-        content = path.read_bytes()
-        path.unlink()  # it is a link to a file of all cases
-        path.write_bytes(CHANGES[extension][kind](content, Random(f"{seed} {name}")))
+    def apply(lines: list[bytes], draw: Random) -> list[bytes]:
+        end = next((end for end in (b"\t", b",", b" = ", b" ") if end in lines[0]), b"\t")
+        fields = lines[0].split(end)
+        at = draw.randrange(len(fields))
+        return [end.join([*fields[:at], *new(fields[at], draw), *fields[at + 1 :]]), *lines[1:]]
 
-    return _case(group, name, file, change, call)
-
-
-def _case(group: str, name: str, file: str, change: Callable[[Path], object], call: Call) -> Case:
-    """A case in a folder with links to the valid files, of which one is changed."""
-
-    def check(server: Server, shared: Path, folder: Path) -> str:
-        shutil.copytree(workspace(server, shared), folder, dirs_exist_ok=True, copy_function=os.link)
-        change(folder / file)
-        return call(server, folder, file)
-
-    return Case(group, name, check)
+    return on_lines(apply)
 
 
-def _reads(columns: Sequence[str]) -> Call:
-    """The reader of tables, or that of lines."""
-
-    def call(server: Server, folder: Path, file: str) -> str:
-        done = server.function(f"{__name__}:read", {"file": file, "columns": columns}, cwd=folder)
-        return verdicts.of_reader(done, [Path(file).name])
-
-    return call
+def value(draw: Random) -> bytes:
+    return draw.choice(VALUES).encode("utf-8", "surrogatepass")
 
 
-def _runs(argv: Sequence[str]) -> Call:
-    """A command, whose error must name the file or its folder."""
+BYTES: Mapping[str, Change] = {
+    "cut": lambda content, draw: content[: draw.randrange(len(content) + 1)],
+    "other bytes": replaced(lambda old, draw: draw.randbytes(draw.choice((0, 1, 7, 50))), (0, 1, 2, 7, 50)),
+    "repeated bytes": replaced(lambda old, draw: old * draw.choice((2, 3, 50)), (1, 5, 40)),
+    "zeroed bytes": replaced(lambda old, draw: bytes(len(old)), (1, 8, 512)),
+    "random": lambda content, draw: draw.randbytes(draw.choice((0, 1, 100, 5000))),
+}
+TEXT: Mapping[str, Change] = {
+    "repeated line": on_lines(lambda lines, draw: [*lines[:1] * draw.choice((2, 31)), *lines[1:]]),
+    "missing line": on_lines(lambda lines, draw: lines[1:]),
+    "joined lines": on_lines(lambda lines, draw: [b"".join(lines)]),
+    "blank line": on_lines(lambda lines, draw: [draw.choice((b"", b" ", b"\r", b"\t", b"\0")), *lines]),
+    "line of 2 MB": on_lines(lambda lines, draw: [lines[0] + draw.choice((b"x ", b"\xc3\xa9")) * 10**6, *lines[1:]]),
+    "no line": lambda content, draw: draw.choice((b"\n", b"\r\n", b" \n")) * draw.choice((1, 1000)),
+    "byte order mark": lambda content, draw: codecs.BOM_UTF8 * draw.choice((1, 2)) + content,
+    "UTF-16": lambda content, draw: content.decode().encode(draw.choice(("utf-16", "utf-16-le"))),
+    "no UTF-8": replaced(lambda old, draw: draw.choice(ODD_BYTES), (0,)),
+    "line ends": lambda content, draw: content.replace(b"\n", draw.choice((b"\r\n", b"\r\r\n", b"\r"))),
+    "another field": on_field(lambda field, draw: [value(draw)]),
+    "words in a field": on_field(lambda field, draw: [field[:1] + value(draw) + field[1:]]),
+    "missing field": on_field(lambda field, draw: []),
+    "field more": on_field(lambda field, draw: [field, field]),
+}
 
-    def call(server: Server, folder: Path, file: str) -> str:
-        done = server.command(argv, cwd=folder)
-        return verdicts.of_command(done, [Path(file).name, file.partition("/")[0], "nowhere", "cut.npy"])
 
-    return call
+def on_json(content: bytes, draw: Random) -> bytes:
+    """One value inside a JSON document, or in one of its lines, is another, is written otherwise, or gone."""
+
+    def holders(inside: Any) -> Iterator[tuple[Any, Any]]:
+        keys = list(inside) if isinstance(inside, dict) else range(len(inside[:3]))
+        for key in keys:
+            yield inside, key
+            if isinstance(inside[key], dict | list):
+                yield from holders(inside[key])
+
+    try:
+        document = [json.loads(content)]
+    except ValueError:  # lines of JSON
+        lines = content.split(b"\n")
+        at = draw.randrange(len(lines) - 1)
+        return b"\n".join([*lines[:at], on_json(lines[at], draw), *lines[at + 1 :]])
+    holder, key = draw.choice([*holders(document)])
+    how = draw.choice(("other", "raw", "more", "gone", "text", "twice"))
+    old = holder[key]
+    holder[key] = {"other": draw.choice(ODD_JSON), "raw": "RAW", "text": str(old)}.get(how, old)
+    if how == "more" and isinstance(old, dict | list):
+        holder[key] = {**old, draw.choice(("unknown", "", "a.b")): 1} if isinstance(old, dict) else old * 50
+    if how == "gone" and isinstance(holder, dict):
+        del holder[key]
+    text = json.dumps(document[0])
+    if how == "twice" and text[:2] == '{"':
+        text = f"{{{text[1 : text.index(':')]}: 1, {text[1:]}"
+    return text.replace('"RAW"', draw.choice(RAW)).encode()
 
 
-def workspace(server: Server, shared: Path) -> Path:
-    """The folder of the valid files; the first case that needs it makes it."""
-    folder = shared / "valid"
-    if not folder.exists():
-        fresh = Path(tempfile.mkdtemp(prefix="making-", dir=shared))
-        done = server.function(f"{__name__}:build", {"folder": str(fresh.resolve())}, cwd=fresh)
-        if done.status != 0:
-            raise RuntimeError(f"The valid files could not be made: {done.last_line}")
-        try:
-            fresh.rename(folder)
-        except OSError:  # another thread was faster
-            shutil.rmtree(fresh)
-    return folder.resolve()
+def on_header(content: bytes, draw: Random) -> bytes:
+    """A change of the JSON header of a safetensors file, whose length is adapted."""
+    size = int.from_bytes(content[:8], "little")
+    header = on_json(content[8 : 8 + size].rstrip(), draw)
+    return len(header).to_bytes(8, "little") + header + content[8 + size :]
 
 
-def build(folder: str) -> None:
+def on_gzip(change: Change) -> Change:
+    return lambda content, draw: gzip.compress(change(gzip.decompress(content), draw), 1)
+
+
+CHANGES: dict[str, Mapping[str, Change]] = {
+    "parquet": BYTES,
+    "npy": BYTES,
+    "json": {f"value {number}": on_json for number in range(8)} | {**BYTES},
+    "jsonl": {f"value {number}": on_json for number in range(8)} | {**BYTES, **TEXT},
+    "safetensors": {f"header {number}": on_header for number in range(8)} | {**BYTES},
+}
+"""The end of a file's name -> its changes; other files have those of text."""
+for end in ("tsv", "jsonl"):
+    inside = CHANGES.get(end, {**BYTES, **TEXT})
+    CHANGES[f"{end}.gz"] = {**BYTES, **{f"{name}, in gzip": on_gzip(change) for name, change in inside.items()}}
+OTHER_KINDS: dict[str, Callable[[Path], object]] = {
+    "missing": lambda file: None,
+    "folder": Path.mkdir,
+    "link to itself": lambda file: file.symlink_to(file.name),
+    "pipe": os.mkfifo,
+    "device": lambda file: file.symlink_to("/dev/zero"),
+}
+
+
+# --- cases ---
+
+
+def cases(seed: int) -> Iterator[tuple[str, Callable[[Path, Path], str]]]:
+    """Cases of each command and file in turn."""
+    for number in range(TURNS):
+        for words, files in FILES:
+            for file in files.split():
+                changes = CHANGES.get(Path(file).name.partition(".")[2], {**BYTES, **TEXT})
+                kinds = [*changes, *OTHER_KINDS]
+                kind = kinds[(5 * number + len(words)) % len(kinds)]
+                name = f"inputs: {words.partition(' ')[0]}, {file} {number}: {kind}"
+                yield name, partial(check, words, file, changes.get(kind), kind, f"{seed} {name}")
+
+
+def check(words: str, file: str, change: Change | None, kind: str, seed: str, shared: Path, folder: Path) -> str:
+    """Change a file of a folder with links to the valid ones, and run the command there."""
+    valid = prepared(shared / "valid", lambda fresh: succeeded(in_fork(build, fresh)))
+    shutil.copytree(valid, folder, dirs_exist_ok=True, copy_function=os.link)
+    path = folder / file
+    content = path.read_bytes()
+    path.unlink()
+    if change is None:
+        OTHER_KINDS[kind](path)
+    else:
+        path.write_bytes(change(content, Random(seed)))
+    names = [path.name, file.partition("/")[0], "nowhere", "cut.npy"]
+    return wrong_ending(in_fork(partial(nearfar, words), folder), names)
+
+
+def build() -> None:
     """Write the valid files, by small runs of the commands; runs in a fork, in this folder."""
-    from nearfar.cli import main
-    from nearfar.commands import encode as command
-    from tests.encode_helpers import Killed, stop_after
-    from tests.tiny import make_workspace, sentences, write_colours
+    from nearfar.commands import encode
 
     os.environ.pop("NEARFAR_DATA", None)
     make_workspace(Path())
     write_colours(Path("labelled.tsv"))
-    texts = sentences(60, longest=5)
-    Path("texts.txt").write_text("\n".join(texts) + "\n")
-    Path("tables").mkdir()
+    Path("texts.txt").write_text("\n".join(sentences(60, longest=5)) + "\n")
+    Path("t").mkdir()
     for kind in ROWS:
-        for extension in TABLES:
-            write_rows(Path(f"tables/{kind}.{extension}"), rows_of(kind))
-    Path("tables/texts.txt").write_text("".join(f"{text}\n" for text in texts))
-    Path("tables/texts.txt.gz").write_bytes(gzip.compress(Path("tables/texts.txt").read_bytes(), 1))
+        for extension in FORMATS:
+            write_rows(Path(f"t/{kind}.{extension}"), rows_of(kind))
     shutil.copy(ROOT / "configs/liao-scl.toml", "run.toml")
     shutil.copy(next(iter(sorted((ROOT / "studies/tables").glob("*.toml")))), "study.toml")
     evaluate = "evaluate tiny --tasks pairs.tsv --labelled labelled.tsv"
@@ -198,8 +248,8 @@ def build(folder: str) -> None:
     ):
         if main(words.split()) != 0:
             raise RuntimeError(f"nearfar {words} failed.")
-    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Killed):
-        patch.setattr(command, "encode_parts", partial(command.encode_parts, block=20))
+    with pytest.MonkeyPatch.context() as patch, suppress(Killed):
+        patch.setattr(encode, "encode_parts", partial(encode.encode_parts, block=20))
         stop_after(1, patch)
         main(ENCODE.split())
     assert Path("cut.npy.partial/part-00000.parquet").exists()

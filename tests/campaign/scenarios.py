@@ -1,35 +1,31 @@
 """The commands whose work is worth keeping, as scenarios: start state, arguments, how to continue; and how they run.
 
 scenario = SCENARIOS["train scl"]
-whole = undisturbed(scenario, server, shared)       # the calls and the files of a run without faults, recorded once
-start_state(scenario, server, shared, folder)       # a copy of its inputs, prepared once in ``shared``
-done = run(scenario.arguments, server, folder)      # nearfar, in blocks of a few rows
+whole = undisturbed(scenario, shared)       # the calls and the files of a run without faults, recorded once
+start_state(scenario, shared, folder)       # a copy of its inputs, prepared once in ``shared``
+done = run(scenario.arguments, folder)      # nearfar, in blocks of a few rows
 assert difference(contents(folder), whole.files) == ""
 """
 
-import importlib
 import json
 import os
 import re
 import shutil
 import tempfile
-import threading
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
+from unittest.mock import patch
 
-from nearfar.registry import METHODS
-from tests.campaign.server import Done, Server
+from tests.campaign.forks import Done, in_fork, nearfar
 from tests.campaign.shim import Call, read_log, settings
-from tests.method_configs import DATA
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.method_configs import write_data
+from tests.tiny import sentences, write_anchors, write_colours
 
-TRAIN = (
-    "--model tiny --evaluate-on dev.tsv --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 "
-    "--learning-rate 1e-3 --output out"
-)
+TRAIN = "--model tiny --batch-size 8 --max-steps 5 --evaluate-every 2 --checkpoint-every 2 --output out"
 ENCODE = "encode tiny --precision fp32"
 RUN = "out/metrics.jsonl out/model/README.md"
 """What grows in a run folder; the card of the model gets scores and settings at the end."""
@@ -59,23 +55,18 @@ class Scenario:
         return f"{self.arguments} --resume" if self.resumes else self.arguments
 
 
-def _train(method: str) -> Scenario:
-    inputs, extra = f"tiny dev.tsv {DATA[method]}", ""
-    if hasattr(METHODS[method], "teacher"):
-        inputs, extra = f"{inputs} teacher", " --teacher teacher"
-    arguments = f"train {method} --data {DATA[method]} {TRAIN}{extra}"
-    return Scenario(f"train {method}", inputs, arguments, growing=RUN, kept="out/checkpoint")
+def _train(name: str, inputs: str, words: str) -> Scenario:
+    return Scenario(name, f"tiny {inputs}", f"train {words} {TRAIN}", growing=RUN, kept="out/checkpoint")
 
 
 ALL = [
-    *map(_train, METHODS),
-    Scenario(
-        "train held-out rows",
-        "tiny pairs.tsv",
-        f"train --data pairs.tsv {TRAIN}".replace("--evaluate-on dev.tsv", "--ema 0.9"),
-        growing=RUN,
-        kept="out/checkpoint",
+    _train("train scl", "nli.tsv dev.tsv", "scl --data nli.tsv --evaluate-on dev.tsv"),
+    _train(
+        "train distill",
+        "sentences.txt dev.tsv teacher",
+        "distill --data sentences.txt --evaluate-on dev.tsv --teacher teacher",
     ),
+    _train("train held-out rows", "pairs.tsv", "--data pairs.tsv --ema 0.9"),
     Scenario(
         "finetune",
         "pairs-model colours.tsv",
@@ -92,11 +83,6 @@ ALL = [
         growing="out/study.json out/page.md out/*.csv out/table.tex",
     ),
     Scenario("encode npy", "tiny sentences.txt", f"{ENCODE} --input sentences.txt --output out.npy"),
-    Scenario(
-        "encode parquet to int8",
-        "tiny table.parquet",
-        f"{ENCODE} --input table.parquet --column text --quantize int8 --output out.npy",
-    ),
     Scenario(
         "encode over a file",
         "tiny teacher table.parquet sentences.txt",
@@ -134,16 +120,12 @@ train = { method = "scl" }
 """
 
 
-def write_inputs(folder: str) -> None:
-    """Write the inputs of all scenarios: tiny models and files of a few rows; called in a fork of the server."""
+def write_inputs(folder: Path) -> None:
+    """Write the inputs of all scenarios: tiny models and files of a few rows."""
     import pyarrow
     import pyarrow.parquet
 
-    from tests.encoder.tiny_pairs import save_tiny_for_pairs
-    from tests.method_configs import write_data
-    from tests.tiny import sentences, write_anchors, write_colours
-
-    root = write_data(Path(folder), rows=31)  # tiny, noisy, teacher, dev.tsv, and the files of DATA
+    root = write_data(folder, rows=31)  # tiny, noisy, teacher, dev.tsv, and the files of DATA
     shutil.rmtree(root / "tiny")
     (root / "noisy").rename(root / "tiny")
     save_tiny_for_pairs(root / "pairs-model")
@@ -157,9 +139,8 @@ def write_inputs(folder: str) -> None:
         pyarrow.parquet.write_table(table.slice(start, 40), root / "parts" / f"{number}.parquet", row_group_size=17)
 
 
-SMALL = {"nearfar.commands.encode.vectors:PART_TEXTS": 12}
-"""``module:constant`` -> the value in :func:`run`, so that a command saves its work several times on a few rows."""
-ENCODE_BLOCK = 12
+BLOCK = 12
+"""Texts in a part, so that a command saves its work several times on a few rows."""
 _CLOCKS = "date|first_date|last_date|seconds|items_per_second|updates_per_second|texts_per_second|generation|commit"
 _VARYING = (
     (re.compile(rf'"({_CLOCKS})": ?("[^"]*"|[-0-9.e]+|null)'.encode()), rb'"\1": VARIES'),
@@ -176,62 +157,37 @@ _VARYING = (
 started; and the kernels that the process used, since a process that only finishes a run needs fewer."""
 
 
-def nearfar(arguments: Sequence[str], descriptors: int | None = None) -> None:
-    """Run a command in blocks of a few rows; called in a fork of the server.
+def in_small_blocks(words: str) -> None:
+    """Run a command in blocks of a few rows; called in a fork."""
+    from nearfar.commands import encode
 
-    ``descriptors``: number of files that it can have open at a time, besides those that are open already.
-    """
-    import resource
-
-    import nearfar.commands.encode as command
-    from nearfar.cli import main
-
-    for place, value in SMALL.items():
-        module, _, name = place.partition(":")
-        found = importlib.import_module(module)
-        assert isinstance(getattr(found, name), int), place
-        setattr(found, name, value)
-    command.encode_parts = partial(command.encode_parts, block=ENCODE_BLOCK)
-    if descriptors is not None:
-        limit = max(map(int, os.listdir("/proc/self/fd"))) + 1 + descriptors
-        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
-    raise SystemExit(main(list(arguments)))
+    encode.encode_parts = partial(encode.encode_parts, block=BLOCK)
+    with patch("nearfar.commands.encode.vectors.PART_TEXTS", BLOCK):
+        nearfar(words)
 
 
-def run(
-    arguments: str,
-    server: Server,
-    folder: Path,
-    shim: Mapping[str, str] | None = None,
-    *,
-    descriptors: int | None = None,
-) -> Done:
-    """Run nearfar in ``folder`` in blocks of a few rows; see :func:`nearfar`."""
-    options = {"arguments": arguments.split(), "descriptors": descriptors}
-    return server.function(f"{__name__}:nearfar", options, cwd=folder, shim=shim)
+def run(words: str, folder: Path, environment: Mapping[str, str] | None = None) -> Done:
+    """Run nearfar in a fork, in ``folder``."""
+    return in_fork(partial(in_small_blocks, words), folder, environment)
 
 
-def run_again(scenario: Scenario, server: Server, folder: Path) -> Done:
+def run_again(scenario: Scenario, folder: Path) -> Done:
     """Run the command as its user would: with ``--resume`` where that continues it, else without."""
-    done = run(scenario.continued, server, folder)
+    done = run(scenario.continued, folder)
     if done.status == 2 and scenario.resumes:  # nothing to continue
-        again = run(scenario.arguments, server, folder)
+        again = run(scenario.arguments, folder)
         done = again if again.status == 0 else done
     return done
 
 
-_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-
-
-def prepared(place: Path, make: Callable[[Path], None]) -> Path:
-    """A folder that is made once, by the first thread that wants it."""
-    with _locks[str(place)]:
-        if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=place.parent))
-            make(temporary)
-            temporary.rename(place)
-    return place
+def prepared(folder: Path, make: Callable[[Path], object]) -> Path:
+    """A folder that is made once."""
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".making-", dir=folder.parent))
+        make(temporary)
+        temporary.rename(folder)
+    return folder
 
 
 def succeeded(done: Done) -> None:
@@ -239,19 +195,16 @@ def succeeded(done: Done) -> None:
         raise RuntimeError(f"status {done.status}: {done.output}")
 
 
-def start_state(scenario: Scenario, server: Server, shared: Path, folder: Path) -> None:
+def start_state(scenario: Scenario, shared: Path, folder: Path) -> None:
     """Copy the start state into the folder of a case."""
 
-    def make_inputs(place: Path) -> None:
-        succeeded(server.function(f"{__name__}:write_inputs", {"folder": str(place)}, cwd=place))
-
-    def make_start(place: Path) -> None:
-        inputs = prepared(shared / "inputs", make_inputs)
+    def make_start(start: Path) -> None:
+        inputs = prepared(shared / "inputs", write_inputs)
         for name in scenario.inputs.split():
             source = inputs / name
-            (shutil.copytree if source.is_dir() else shutil.copy)(source, place / name)
+            (shutil.copytree if source.is_dir() else shutil.copy)(source, start / name)
         if scenario.first:
-            succeeded(run(scenario.first, server, place))
+            succeeded(run(scenario.first, start))
 
     shutil.copytree(prepared(shared / "start" / scenario.name, make_start), folder, dirs_exist_ok=True)
 
@@ -267,19 +220,19 @@ class Undisturbed(NamedTuple):
 _recorded: dict[Path, Undisturbed] = {}
 
 
-def undisturbed(scenario: Scenario, server: Server, shared: Path) -> Undisturbed:
-    """The run without faults, recorded once in the folder of the part."""
+def undisturbed(scenario: Scenario, shared: Path) -> Undisturbed:
+    """The run without faults, recorded once in the shared folder."""
 
-    def make(place: Path) -> None:
-        (place / "start").mkdir()
-        start_state(scenario, server, shared, place / "start")
-        shutil.copytree(place / "start", place / "work")
-        succeeded(run(scenario.arguments, server, place / "work", settings(place / "work", log=place / "log")))
+    def make(folder: Path) -> None:
+        (folder / "start").mkdir()
+        start_state(scenario, shared, folder / "start")
+        shutil.copytree(folder / "start", folder / "work")
+        succeeded(run(scenario.arguments, folder / "work", settings(folder / "work", log=folder / "log")))
 
-    place = prepared(shared / "undisturbed" / scenario.name, make)
-    if place not in _recorded:
-        _recorded[place] = Undisturbed(read_log(place / "log"), contents(place / "start"), contents(place / "work"))
-    return _recorded[place]
+    kept = prepared(shared / "undisturbed" / scenario.name, make)
+    if kept not in _recorded:
+        _recorded[kept] = Undisturbed(read_log(kept / "log"), contents(kept / "start"), contents(kept / "work"))
+    return _recorded[kept]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

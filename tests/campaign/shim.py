@@ -1,21 +1,25 @@
-"""Compiles shim.c, which is preloaded into the server and logs, kills at or fails the system calls of a fork.
+"""Logs, kills at or fails the system calls of a fork that change files.
 
-The fork is told what to do by environment variables (:func:`settings`, and the head of ``shim.c``); without them the
-shim does nothing.
+The library, compiled from shim.c, must be preloaded into the process that forks. Where it is not, Python's audit events
+are logged and killed at: renames, deletions, new folders and files that Python opens to write; nothing fails then. The
+fork is told what to do by environment variables (:func:`settings`, and the head of ``shim.c``).
 """
 
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 SOURCE = Path(__file__).with_name("shim.c")
+PRELOADED = "nearfar-campaign" in os.environ.get("LD_PRELOAD", "")
 
 
 @cache
@@ -45,13 +49,10 @@ class Call:
     number: int
     kind: str
     call: str
-    process: int
     path: str
     path2: str
-    inode: int
-    offset: int
-    size: int
-    result: int
+    size: int = 0
+    result: int = 0
 
     def __str__(self) -> str:
         """The call and its paths, for a message."""
@@ -62,16 +63,57 @@ def read_log(file: Path) -> list[Call]:
     """The calls of a log in their order; a last line that was cut off is ignored."""
     calls = []
     for line in file.read_bytes().split(b"\n")[:-1]:
-        number, kind, call, process, path, path2, *rest = line.decode("utf-8", "surrogateescape").split("\t")
-        paths = (unquote(one, errors="surrogateescape") for one in (path, path2))
-        calls.append(Call(int(number), kind, call, int(process), *paths, *map(int, rest)))
+        number, kind, call, _, *paths, _, _, size, result = line.decode("utf-8", "surrogateescape").split("\t")
+        path, path2 = (unquote(path, errors="surrogateescape") for path in paths)
+        calls.append(Call(int(number), kind, call, path, path2, int(size), int(result)))
     return calls
 
 
 def settings(root: Path, *, log: Path | None = None, **others: str) -> dict[str, str]:
     """The variables of the shim: ``root`` is the folder whose calls count, ``log`` the file to append the log to.
 
-    ``others``: ``kill="before:3"``, ``fail="5:ENOSPC"``, ``state=...``.
+    ``others``: ``kill="before:3"``, ``fail="5:ENOSPC"``.
     """
-    found = {"SHIM_ROOT": str(root.resolve()), "SHIM_LOG": str(log or "")}
-    return found | {f"SHIM_{name.upper()}": value for name, value in others.items()}
+    shared = {"SHIM_ROOT": str(root.resolve()), "SHIM_LOG": str(log or "")}
+    return shared | {f"SHIM_{name.upper()}": value for name, value in others.items()}
+
+
+EVENTS = {"os.rename": "rename", "os.remove": "unlink", "os.rmdir": "unlink", "os.mkdir": "mkdir", "open": "create"}
+"""Audit event -> the kind of a call."""
+
+
+def watch_without_library() -> None:
+    """Log the audit events of this process, and kill it, where the library is not preloaded."""
+    root, log = os.environ.get("SHIM_ROOT"), os.environ.get("SHIM_LOG")
+    if PRELOADED or root is None:
+        return
+    moment, _, number = os.environ.get("SHIM_KILL", "never:0").partition(":")
+    last, count = int(number) + (moment == "after"), 0
+    stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600) if log else None
+
+    def inside(path: Any, folder: int) -> str | None:
+        base = os.readlink(f"/proc/self/fd/{folder}") if folder >= 0 else os.getcwd()
+        full = os.path.normpath(os.path.join(base, os.fsdecode(path)))
+        return os.path.relpath(full, root) if full.startswith(f"{root}/") else None
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal count
+        if event not in EVENTS or not isinstance(arguments[0], str | bytes | os.PathLike):
+            return
+        path2 = ""
+        if event == "open":
+            path = inside(arguments[0], -1) if arguments[2] & os.O_CREAT else None
+        elif event == "os.rename":
+            path, path2 = inside(arguments[0], arguments[2]), inside(arguments[1], arguments[3]) or ""
+        else:
+            path = inside(arguments[0], arguments[-1])
+        if path is None:
+            return
+        count += 1
+        if count == last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if stream is not None:
+            fields = (count, EVENTS[event], event, os.getpid(), path, path2, 0, 0, 0, 0)
+            os.write(stream, ("\t".join(map(str, fields)) + "\n").encode())
+
+    sys.addaudithook(watch)

@@ -1,4 +1,4 @@
-"""New folders, deleting files and folders, and tables."""
+"""New folders, deleting, tables, and errors that name the file that cannot be read or written."""
 
 import errno
 import os
@@ -9,7 +9,9 @@ from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
 from nearfar.data.sources import read_columns
-from nearfar.disk import TABLES, disk_errors, new_folder, remove, write_table
+from nearfar.disk import TABLES, disk_errors, new_folder, read_errors, read_json, remove, write_table
+from nearfar.disk.places import LocalFolder
+from nearfar.quantization import read_ranges
 
 
 def fail(*_: object, **__: object) -> None:
@@ -54,3 +56,54 @@ def test_a_table_is_read_as_it_was_written(suffix: str, tmp_path: Path) -> None:
     rows = [('a "b", c', "d"), ("e", "f, 'g'")]
     write_table(tmp_path / f"x{suffix}", ("one", "two"), rows)
     assert [values for _, values in read_columns(tmp_path / f"x{suffix}", ("one", "two"))] == rows
+
+
+def test_a_failed_read_names_the_file() -> None:
+    with pytest.raises(NearfarError, match=r"^a/b: cannot be read \(Input/output error\)\.$"), read_errors("a/b"):
+        raise OSError(errno.EIO, "Input/output error")  # as from read(), without a name
+    with pytest.raises(NearfarError, match=r"^x: cannot be read \(Error of a library\)\.$"), read_errors(Path("x")):
+        raise OSError("Error of a library")
+    with pytest.raises(ValueError, match="other"), read_errors("x"):
+        raise ValueError("other")
+
+
+def test_a_folder_of_parts_names_the_file_that_cannot_be_read(tmp_path: Path) -> None:
+    folder = LocalFolder(str(tmp_path))
+    assert folder.read("plan.json") is None
+    (tmp_path / "plan.json").write_text("{}")
+    assert folder.read("plan.json") == b"{}"
+    (tmp_path / "folder").mkdir()  # a file that fails when it is opened or read
+    with pytest.raises(NearfarError, match="folder"):
+        folder.read("folder")
+    with pytest.raises(NearfarError, match="folder"):
+        folder.digest("folder")
+
+
+@pytest.mark.parametrize("text", ['{"a": "x\\ud800y"}', '["\\uDC00"]', '{"\\udbff": 1}'])
+def test_half_a_surrogate_pair_is_an_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(NearfarError, match=r"a\.json: .*half a surrogate pair"):
+        read_json(tmp_path / "a.json")
+
+
+def test_a_whole_surrogate_pair_is_a_character(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('["\\ud83d\\ude00", "\\\\ud800"]')
+    assert read_json(tmp_path / "a.json") == ["\U0001f600", "\\ud800"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_or_a_device_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    folder = LocalFolder(str(tmp_path))
+    for name, kind in (("pipe", "a pipe"), ("zero", "a device")):
+        file = tmp_path / name
+        for read in (
+            lambda file=file: read_json(file),
+            lambda name=name: folder.read(name),
+            lambda name=name: folder.digest(name),
+        ):
+            with pytest.raises(NearfarError, match=f"{name}: is {kind}, not a regular file"):
+                read()
+        with pytest.raises(NearfarError, match=f"--calibrate .*{name}: is not a regular file"):
+            read_ranges(file, flag="--calibrate")

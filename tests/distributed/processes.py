@@ -1,6 +1,7 @@
-"""Functions in several processes that import torch once together."""
+"""Functions in several processes that import torch once together, and a port for them to meet."""
 
 import multiprocessing
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -17,3 +18,10 @@ def run_processes(work: Callable[..., None], size: int, *arguments: Any) -> None
         return
     multiprocessing.get_context("forkserver").set_forkserver_preload([work.__module__])
     start_processes(work, (size, *arguments), nprocs=size, start_method="forkserver")
+
+
+def free_port(address: str) -> int:
+    """A port that is free on the node."""
+    with socket.socket() as bound:
+        bound.bind((address, 0))
+        return int(bound.getsockname()[1])

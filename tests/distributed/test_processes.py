@@ -1,7 +1,9 @@
-"""Two and three processes give the loss and gradients of one, with uneven last batches and empty shares."""
+"""Several processes give the loss and gradients of one; sums during the backward pass; tokens that are shared."""
 
 import sys
+import tempfile
 import weakref
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,29 @@ import torch
 from torch import distributed
 
 from nearfar.commands.train.run import prepare
+from nearfar.encoder import tokens
+from nearfar.encoder.tokens import TokenStore
 from nearfar.registry import METHODS
+from nearfar.training import gradients as gradients_module
 from nearfar.training import processes as processes_module
-from nearfar.training.gradients import Gradients
+from nearfar.training.gradients import Gradients, OverlappedSums
 from nearfar.training.processes import Processes, leave_process_group
 from tests.distributed.processes import run_processes
 from tests.method_configs import config, write_data
 
-pytestmark = pytest.mark.long
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows"),
+]
 
+
+def join(rank: int, size: int, folder: Path) -> None:
+    """Join the group of a test."""
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
+
+
+# --- several processes and one ---
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlm": ("simcse-unsup", {"mlm_weight": 0.5}),
@@ -56,8 +72,7 @@ def every_gradient(
 
 
 def work(rank: int, size: int, folder: Path, rows: int) -> None:
-    torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
+    join(rank, size, folder)
     if size == 2:
         processes_module.SPARSE_MIN_ROWS = (
             16  # below the size of the tiny vocabulary, so that both kinds of reduction are used
@@ -73,7 +88,6 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     assert group() is None, "its threads may abort the process as the interpreter ends"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 @pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.nightly)])
 def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
     rows = 6 * size
@@ -93,3 +107,105 @@ def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
         batch = "first" if method in ("cosent", "angle") else "last"  # of a single pair nothing is compared
         norms = [float(value.norm()) for name, value in expected.items() if name.startswith(f"{method} {batch} ")]
         assert sum(norm > 1e-6 for norm in norms) > 10, method
+
+
+# --- sums during the backward pass ---
+
+STEPS = 4
+OVERLAPPED: dict[str, tuple[str, int | None, dict[str, Any]]] = {
+    "whole": ("info-nce", None, {}),
+    "micro-batches, a head and a regulariser": ("bt", 2, {}),
+    "two parts, the second with its own backward pass": ("simcse-unsup", 3, {"mlm_weight": 0.5}),
+}
+
+
+def gradients_of_steps(folder: Path, name: str, *, overlapped: bool) -> tuple[list[dict[str, torch.Tensor]], int]:
+    """The gradients of some steps, each of two batches; and the number of buckets sent during backward passes."""
+    method, micro_batch, extra = OVERLAPPED[name]
+    joined = Processes()
+    run = prepare(config(method, folder, batch_size=3, epochs=9, **extra), processes=joined.size)
+    modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
+    named = [(f"{key}.{one}", p) for key, module in modules.items() for one, p in module.named_parameters()]
+    parameters = [parameter for _, parameter in named]
+    sums = OverlappedSums(joined, parameters, bucket=2000) if overlapped else None
+    batches = (parts for epoch in range(9) for parts in run.mixture.epoch(epoch))
+    found = []
+    for step in range(STEPS):
+        for module in modules.values():
+            module.train().zero_grad()
+        computed = Gradients(5, joined, micro_batch)
+        computed.accumulate_mean([next(batches), next(batches)], step=step, sums=sums)
+        if sums is None:
+            joined.all_reduce_gradients(parameters)
+        else:
+            sums.finish()
+        found.append({key: parameter.grad.clone() for key, parameter in named if parameter.grad is not None})
+    if sums is not None:
+        sums.close()
+    return found, 0 if sums is None else sums.sent_early
+
+
+def overlap(rank: int, size: int, folder: Path) -> None:
+    join(rank, size, folder)
+    # so that the position embeddings count as sparse
+    gradients_module.SPARSE_MIN_ROWS = processes_module.SPARSE_MIN_ROWS = 60
+    for name in OVERLAPPED:
+        after, _ = gradients_of_steps(folder, name, overlapped=False)
+        during, early = gradients_of_steps(folder, name, overlapped=True)
+        for step, (expected, found) in enumerate(zip(after, during, strict=True)):
+            assert found.keys() == expected.keys(), (name, step)
+            for key in expected:
+                if size == 2:  # the sum of two numbers has no order
+                    assert torch.equal(found[key], expected[key]), (name, step, key)
+                else:
+                    torch.testing.assert_close(found[key], expected[key], rtol=1e-5, atol=1e-6)
+        assert early >= 2 * (STEPS - 1), name
+    (folder / f"done{size}-{rank}").touch()
+    leave_process_group()
+
+
+@pytest.mark.parametrize("size", [2, pytest.param(3, marks=pytest.mark.nightly)])
+def test_sums_during_the_backward_pass_equal_those_after_it(size: int, tmp_path: Path) -> None:
+    folder = write_data(tmp_path)
+    run_processes(overlap, size, folder)
+    assert len(list(folder.glob(f"done{size}-*"))) == size
+
+
+# --- the first process tokenises, the others map its file, which has no name on disk ---
+
+TEXTS = [f"text {number:{number % 9}}" for number in range(50)]
+
+
+def character_codes(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    """A tokenizer whose token ids are the letters' code points."""
+    return [list(map(ord, text[:10])) for text in texts], sum(len(text) > 10 for text in texts)
+
+
+def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    raise AssertionError(f"tokenises {texts}")
+
+
+def share_tokens(rank: int, size: int, folder: Path) -> None:
+    join(rank, size, folder)
+    tokens.BLOCK_SIZE, tokens.FILE_THRESHOLD = 7, 1
+    tempfile.tempdir = str(folder / "temporary")
+    store = TokenStore(
+        never if rank else character_codes, vocabulary=256, broadcast_from_first=Processes().broadcast_from_first
+    )
+    store.read(TEXTS[:20])
+    store.read(TEXTS)
+    expected, truncated = character_codes(TEXTS)
+    assert list(store.select(TEXTS)) == expected
+    assert store.truncated == truncated > 0
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert sum(tempfile.tempdir in line for line in maps) == 1
+    assert not list(Path(tempfile.tempdir).iterdir())
+    (folder / f"done{rank}").touch()
+    leave_process_group()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are shared through /proc")
+def test_the_second_process_never_tokenises(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    run_processes(share_tokens, 2, tmp_path)
+    assert sorted(path.name for path in tmp_path.glob("done*")) == ["done0", "done1"]

@@ -1,4 +1,4 @@
-"""The real command in two processes: equal to one process, clear errors, no hang, and Ctrl-C."""
+"""The command in two processes: equal to one process; at night by torchrun, with Ctrl-C."""
 
 import json
 import os
@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +15,12 @@ import pytest
 from safetensors.torch import load_file
 
 from nearfar import Encoder
+from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
 from nearfar.types import NearfarError
+from tests.distributed.processes import free_port, run_processes
 from tests.interrupted_runs import lines_of, steps_of
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
@@ -47,6 +50,14 @@ def start(settings: RunConfig, *flags: str) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
         )
+
+
+def train_as_torchrun_does(rank: int, size: int, file: Path, port: int) -> None:
+    """The command in a process of a group, as torchrun starts it; its output goes where that of :func:`start` goes."""
+    os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), LOCAL_WORLD_SIZE=str(size))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    with file.with_suffix(".txt").open("a", buffering=1) as output, redirect_stdout(output), redirect_stderr(output):
+        assert main(["train", str(file)]) == 0, file.with_suffix(".txt").read_text()
 
 
 def printed(settings: RunConfig) -> Path:
@@ -83,10 +94,11 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 7, "learning_rate": 3e-4, "keep": "last"}
     shared |= {"micro_batch": 2, "accumulate": 2, "lora_rank": 2, "drift_weight": 0.0, "ema": 0.8}
     two = config("bt+sg-opt", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
-    process = start(two)
+    file = Path(two.output).with_suffix(".toml")
+    file.write_text(dump_toml(two))
+    run_processes(train_as_torchrun_does, 2, file, free_port("127.0.0.1"))
     one = config("bt+sg-opt", folder, output=str(tmp_path / "one"), batch_size=10, **shared)
     train(one)
-    assert finish(process) == 0, printed(two).read_text()
     assert_same_run(one, two)
     output = printed(two).read_text()
     assert "2 processes, 10 rows a batch" in output

@@ -1,7 +1,6 @@
 """Two nodes on this machine, each with a torchrun agent and an address, a working folder and a run folder of its own.
 
-Where the system permits it, each node is a network namespace, and a virtual cable connects the two; elsewhere the nodes
-are two addresses of the loopback device. The nodes share no files but the program.
+The nodes are two addresses of the loopback device. They share no files but the program.
 """
 
 import importlib.util
@@ -9,11 +8,12 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +24,80 @@ from safetensors.torch import load_file
 from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
-from tests.distributed.two_nodes import AGENTS, Cluster, Node, network_namespaces, workers
+from nearfar.training.processes import FRESH_STORE
+from tests.distributed.processes import free_port
 from tests.interrupted_runs import assert_same_run, lines_of, steps_of
 from tests.method_configs import config, write_data
 
 pytestmark = [
     pytest.mark.nightly,
-    pytest.mark.skipif(sys.platform != "linux", reason="two loopback addresses or network namespaces"),
+    pytest.mark.skipif(sys.platform != "linux", reason="needs two loopback addresses"),
 ]
 POLLS = 45_000  # only to end a test that hangs
 ERRORS = "the connection to another process ended"
+TIMEOUT = 1800  # seconds, only to end a test that hangs
+AGENTS: list[subprocess.Popen[bytes]] = []
+"""Those that a test has started."""
+
+
+@dataclass
+class Node:
+    """One machine: its folder and its address."""
+
+    folder: Path
+    address: str
+
+
+class Cluster:
+    """The torchrun agents of a run, one on each node; what they print goes to files."""
+
+    def __init__(
+        self, nodes: Sequence[Node], *flags: str, processes: int = 1, restarts: int = 0, rendezvous: str = "static"
+    ) -> None:
+        port = free_port(nodes[0].address)
+        self.files = [node.folder / f"printed-{uuid.uuid4().hex[:8]}.txt" for node in nodes]
+        self.agents: list[subprocess.Popen[bytes]] = []
+        for rank, (node, file) in enumerate(zip(nodes, self.files, strict=True)):
+            launch = ["--nnodes", "2", "--nproc-per-node", str(processes), "--max-restarts", str(restarts)]
+            launch += ["--local-addr", node.address]
+            if rendezvous == "static":
+                launch += ["--node-rank", str(rank), "--master-addr", nodes[0].address, "--master-port", str(port)]
+            else:
+                launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{nodes[0].address}:{port}", "--rdzv-id", "x"]
+                launch += ["--rdzv-conf", f"is_host={int(rank == 0)}"]
+            command = [sys.executable, "-m", "torch.distributed.run", *launch, "-m", "nearfar", *flags]
+            with file.open("wb") as output:
+                agent = subprocess.Popen(
+                    command,
+                    cwd=node.folder,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "OMP_NUM_THREADS": "1", FRESH_STORE: "1"},
+                )
+            self.agents.append(agent)
+            AGENTS.append(agent)
+
+    def finish(self) -> list[int]:
+        """The exit status of each agent; an agent that hangs makes the test fail."""
+        return [agent.wait(timeout=TIMEOUT) for agent in self.agents]
+
+    def printed(self, node: int) -> str:
+        return self.files[node].read_text()
+
+
+def workers(agent: subprocess.Popen[bytes]) -> list[int]:
+    """The process ids of the training processes that an agent started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                command = (entry / "cmdline").read_bytes().split(b"\0")
+            except (OSError, IndexError):
+                continue
+            if parent == agent.pid and b"nearfar" in command:
+                found.append(int(entry.name))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -41,24 +105,12 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-@pytest.fixture(scope="module")
-def namespaces() -> Iterator[list[tuple[str, str]]]:
-    with ExitStack() as stack:
-        yield network_namespaces(stack)
-
-
 @pytest.fixture
-def nodes(data: Path, tmp_path: Path, namespaces: list[tuple[str, str]]) -> Iterator[list[Node]]:
+def nodes(data: Path, tmp_path: Path) -> Iterator[list[Node]]:
     """Two nodes with copies of data and models; agents that a failed test left are ended."""
-    found = []
-    for number in range(2):
-        folder = tmp_path / f"node{number}"
-        shutil.copytree(data, folder)
-        if namespaces:
-            name, address = namespaces[number]
-            found.append(Node(folder, address, ("ip", "netns", "exec", name)))
-        else:
-            found.append(Node(folder, f"127.0.0.{number + 1}"))
+    found = [Node(tmp_path / f"node{number}", f"127.0.0.{number + 1}") for number in range(2)]
+    for node in found:
+        shutil.copytree(data, node.folder)
     yield found
     while AGENTS:
         agent = AGENTS.pop()

@@ -1,4 +1,4 @@
-"""The device of a test: small cases on the CPU in every test run, all cases on a GPU."""
+"""The device of a test: small cases on the CPU at night, where they show that the tests work, all cases on a GPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,6 +21,6 @@ def on_each_device(names: str, *, small: Sequence[Any], whole: Sequence[Any]) ->
     def label(device: str, case: Any) -> str:
         return "-".join([device, *(str(value).removeprefix("torch.") for value in values(case))])
 
-    on_cpu = [pytest.param("cpu", *values(case), id=label("cpu", case)) for case in small]
+    on_cpu = [pytest.param("cpu", *values(case), id=label("cpu", case), marks=pytest.mark.nightly) for case in small]
     on_gpu = [pytest.param("cuda", *values(case), id=label("cuda", case), marks=GPU) for case in whole]
     return pytest.mark.parametrize(f"device, {names}".rstrip(", "), [*on_cpu, *on_gpu])
