@@ -138,6 +138,7 @@ def _rank(model: Model, task: RetrievalTask, *, recent: RecentVectors, progress:
         opened.encode_query,
         opened.encode_document,
         task,
+        similarity=opened.similarity,
         per_task=opened.per_task,
         device=opened.device,
         progress=progress,

@@ -26,7 +26,6 @@ from nearfar.evaluation.correlation import (
     Indices,
     bootstrap_scores,
     undefined_reason,
-    usual_size,
 )
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import (
@@ -49,8 +48,8 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
-from nearfar.neighbours.exact import nearest
-from nearfar.types import Encode, NearfarError
+from nearfar.neighbours.exact import nearest, unit_rows
+from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEFAULT_PROBE = Probe()
 PREDICTION_UNIT = 1e-6
@@ -359,25 +358,29 @@ def neighbour_vote(
     labels: Sequence[str],
     *,
     k: int = NEIGHBOURS,
+    similarity: VectorSimilarity = "cosine",
     device: str = "cpu",
 ) -> list[str]:
-    """The most frequent label among the ``k`` labelled texts with the highest cosine.
+    """The most frequent label among the ``k`` labelled texts with the highest similarity.
 
-    Of labels with equally many votes, the one with the highest sum of cosines wins, then the first in text order.
+    Of labels with equally many votes, the one with the highest sum of similarities wins, then the first in text order.
 
     Args:
         vectors: texts to label [texts, dim].
         labelled: labelled texts [labelled, dim].
         labels: their labels.
         k: number of neighbours.
-        device: where cosines are computed.
+        similarity: how vectors are compared.
+        device: where similarities are computed.
 
     Raises:
         NearfarError: no labelled text; a vector is not finite.
     """
     if not len(labelled):
         raise NearfarError("there is no labelled text to vote.")
-    found = nearest(_unit_vectors(vectors), _unit_vectors(labelled), k, device=device)
+    if similarity == "cosine":
+        vectors, labelled = (unit_rows(np.array(side, dtype=np.float32)) for side in (vectors, labelled))
+    found = nearest(vectors, labelled, k, similarity=similarity, device=device)
     winners = []
     for places, cosines in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
         votes: Counter[str] = Counter()
@@ -398,10 +401,3 @@ def vote_scores(
     right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
     entry, _ = classification(right, voted, protocol=VOTE, names=classes, resamples=resamples, seed=seed)
     return replace(entry, digest=digest)
-
-
-def _unit_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    vectors = usual_size(vectors).astype(np.float32)  # their squares fit into float32
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return unit

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float32, Int64
@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.config.mining import MineConfig
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.exact import Neighbours, nearest, pair_similarities
 from nearfar.neighbours.hard_negatives import NO_DOCUMENT, NegativeLimits, Negatives, mask_of, select_negatives
 from nearfar.runtime.progress import progress_bar
+from nearfar.types import VectorSimilarity
 
 CHUNK = 2**11
 """Number of anchors whose nearest documents are searched and saved together."""
@@ -103,6 +104,7 @@ class _Problem(NamedTuple):
     queries: NDArray[np.float32]
     documents: NDArray[np.float32]
     candidates: Candidates
+    similarity: VectorSimilarity
     lowest: Float32[np.ndarray, " anchors"]
     """The lowest score of each anchor's positives."""
     limits: NegativeLimits
@@ -114,22 +116,23 @@ def search(folder: Path, opened: OpenEncoder, candidates: Candidates, config: Mi
     """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
     anchors, texts = candidates.anchors, candidates.documents
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
-        encoder = opened.encoder
-        queries = opened.encode_texts(folder, anchors, prompt=encoder.query_prompt, on_texts=advance)
-        documents = opened.encode_texts(folder, texts, prompt=encoder.document_prompt, on_texts=advance)
-    positive_scores = _pair_scores(queries, documents, candidates)
+        encoder, similarity = opened.encoder, opened.encoder.similarity
+        how: dict[str, Any] = {"normalize": similarity == "cosine", "on_texts": advance}
+        queries = opened.encode_texts(folder, anchors, role="query", **how)
+        documents = opened.encode_texts(folder, texts, role="document", **how)
+    positive_scores = _pair_scores(queries, documents, candidates, similarity)
     lowest = np.full(len(anchors), np.inf, dtype=np.float32)
     np.minimum.at(lowest, candidates.anchor_of, positive_scores)
     most = candidates.most_positives
     range_max = config.range_max or config.range_min + 10 * config.negatives + most
     depth = min(range_max + most, len(texts))
     limits = NegativeLimits(config.absolute_margin, config.relative_margin, config.max_score, config.min_score)
-    problem = _Problem(queries, documents, candidates, lowest, limits, range_max, config)
+    problem = _Problem(queries, documents, candidates, similarity, lowest, limits, range_max, config)
     found, filled = [], []
     with progress_bar("searching", len(anchors), unit="anchors", shown=progress) as advance:
         for start in range(0, len(anchors), CHUNK):
             stop = min(start + CHUNK, len(anchors))
-            near = nearest(queries[start:stop], documents, depth, device=encoder.device)
+            near = nearest(queries[start:stop], documents, depth, similarity=similarity, device=encoder.device)
             found.append(_choose(problem, near, start, stop))
             filled.append(_fill(problem, found[-1], start) if config.fill_random else np.zeros(stop - start, np.int64))
             advance(stop - start)
@@ -145,14 +148,14 @@ def search(folder: Path, opened: OpenEncoder, candidates: Candidates, config: Mi
 
 
 def _pair_scores(
-    queries: NDArray[np.float32], documents: NDArray[np.float32], candidates: Candidates
+    queries: NDArray[np.float32], documents: NDArray[np.float32], candidates: Candidates, similarity: VectorSimilarity
 ) -> Float32[np.ndarray, " pairs"]:
     """The score of each pair, in blocks."""
     scores = np.empty(len(candidates.anchor_of), dtype=np.float32)
     for start in range(0, len(scores), CHUNK):
         rows = slice(start, start + CHUNK)
         own = documents[candidates.positive_of[rows]]
-        scores[rows] = np.einsum("pd,pd->p", queries[candidates.anchor_of[rows]], own)
+        scores[rows] = pair_similarities(queries[candidates.anchor_of[rows]], own, similarity)
     return scores
 
 
@@ -194,7 +197,9 @@ def _fill(problem: _Problem, negatives: Negatives, start: int) -> Int64[np.ndarr
             scores = np.empty(size, dtype=np.float32)
             for first in range(0, size, 8 * CHUNK):
                 part = slice(first, first + 8 * CHUNK)
-                scores[part] = documents[sample[part]] @ problem.queries[anchor]
+                tried = documents[sample[part]]
+                query = np.broadcast_to(problem.queries[anchor], tried.shape)
+                scores[part] = pair_similarities(query, tried, problem.similarity)
             violated = upper.violations(scores[None], problem.lowest[anchor : anchor + 1]).values()
             fits = ~np.isin(sample, taken) & ~np.any([np.zeros_like(scores, bool), *(v[0] for v in violated)], axis=0)
             if fits.sum() >= len(empty) or size == len(documents):
