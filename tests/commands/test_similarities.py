@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import sentence_transformers
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import evaluation
 
@@ -90,7 +89,3 @@ def test_hits_and_hard_negatives_equal_those_of_sentence_transformers(theirs: Se
     if result.similarity != "dot":
         with pytest.raises(NearfarError, match="--quantize: finds texts by inner products, and tiny compares by minus"):
             search(QUERIES[0], model="tiny", input="more.txt", quantize="binary")
-
-
-def test_the_table_has_every_similarity() -> None:
-    assert {"cosine", *SIMILARITIES} == set(sentence_transformers.SimilarityFunction.possible_values())

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation.comparison import compare_pairwise, compare_runs
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
 from nearfar.evaluation.results import ComparisonResult, Estimate, EvaluationResult, PairwiseResult
 from nearfar.evaluation.statistics import holm, mcnemar, permutation_test
 from nearfar.evaluation.sts import evaluate_sts

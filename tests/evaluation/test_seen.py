@@ -11,8 +11,7 @@ from nearfar.data.fingerprints import row_hashes
 from nearfar.data.labelled import Split, TransferTask
 from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.disk import SeenHashes
-from nearfar.evaluation.comparison import compare_pairwise, compare_runs
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.report.inputs import EvaluatedModel

@@ -16,9 +16,8 @@ from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.disk import model_of_run, path_errors
-from nearfar.evaluation.comparison import compare_sides
+from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
-from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out

@@ -19,8 +19,7 @@ from nearfar.disk import (
     refuse_overwriting_inputs,
     write_text,
 )
-from nearfar.evaluation.comparison import compare_sides
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun, compare_sides
 from nearfar.evaluation.report import (
     GENERATOR,
     EvaluatedModel,

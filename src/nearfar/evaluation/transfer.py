@@ -24,7 +24,6 @@ from nearfar.evaluation.correlation import (
     CORRELATIONS,
     Floats,
     Indices,
-    bootstrap_scores,
     undefined_reason,
 )
 from nearfar.evaluation.probe_settings import Probe
@@ -46,7 +45,7 @@ from nearfar.evaluation.results import (
     TransferScores,
     fingerprint,
 )
-from nearfar.evaluation.statistics import estimate, mean_estimate
+from nearfar.evaluation.statistics import correlation_estimate, estimate, mean_estimate
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
 from nearfar.neighbours.exact import nearest, unit_rows
 from nearfar.types import Encode, NearfarError, VectorSimilarity
@@ -307,14 +306,15 @@ def relatedness(
     if predicted is None:
         missing = estimate(None, gold[:0], reason)
         return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
-    estimates = {}
     units = np.rint(predicted / PREDICTION_UNIT)
     constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, units)
-    for metric, weighted in CORRELATIONS.items():
-        drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
-        point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
-        estimates[metric] = estimate(point, drawn.all[0], undefined)
+    estimates = {
+        metric: Estimate(None, None, None, undefined)
+        if undefined
+        else correlation_estimate(metric, gold, units, sizes=[len(gold)], resamples=resamples, seed=seed)
+        for metric in CORRELATIONS
+    }
     return RelatednessScores(
         pairs=len(gold),
         pearson=estimates["pearson"],

@@ -29,8 +29,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Aggregate, Floats, bootstrap_scores
-from nearfar.evaluation.paired import TaskScores
 from nearfar.evaluation.results import (
     ClassificationScores,
     Estimate,

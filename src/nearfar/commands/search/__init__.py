@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,14 @@ from nearfar.data.memory import takes_rows
 from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours.exact import NORMS
-from nearfar.neighbours.recall import RecallSearch
+from nearfar.neighbours.inexact import (
+    ApproximateSearch,
+    QuantizedSearch,
+    RecallSearch,
+    check_installed,
+    measure_recall,
+    sample_of,
+)
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -111,8 +118,6 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     """
     check_computing(config.device, config.precision)
     if config.approximate:
-        from nearfar.neighbours.approximate import check_installed
-
         check_installed()
     corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
@@ -204,8 +209,6 @@ def _inexact(
     searcher: Searcher, folder: Path, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
 ) -> tuple[Searcher, str]:
     """The searcher with a graph or with codes, and the recall of that in words."""
-    from nearfar.neighbours.recall import measure_recall, sample_of
-
     search: RecallSearch
     texts = len(searcher.index.vectors)
     what = "building the graph" if config.quantize is None else "quantizing"
@@ -214,19 +217,10 @@ def _inexact(
         progress_bar(what, texts, shown=progress, stderr=True) as advance,
     ):
         if config.quantize is None:
-            from nearfar.neighbours.approximate import ApproximateSearch
-
             search = ApproximateSearch(searcher.index, on_added=advance)
         else:
-            from nearfar.neighbours.quantized import QuantizedSearch
-
-            search = QuantizedSearch(
-                searcher.index,
-                config.quantize,
-                factor=config.rescore,
-                device=searcher.device,
-                on_added=advance,
-            )
+            how: dict[str, Any] = {"factor": config.rescore, "device": searcher.device, "on_added": advance}
+            search = QuantizedSearch(searcher.index, config.quantize, **how)
     recall, sample = search.recall, "of its texts, each without itself"
     if queries:
         chosen = [queries[number] for number in sample_of(len(queries))]

@@ -10,7 +10,7 @@ import numpy as np
 from nearfar.data.cells import normalize_whitespace
 from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
 from nearfar.neighbours.index import SearchIndex, damaged
-from nearfar.neighbours.recall import RecallSearch
+from nearfar.neighbours.inexact import RecallSearch
 from nearfar.types import VectorSimilarity
 
 FIELDS = ("query", "rank", "score", "row", "text", "count")
