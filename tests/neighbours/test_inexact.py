@@ -109,17 +109,6 @@ def test_a_vector_that_is_not_finite_is_reported(opened: Open, tmp_path: Path) -
 
 
 @pytest.mark.long
-@NEEDS_USEARCH
-@pytest.mark.parametrize("k", [1, 10, 1000])
-def test_nine_tenths_of_the_nearest_are_found(index: SearchIndex, k: int) -> None:
-    """Over many queries: the graph is built by several threads, so which ones it misses differs from run to run."""
-    vectors = unit_vectors(200, seed=1)
-    found, exact = ApproximateSearch(index).search(vectors, k), nearest(vectors, index.vectors, k)
-    shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
-    assert np.mean(shared) >= 0.9 * min(k, TEXTS)
-
-
-@pytest.mark.long
 @pytest.mark.parametrize(("kind", "alone", "rescored"), [("int8", 0.97, 0.999), ("binary", 0.4, 0.95)])
 def test_recall_against_exact_search(index: SearchIndex, kind: Any, alone: float, rescored: float) -> None:
     """The data are seeded and the codes exact, so that the recall is the same in every run."""

@@ -230,8 +230,7 @@ def score(
         sizes=sizes,
         resamples=resamples,
         seed=seeds,
-        per_subset=aggregate != "all",
-        together=aggregate == "all",
+        only=aggregate,
     ).aggregate(aggregate)
     return found
 

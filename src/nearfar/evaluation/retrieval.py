@@ -20,7 +20,7 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -33,7 +33,7 @@ from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
-from nearfar.neighbours.exact import Neighbours, nearest, pair_similarities, unit_rows
+from nearfar.neighbours.exact import nearest, pair_similarities, unit_rows
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEPTH = 100
@@ -277,38 +277,21 @@ def _rank(
             device=device,
             on_block=lambda number: bar.advance(shown, number),
         )
-    of_text = dict(zip(distinct, range(len(rows)), strict=True))
-    of_query = [of_text[text] for text in task.queries]
-    expand = _expander(task, order, documents, found)
-    ranked = []
-    for query, row in enumerate(of_query):
-        own = task.excluded.get(query)
-        ranked.append([document for document in expand(row) if document != own][:DEPTH])
-    return ranked
-
-
-def _expander(
-    task: RetrievalTask, order: Sequence[int], documents: TextEmbeddings, found: Neighbours
-) -> Callable[[int], Iterable[int]]:
-    """A function from a row of ``found`` to the documents with the texts that were found, best first.
-
-    Texts that occur in several documents are searched once; their documents are ranked by score, then by ``order``.
-    """
-    if len(documents.vectors) == len(order):
-        return lambda row: [order[text] for text in found.ids[row].tolist()]
-    places: list[list[int]] = [[] for _ in range(len(documents.vectors))]
-    for place, position in enumerate(order):
-        places[documents.rows[task.documents[position]]].append(place)
-
-    def expand(row: int) -> list[int]:
-        scored: list[Any] = [
+    # Texts that occur in several documents are searched once; their documents are ranked by score, then by ``order``.
+    text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
+    by_text = np.argsort(text_of, kind="stable")
+    starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
+    row_of, ranked = {text: row for row, text in enumerate(distinct)}, []
+    for query, text in enumerate(task.queries):
+        ids, scores = (part[row_of[text]].tolist() for part in found)
+        best = sorted(
             (-score, place)
-            for text, score in zip(found.ids[row].tolist(), found.scores[row].tolist(), strict=True)
-            for place in places[text]
-        ]
-        return [order[place] for _, place in sorted(scored)]
-
-    return expand
+            for number, score in zip(ids, scores, strict=True)
+            for place in by_text[starts[number] : starts[number + 1]].tolist()
+        )
+        own = task.excluded.get(query)
+        ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
+    return ranked
 
 
 def measure_rankings(

@@ -51,9 +51,7 @@ def correlation_estimate(
     """
     weighted = CORRELATIONS[metric]
     point = scores(weighted, gold, values[None], sizes=sizes).all[0, 0]
-    drawn = bootstrap_scores(
-        weighted, gold, values[None], sizes=sizes, resamples=resamples, seed=seed, per_subset=False
-    )
+    drawn = bootstrap_scores(weighted, gold, values[None], sizes=sizes, resamples=resamples, seed=seed, only="all")
     return estimate(100 * float(point), drawn.all[0])
 
 

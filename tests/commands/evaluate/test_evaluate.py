@@ -51,12 +51,6 @@ def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
     assert (tmp_path / "out" / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of letters\n")
 
 
-def test_name_and_training_seed_are_stored_and_one_task_needs_no_list(pairs_file):
-    result = evaluate(letters, tasks=pairs_file, name="a to z", training_seed=3, resamples=0, progress=False)
-    assert (result.model, result.config["training_seed"]) == ("a to z", 3)
-    assert list(result.tasks) == [pairs_file]
-
-
 def some_tasks(*available):
     def load_task(name):
         if name not in available:
@@ -245,16 +239,6 @@ def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, 
         assert together.tasks[many] == separate.tasks[many]
     assert list(together.tasks) == [many]  # a flow's batch has 64 texts
     assert "batch_size is 64" in together.unavailable[few]
-
-
-def test_encoder_settings_are_refused_for_a_function(pairs_file):
-    with pytest.raises(NearfarError, match="pooling is a setting"):
-        evaluate(letters, tasks=[pairs_file], pooling="mean", progress=False)
-
-
-def test_a_missing_model_raises(pairs_file, tmp_path):
-    with pytest.raises(NearfarError, match="absent"):
-        evaluate(tmp_path / "absent", tasks=[pairs_file], progress=False)
 
 
 @pytest.mark.long

@@ -147,11 +147,6 @@ def test_the_index_of_another_file_is_refused() -> None:
     found("a dog", input="moved.tsv", index="shared")  # the same rows
 
 
-def test_texts_that_are_too_long_are_counted() -> None:
-    with pytest.warns(UserWarning, match=r"\d+ of \d+ distinct texts are longer than 4 tokens"):
-        found("a dog", max_length=4)
-
-
 @pytest.mark.long
 def test_prompts_are_put_before_queries_and_texts() -> None:
     encoder = Encoder.from_pretrained("tiny", device="cpu")
@@ -162,17 +157,6 @@ def test_prompts_are_put_before_queries_and_texts() -> None:
         np.testing.assert_allclose([hit.score for hit in own], texts @ vector, atol=1e-5)
     scores = [[hit.score for hit in own] for own in found(QUERIES, query_prompt="", document_prompt="river ", top=1000)]
     assert scores != [[hit.score for hit in own] for own in hits]  # another prompt of queries needs no new index
-
-
-@pytest.mark.long
-def test_prompts_of_the_model_are_used(folder: Path) -> None:
-    encoder = Encoder.from_pretrained("tiny", device="cpu")
-    encoder.set_prompts(query="no dog: ", document="river ")
-    encoder.save_pretrained("prompted")
-    own = found(QUERIES, model="prompted", index="first")
-    given = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", index="second")
-    assert [[hit.row for hit in hits] for hits in own] == [[hit.row for hit in hits] for hits in given]
-    assert own != found(QUERIES, index="third")
 
 
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
