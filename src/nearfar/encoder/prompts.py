@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -107,7 +106,7 @@ class InferenceSettings(NamedTuple):
     """Whether texts are lower-cased before the tokenizer (``do_lower_case`` of the module Transformer)."""
     matryoshka: tuple[int, ...] = ()
     """Widths at which the embeddings were trained, widest first; empty if only at their full width."""
-    role_lengths: Mapping[str, int] = MappingProxyType({})
+    role_lengths: Mapping[str, int] = {}
     """Maximum numbers of tokens: ``query_length`` and ``document_length``, where they are not those of all texts."""
 
 

@@ -10,7 +10,7 @@ its rows. Where a task has no result, its estimates are undefined with a reason 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -277,7 +277,11 @@ def classification(
         correct = np.mean(gold == predicted)
         drawn = rng.binomial(len(gold), correct, resamples) / len(gold)
         score = 100 * float(correct) if score is None else score
-    f1 = _f1(gold, predicted, reason, resamples, rng) if pairs and len(names) == 2 else None
+    f1 = None
+    if pairs and len(names) == 2:
+        f1 = estimate(None, drawn, reason)
+        if predicted is not None:
+            f1 = confusion_estimate(f1_score, gold, predicted, resamples=resamples, rng=rng, decimals=2)
     return ClassificationScores(
         protocol=protocol,
         rows=len(gold),
@@ -338,18 +342,22 @@ def f1_score(counts: NDArray[np.integer]) -> Floats:
     return np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
 
 
-def _f1(
-    gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
+def confusion_estimate(
+    measure: Callable[[NDArray[np.integer]], Floats],
+    gold: Indices,
+    predicted: Indices,
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+    decimals: int = 4,
 ) -> Estimate:
-    """The estimate of F1; the confusion counts of a resample are multinomial."""
-    if predicted is None:
-        return estimate(None, np.zeros(0), reason)
+    """The estimate x 100 of a measure of :func:`confusions`, whose counts in a resample are multinomial."""
     counts = confusions(gold, predicted)
-    score = f1_score(counts[None])[0]
-    drawn = f1_score(rng.multinomial(len(gold), counts / len(gold), resamples))
+    score = float(measure(counts[None])[0])
+    drawn = measure(rng.multinomial(len(gold), counts / len(gold), resamples))
     if np.isnan(score):
         return estimate(None, drawn, "no row has the second label, and none is predicted to have it")
-    return estimate(float(round(100 * score, 2)), drawn, None)
+    return estimate(round(100 * score, decimals), drawn)
 
 
 def neighbour_vote(
