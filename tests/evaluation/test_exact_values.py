@@ -11,7 +11,7 @@ from nearfar.evaluation.geometry_measures import alignment, uniformity
 from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, permutation_test
 from nearfar.evaluation.sts import _compare_pairs
-from nearfar.neighbours.exact import unit_rows
+from nearfar.neighbours import unit_rows
 from tests import exact_reference as exact
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

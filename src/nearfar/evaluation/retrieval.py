@@ -33,7 +33,8 @@ from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
-from nearfar.neighbours.exact import nearest, pair_similarities, unit_rows
+from nearfar.neighbours import pair_similarities, unit_rows
+from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEPTH = 100
@@ -131,8 +132,9 @@ def _search(
     order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
     queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
     if similarity == "cosine":
-        for side in {id(side.vectors): side for side in (queries, documents)}.values():
-            unit_rows(side.vectors)
+        unit_rows(queries.vectors)
+        if not per_task:  # where those of the documents are among these
+            unit_rows(documents.vectors)
     if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
         return failure
     if queries.vectors.shape[1] != documents.vectors.shape[1]:

@@ -36,7 +36,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
 from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
-from nearfar.neighbours.exact import pair_similarities
+from nearfar.neighbours import pair_similarities
 from nearfar.types import Encode, NearfarError, ScoredPair, VectorSimilarity
 
 COSINE_UNIT = 1e-6

@@ -47,7 +47,8 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.statistics import correlation_estimate, estimate, mean_estimate
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
-from nearfar.neighbours.exact import nearest, unit_rows
+from nearfar.neighbours import unit_rows
+from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEFAULT_PROBE = Probe()

@@ -3,18 +3,17 @@
 Similarities are inner products, which are cosines if the vectors have unit length, or minus a distance.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64, Num
+from jaxtyping import Float32, Int64, Num
 from torch import Tensor
 
+from nearfar.neighbours import NORMS
 from nearfar.types import NearfarError, VectorSimilarity
 
-NORMS: Mapping[str, float] = {"euclidean": 2.0, "manhattan": 1.0}
-"""The norm of the difference of two vectors that is their distance, by the similarity that is minus it."""
 QUERY_BLOCK, DOCUMENT_BLOCK = 512, 16_384
 """Queries and documents whose inner products are in memory at once: 32 MiB in float32."""
 
@@ -122,30 +121,6 @@ def _search(
 def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
     """Minus the distances [queries, documents]; each depends on its two vectors alone, not on the block."""
     return torch.cdist(queries, documents, p=norm, compute_mode="donot_use_mm_for_euclid_dist").neg_()
-
-
-def pair_similarities(
-    first: Num[np.ndarray, "pairs dim"], second: Num[np.ndarray, "pairs dim"], similarity: VectorSimilarity
-) -> Float[np.ndarray, " pairs"]:
-    """The similarity of each row of ``first`` with the same row of ``second``, as :func:`nearest` defines it.
-
-    >>> pair_similarities(np.array([[3.0, 4.0]]), np.array([[0.0, 0.0]]), "euclidean").tolist()
-    [-5.0]
-    """
-    if similarity not in NORMS:
-        products: Float[np.ndarray, " pairs"] = np.einsum("pd,pd->p", first, second)
-        return products
-    return -np.linalg.norm(first - second, ord=NORMS[similarity], axis=1)
-
-
-def unit_rows(vectors: Float32[np.ndarray, "rows dim"]) -> Float32[np.ndarray, "rows dim"]:
-    """Scale float32 vectors to length 1, in place and in blocks; a zero vector stays zero."""
-    for start in range(0, len(vectors), DOCUMENT_BLOCK):
-        block = vectors[start : start + DOCUMENT_BLOCK]
-        with np.errstate(invalid="ignore"):  # of vectors that are not finite
-            lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
-            block /= np.where(lengths > 0, lengths, 1)[:, None]
-    return vectors
 
 
 def _merge(best: Tensor, ids: Tensor, own: Tensor, own_ids: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.vectors import OpenEncoder
 from nearfar.config.mining import MineConfig
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.neighbours.exact import Neighbours, nearest, pair_similarities
+from nearfar.neighbours import pair_similarities
+from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import VectorSimilarity
 

@@ -18,7 +18,7 @@ from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
 from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
-from nearfar.neighbours.exact import NORMS
+from nearfar.neighbours import NORMS
 from nearfar.neighbours.inexact import (
     ApproximateSearch,
     QuantizedSearch,
