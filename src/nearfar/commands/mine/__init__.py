@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nearfar.commands.encode.vectors import kept_vectors, open_encoder, remove_vectors, vectors_folder
-from nearfar.commands.mine.search import Candidates, Mined, gather, search
+from nearfar.commands.mine.search import Candidates, Mined, find_negatives, gather
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
 from nearfar.config.values import flag
@@ -130,7 +130,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
                 "--relative-margin or --absolute-margin."
             )
     with vectors_folder(output) as vectors:
-        mined = search(vectors, opened, candidates, config, progress=progress)
+        mined = find_negatives(vectors, opened, candidates, config, progress=progress)
         result = _summarise(candidates, mined, config, opened.encoder.similarity)
         names = (*COLUMNS, *(SCORE_COLUMNS if config.with_scores else ()))
         write_table(output, names, (row[: len(names)] for row in list_triplets(candidates, mined)))

@@ -232,7 +232,9 @@ class _Problem(NamedTuple):
     config: MineConfig
 
 
-def search(folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, *, progress: bool) -> Mined:
+def find_negatives(
+    folder: Path, opened: OpenEncoder, candidates: Candidates, config: MineConfig, *, progress: bool
+) -> Mined:
     """Encode what ``folder`` has no vectors of, find the nearest documents of each anchor, and choose the negatives."""
     anchors, texts = candidates.anchors, candidates.documents
     with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
