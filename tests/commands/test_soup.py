@@ -166,9 +166,9 @@ def reference_greedy(names: list[str]) -> tuple[list[str], float]:
 
 
 def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
-    names = [f"model{seed}" for seed in range(4)]
+    names = [f"model{seed}" for seed in range(7)]
     for seed, name in enumerate(names):
-        write_noisy(name, seed=seed, scale=0.02 + 0.06 * seed)
+        write_noisy(name, seed=seed, scale=0.02 + 0.03 * seed)
     kept, score = reference_greedy(names)
     assert 1 < len(kept) < len(names)
     result = soup(*names, greedy=True, evaluate_on="pairs.tsv", output="out")
