@@ -128,7 +128,7 @@ def _since(started: tuple[float, float]) -> dict[str, float]:
 def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
 ) -> tuple[dict[str, float], float, list[list[str]]]:
-    search, command = (importlib.import_module(f"nearfar.commands.mine.{name}") for name in ("search", "command"))
+    command, search = map(importlib.import_module, ("nearfar.commands.mine", "nearfar.commands.mine.search"))
     vectors = importlib.import_module("nearfar.commands.encode.vectors")
     config = importlib.import_module("nearfar.config").MineConfig(
         model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
@@ -138,7 +138,7 @@ def _nearfar(
         before, started = common.peak_mib(), _clocks()
         found = search.gather(pairs, corpus)
         opened = vectors.OpenEncoder(model, "fixed", bf16=False)
-        mined = search.search(Path(place), opened, found, config, progress=False)
+        mined = search.find_negatives(Path(place), opened, found, config, progress=False)
         write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
         seconds = _since(started)
         lines = output.read_text(encoding="utf-8").splitlines()[1:]

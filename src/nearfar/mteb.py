@@ -124,9 +124,9 @@ class MtebModel:
                 raise NearfarError(f"mteb gave inputs without texts ({', '.join(batch)}); nearfar encodes texts alone")
             texts.extend(batch["text"])
         role = getattr(prompt_type, "value", prompt_type)
-        prompt = {"query": self.encoder.query_prompt, "document": self.encoder.document_prompt}.get(role)
-        progress = bool(kwargs.get("show_progress_bar", False))
-        return self.encoder.encode(texts, prompt=prompt, progress=progress, **self._encode_settings)  # type: ignore[arg-type]
+        encoder, progress = self.encoder, bool(kwargs.get("show_progress_bar", False))
+        encode = {"query": encoder.encode_query, "document": encoder.encode_document}.get(role, encoder.encode)
+        return encode(texts, progress=progress, **self._encode_settings)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> "Tensor":
         """The similarities of all embeddings of the one with all of the other, by the model's similarity function."""

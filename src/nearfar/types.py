@@ -52,6 +52,10 @@ RetrievalMeasure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1"
 """A measure of retrieval; see :mod:`nearfar.evaluation.retrieval`."""
 
 
+VectorSimilarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
+"""How two vectors are compared: by their cosine, their inner product, or minus their distance."""
+
+
 class NliRow(NamedTuple):
     """One natural language inference row; ``label`` indexes :data:`LABEL_NAMES`."""
 

@@ -62,10 +62,10 @@ def test_the_length_is_the_one_asked_for_then_the_folders_then_the_number_of_pos
         Encoder.from_pretrained(folder, max_length=65)
     old.write_text(json.dumps({"max_seq_length": 40, "tokenizer_args": {"model_max_length": 30}}))
     assert Encoder.from_pretrained(folder).max_length == 30
-    old.write_text(json.dumps({"max_seq_length": 40, "query_length": 32}))
-    with pytest.raises(NearfarError, match=r"query_length is 32, .* choose it with --max-length"):
+    old.write_text(json.dumps({"max_seq_length": 40, "query_length": 65}))
+    with pytest.raises(NearfarError, match=r"query_length is 65, but .* positions for 64 tokens; .* with --max-length"):
         Encoder.from_pretrained(folder)
-    assert Encoder.from_pretrained(folder, max_length=32).max_length == 32
+    assert Encoder.from_pretrained(folder, max_length=32).length_of("query") == 32
     assert Classifier.from_pretrained(folder, label_names=("a", "b"), max_length=32).max_length == 32
 
 
@@ -74,7 +74,7 @@ def test_the_length_is_the_one_asked_for_then_the_folders_then_the_number_of_pos
     ("settings", "message"),
     [
         ({"do_lower_case": "yes"}, "do_lower_case is 'yes', and must be true or false."),
-        ({"document_length": 128}, "document_length is 128, but nearfar truncates queries and documents at one length"),
+        ({"document_length": "9"}, "document_length is '9', and must be an integer from 3."),
         ({"processor_kwargs": {"tokenizer_file": "/etc/x"}}, "processor_kwargs has 'tokenizer_file', which"),
         ({"tokenizer_args": "x"}, "tokenizer_args has 'x', which nearfar does not support"),
         ({"processing_kwargs": {"text": {"max_length": 9}}}, "processing_kwargs is a setting that nearfar does not"),
@@ -105,11 +105,21 @@ def test_settings_without_effect_on_vectors(saved: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_model_of_another_similarity_says_what_it_is_ranked_by(saved: Path, tmp_path: Path) -> None:
-    edit(saved / PROMPTS, {"similarity_fn_name": "dot"})
-    with pytest.warns(UserWarning, match=r"similarity_fn_name is 'dot', but .* by cosine; nearfar search --no-norm"):
-        Encoder.from_pretrained(saved).save_pretrained(tmp_path / "again")
-    assert json.loads((tmp_path / "again" / PROMPTS).read_text())["similarity_fn_name"] == "dot"
+def test_queries_and_documents_have_lengths_and_a_similarity_of_their_own(saved: Path, tmp_path: Path) -> None:
+    edit(saved / SETTINGS, {"max_seq_length": 10, "query_length": 5, "document_length": 20})
+    edit(saved / PROMPTS, {"similarity_fn_name": "dot", "prompts": {"query": "red ", "document": ""}})
+    texts = [" ".join(MIXED[:1] * 9), "a dog"]
+    for folder in (saved, tmp_path / "again"):
+        encoder, theirs = Encoder.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")
+        with pytest.warns(UserWarning, match="truncated"):
+            of_roles = [encoder.encode(texts), encoder.encode_query(texts), encoder.encode_document(texts)]
+        assert min(np.abs(of_roles[a][0] - of_roles[b][0]).max() for a, b in ((0, 1), (0, 2), (1, 2))) > 1e-3
+        for own, encode in zip(of_roles, (theirs.encode, theirs.encode_query, theirs.encode_document), strict=True):
+            np.testing.assert_allclose(own, encode(texts), atol=1e-5)
+        assert (encoder.similarity, theirs.similarity_fn_name) == ("dot", "dot")
+        assert [encoder.length_of(role) for role in (None, "query", "document")] == [10, 5, 20]
+        if folder == saved:
+            encoder.save_pretrained(tmp_path / "again")
 
 
 @pytest.mark.long

@@ -111,7 +111,6 @@ def test_pooling_leaves_out_the_prompt_of_each_text(tokens: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.filterwarnings("ignore:.*similarity_fn_name is 'dot'")
 @pytest.mark.parametrize("include", [True, False])
 def test_everything_survives_saving(include: bool, tmp_path: Path) -> None:
     folder = save(tmp_path / "model", include=include, default_prompt_name="other", similarity_fn_name="dot")

@@ -10,8 +10,8 @@ from nearfar.evaluation.correlation import MIN_PAIRS, pearson, scores, spearman,
 from nearfar.evaluation.geometry_measures import alignment, uniformity
 from nearfar.evaluation.retrieval import measure_rankings
 from nearfar.evaluation.statistics import bootstrap_means, bootstrap_test, permutation_test
-from nearfar.evaluation.sts import _cosines
-from nearfar.evaluation.transfer import _unit_vectors
+from nearfar.evaluation.sts import _compare_pairs
+from nearfar.neighbours import unit_rows
 from tests import exact_reference as exact
 
 FEW = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -64,11 +64,12 @@ def test_cosines_of_vectors_of_every_length(dtype: type, exponent: int) -> None:
     a = (a * 10.0**exponent).astype(dtype)
     for one, other in ((a, b), (b, a), (a, a[::-1])):
         expected = [float(exact.cosine(*rows)) for rows in zip(exact.rows_of(one), exact.rows_of(other), strict=True)]
-        found, zeros = _cosines(one, other)
+        places = np.arange(40).reshape(2, 20).T
+        found, zeros = _compare_pairs(np.concatenate([one, other]), places, "cosine")
         assert found * 1e-6 == pytest.approx(expected, abs=2e-6)
         assert zeros == 0
     if dtype is np.float32:
-        assert np.linalg.norm(_unit_vectors(a), axis=1) == pytest.approx(np.ones(20), abs=1e-6)
+        assert np.linalg.norm(unit_rows(a.copy()), axis=1) == pytest.approx(np.ones(20), abs=1e-6)
     assert alignment(a, a) == pytest.approx(0, abs=1e-12)
     rows = exact.rows_of(a)
     distances = [4 - 4 * exact.cosine(x, y) for i, x in enumerate(rows) for y in rows[i + 1 :]]

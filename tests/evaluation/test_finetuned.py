@@ -170,16 +170,6 @@ def test_an_entry_of_scores() -> None:
     assert flat.pearson == results.Estimate(None, None, None, "all predicted scores are equal")
 
 
-def test_a_digest_depends_on_texts_and_labels() -> None:
-    gold, predicted = make_predictions(20, 2, seed=9)
-    same, other = outputs_of(predicted, 2), outputs_of(1 - predicted, 2)
-    digest = entry_of(gold, same).digest
-    assert entry_of(gold, other).digest == digest
-    assert entry_of(gold, same, ("nay", "yes")).digest != digest
-    assert entry_of([1 - gold[0], *gold[1:]], same).digest != digest
-    assert entry_of(gold, same, texts=[("x", f"b {number}") for number in range(20)]).digest != digest
-
-
 def test_outputs_that_are_not_finite_name_the_row() -> None:
     outputs = np.zeros((6, 2), dtype=np.float32)
     outputs[4, -1] = np.inf

@@ -5,14 +5,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from nearfar.evaluation.paired import EvaluationRun
 from scipy.stats import spearmanr
 
 from nearfar.data.classification import Split, TransferTask
 from nearfar.data.fingerprints import row_hashes
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
-from nearfar.evaluation.comparison import compare_pairwise, compare_runs
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.report.inputs import EvaluatedModel

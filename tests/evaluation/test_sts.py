@@ -55,16 +55,16 @@ def test_pairs_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = subset(30), subset(50, seed=1)
     a[3] = a[3]._replace(first="zero 0")
     sizes: list[int] = []
-    cosines = sts._cosines
+    compare = sts.pair_similarities
 
     def vectors(texts: list[str]) -> np.ndarray:
         return angles(texts) * [[float(not text.startswith("zero"))] for text in texts]
 
-    def count(first: np.ndarray, second: np.ndarray) -> object:
+    def count(first: np.ndarray, second: np.ndarray, similarity: str) -> np.ndarray:
         sizes.append(len(first))
-        return cosines(first, second)
+        return compare(first, second, similarity)
 
-    monkeypatch.setattr(sts, "_cosines", count)
+    monkeypatch.setattr(sts, "pair_similarities", count)
     whole = evaluate_sts(vectors, {"mine": {"a": a, "b": b}}, resamples=10).tasks["mine"]
     monkeypatch.setattr(sts, "PAIRS_AT_ONCE", 7)
     assert evaluate_sts(vectors, {"mine": {"a": a, "b": b}}, resamples=10).tasks["mine"] == whole

@@ -1,27 +1,35 @@
-"""Exact search equals a stable sort of all inner products, for any block size and with ties."""
+"""Exact search equals a stable sort of all similarities, for any block size and with ties."""
 
 import numpy as np
 import pytest
 
 from nearfar.neighbours.exact import nearest
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, VectorSimilarity
 
 
-def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Sort all inner products of each query; of equals the first document comes first."""
-    scores = queries @ documents.T
+def reference(
+    queries: np.ndarray, documents: np.ndarray, k: int, similarity: VectorSimilarity = "dot"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Sort all similarities of each query; of equals the first document comes first."""
+    differences = queries[:, None] - documents[None]
+    scores = {
+        "dot": queries @ documents.T,
+        "euclidean": -np.sqrt((differences**2).sum(axis=2)),
+        "manhattan": -np.abs(differences).sum(axis=2),
+    }[similarity]
     ids = np.argsort(-scores, axis=1, kind="stable")[:, :k]
     return ids, np.take_along_axis(scores, ids, axis=1)
 
 
 @pytest.mark.parametrize("blocks", [(512, 16_384), (3, 7), (1, 1)])
 @pytest.mark.parametrize("k", [1, 5, 40, 100])
-def test_nearest_equals_a_stable_sort_with_ties(blocks: tuple[int, int], k: int) -> None:
+@pytest.mark.parametrize("similarity", ["dot", "euclidean", "manhattan"])
+def test_nearest_equals_a_stable_sort_with_ties(blocks: tuple[int, int], k: int, similarity: VectorSimilarity) -> None:
     rng = np.random.default_rng(k)
     queries = rng.integers(-2, 3, (9, 4)).astype(np.float32)  # small integers: exact products, and many of them equal
     documents = rng.integers(-2, 3, (53, 4)).astype(np.float32)
-    found = nearest(queries, documents, k, query_block=blocks[0], document_block=blocks[1])
-    ids, scores = reference(queries, documents, k)
+    found = nearest(queries, documents, k, similarity=similarity, query_block=blocks[0], document_block=blocks[1])
+    ids, scores = reference(queries, documents, k, similarity)
     np.testing.assert_array_equal(found.ids, ids)
     np.testing.assert_array_equal(found.scores, scores)
 

@@ -12,12 +12,18 @@ import numpy as np
 import pytest
 
 from nearfar import NearfarError
-from nearfar.neighbours import approximate, quantized
-from nearfar.neighbours.approximate import ApproximateSearch, check_installed
+from nearfar.neighbours import inexact
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import SearchIndex
-from nearfar.neighbours.quantized import QuantizedSearch, nearest_codes
-from nearfar.neighbours.recall import RecallSearch, measure_recall, recall_on_texts
+from nearfar.neighbours.inexact import (
+    ApproximateSearch,
+    QuantizedSearch,
+    RecallSearch,
+    check_installed,
+    measure_recall,
+    nearest_codes,
+    recall_on_texts,
+)
 from nearfar.quantization import int8_ranges, quantize
 from tests.search_helpers import index_of
 
@@ -53,7 +59,7 @@ def added(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(vectors))
         return quantize(vectors, *arguments)
 
-    monkeypatch.setattr(quantized, "quantize", counted)
+    monkeypatch.setattr(inexact, "quantize", counted)
     if importlib.util.find_spec("usearch") is not None:
         from usearch.index import Index
 
@@ -100,17 +106,6 @@ def test_a_vector_that_is_not_finite_is_reported(opened: Open, tmp_path: Path) -
     vectors[7, 3] = np.nan
     with pytest.raises(NearfarError, match=r"vectors\.npy: holds a vector that is not finite\. The index is damaged"):
         opened(index_of(tmp_path / "nan", vectors))
-
-
-@pytest.mark.long
-@NEEDS_USEARCH
-@pytest.mark.parametrize("k", [1, 10, 1000])
-def test_nine_tenths_of_the_nearest_are_found(index: SearchIndex, k: int) -> None:
-    """Over many queries: the graph is built by several threads, so which ones it misses differs from run to run."""
-    vectors = unit_vectors(200, seed=1)
-    found, exact = ApproximateSearch(index).search(vectors, k), nearest(vectors, index.vectors, k)
-    shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
-    assert np.mean(shared) >= 0.9 * min(k, TEXTS)
 
 
 @pytest.mark.long
@@ -191,7 +186,7 @@ def test_a_graph_is_kept_and_extended(tmp_path: Path, added: list[int]) -> None:
 def test_codes_are_kept_while_the_index_is(
     index: SearchIndex, kind: Any, added: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantized, "ROWS", 300)
+    monkeypatch.setattr(inexact, "ROWS", 300)
     first = QuantizedSearch(index, kind)
     of_queries = [200] if kind == "binary" else []  # the sample for the recall
     assert added == [300, 300, 100, *of_queries]
@@ -259,7 +254,7 @@ def test_files_of_another_index_are_made_again(
 def test_an_interrupted_graph_is_continued(
     index: SearchIndex, added: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(approximate, "ADDED_AT_ONCE", 100)
+    monkeypatch.setattr(inexact, "ADDED_AT_ONCE", 100)
 
     def stop(_: int) -> None:
         if len(added) == 3:
@@ -280,7 +275,7 @@ def test_without_usearch_the_message_says_how_to_install_it(monkeypatch: pytest.
 
 
 def test_hamming_distances_equal_those_of_unpacked_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(quantized, "ROWS", 16)
+    monkeypatch.setattr(inexact, "ROWS", 16)
     draw = np.random.default_rng(0)
     for width in (1, 3, 8, 16):
         documents, queries = (draw.integers(256, size=(count, width), dtype=np.uint8) for count in (50, 6))

@@ -75,7 +75,7 @@ def search(call: Call, config: "SearchConfig", query: tuple[str, ...]) -> int | 
     try:
         opened = open_search(config, queries=queries, progress=True)
     except KeyboardInterrupt:
-        return call.interrupted("; finished blocks are kept", resumed=config.resume, console=notes)
+        return call.interrupted("; finished blocks are kept", resumed=True, console=notes)
     notes.print(_describe(opened), markup=False)
     if queries is None:
         _ask(opened, call.console)

@@ -17,9 +17,8 @@ from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk import path_errors
 from nearfar.disk.model_folder import model_of_run
-from nearfar.evaluation.comparison import compare_sides
+from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
-from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
@@ -139,6 +138,7 @@ def _rank(model: Model, task: RetrievalTask, *, recent: RecentVectors, progress:
         opened.encode_query,
         opened.encode_document,
         task,
+        similarity=opened.similarity,
         per_task=opened.per_task,
         device=opened.device,
         progress=progress,

@@ -46,8 +46,6 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Folder of the index; by default INPUT.index, next to the file."""
     rebuild: bool = False
     """Replace the index, also one that is damaged or of another model."""
-    resume: bool = False
-    """Continue an interrupted index. This also happens without the flag."""
     approximate: bool = False
     """Search a graph instead of all embeddings (needs usearch): faster from about a million texts."""
     quantize: Literal["int8", "binary"] | None = None
@@ -59,7 +57,8 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """Keep the first DIMENSIONS of each embedding, best of a model that was trained with --matryoshka; by default
     all."""
     normalize: bool = True
-    """Rank by cosine similarity. --no-normalize: rank by inner products of the embeddings as they are."""
+    """Rank by the similarity that the model's folder names, for most the cosine. --no-normalize: rank by inner products
+    of the embeddings as they are."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
     supports it natively, else fp32."""

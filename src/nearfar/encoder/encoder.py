@@ -1,6 +1,5 @@
 """The public Encoder: texts -> vectors, by any BERT-like encoder, without padding, each distinct text once."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_
 from nearfar.encoder.token_batches import NotFiniteError, Tokenized, check_texts, compute_batches, warn_truncated
 from nearfar.encoder.weights import locate
 from nearfar.runtime.progress import progress_bar
-from nearfar.types import Precision
+from nearfar.types import Precision, VectorSimilarity
 
 
 class Encoder(Prompts, nn.Module):
@@ -109,12 +108,6 @@ class Encoder(Prompts, nn.Module):
                 keep_some_layers(parts.backbone, keep_layers)
         with opening(folder / "config.json"):
             encoder = cls(parts)
-        if (similarity := parts.inference.similarity_fn_name) != "cosine":
-            warnings.warn(
-                f"{folder}: similarity_fn_name is {similarity!r}, but nearfar trains, ranks and scores by cosine"
-                + ("; nearfar search --no-normalize ranks by the inner product." if similarity == "dot" else "."),
-                stacklevel=2,
-            )
         encoder.seen, encoder.source = read_seen(folder), folder
         encoder.set_prompts(query=query_prompt, document=document_prompt, default=prompt)
         encoder.to(target).eval()
@@ -137,20 +130,27 @@ class Encoder(Prompts, nn.Module):
         return self.backbone.device
 
     @property
+    def similarity(self) -> VectorSimilarity:
+        """How vectors are compared: ``similarity_fn_name`` of the folder."""
+        return self._inference.similarity_fn_name
+
+    @property
     def inference_settings(self) -> InferenceSettings:
         """Prompts, similarity and widths as they are saved with the model."""
         settings = self._inference._replace(prompts=self.prompts, matryoshka=self.matryoshka)
         return settings._replace(default_prompt_name=self.default_prompt_name)
 
     def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
-        """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
+        """Texts -> token ids, truncated to ``max_length`` tokens, by default :attr:`max_length`.
+
+        A length over that of the folder for any role of texts is reduced to it.
 
         ``prompt`` is put before each text; by default it is the model's default prompt.
         """
         prompt = self.resolve_prompt(prompt)
         if not texts:
             return Tokenized([], 0)
-        length = min(max_length or self.max_length, self.max_length)
+        length = min(max_length or self.max_length, max(self.max_length, *self._inference.role_lengths.values(), 0))
         prompted = [prompt + text for text in texts] if prompt else list(texts)
         batch = self.tokenizer(prompted, truncation=True, max_length=length, return_attention_mask=False)
         truncated = sum(bool(encoding.overflowing) for encoding in batch.encodings or [])
@@ -218,6 +218,7 @@ class Encoder(Prompts, nn.Module):
         *,
         prompt: str | None = None,
         prompt_name: str | None = None,
+        max_length: int | None = None,
         normalize: bool = False,
         dimensions: int | None = None,
         precision: Precision = "auto",
@@ -234,6 +235,7 @@ class Encoder(Prompts, nn.Module):
             prompt: put before each text, before truncation; "" for none. By default the prompt of
                 :attr:`default_prompt_name`, if the model has one.
             prompt_name: name of the prompt in :attr:`prompts`, in place of ``prompt``.
+            max_length: maximum number of tokens, as in :meth:`tokenize`.
             normalize: scale each vector to length 1, even if the model has no Normalize module.
             dimensions: return the first dimensions only; vectors of unit length have unit length again.
             precision: ``fp32``; ``bf16``, which is faster where it is native and accurate to about three digits; or
@@ -254,7 +256,7 @@ class Encoder(Prompts, nn.Module):
         with progress_bar("encoding", len(ordered), shown=progress) as advance:
             for start in range(0, len(ordered), token_batches.TEXTS_PER_BLOCK):
                 block = slice(start, start + token_batches.TEXTS_PER_BLOCK)
-                tokenized = self.tokenize(ordered[block], prompt=prompt)
+                tokenized = self.tokenize(ordered[block], prompt=prompt, max_length=max_length)
                 truncated += tokenized.truncated
                 try:
                     vectors[block] = self.encode_tokens(
@@ -269,7 +271,7 @@ class Encoder(Prompts, nn.Module):
                 except NotFiniteError as error:
                     text = ordered[start + error.number]
                     raise NotFiniteError(texts.index(text), text) from None
-        warn_truncated(truncated, len(ordered), self.max_length)
+        warn_truncated(truncated, len(ordered), max_length or self.max_length)
         return vectors if len(ordered) == len(texts) else vectors[[distinct[text] for text in texts]]
 
     @torch.inference_mode()

@@ -23,7 +23,12 @@ from torch import nn
 from nearfar.disk import apply_umask
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
-from nearfar.encoder.folder_checks import NO_LIMIT, TRANSFORMER_SETTINGS, transformer_settings
+from nearfar.encoder.folder_checks import (
+    NO_LIMIT,
+    TRANSFORMER_SETTINGS,
+    TransformerSettings,
+    transformer_settings,
+)
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
     STATIC,
@@ -103,7 +108,8 @@ def read(
             pooling or another setting; ``max_length`` is over the model's limit.
     """
     (kind, path), *rest = modules_of(folder)
-    inner, include_prompt, lower_case = folder / path, True, False
+    inner, include_prompt = folder / path, True
+    settings = TransformerSettings(inner / TRANSFORMER_SETTINGS[0])
     backbone: PreTrainedModel
     if kind == STATIC:
         if pooling not in (None, "mean"):
@@ -123,7 +129,8 @@ def read(
         else:
             check_vocabulary(inner, tokenizer, backbone)
         length = choose_length(inner, backbone, tokenizer, max_length)
-        lower_case = transformer_settings(inner).lower_case
+        settings = transformer_settings(inner, any_length=max_length is not None)
+        check_role_lengths(settings, backbone)
         has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
         pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
         include_prompt = includes_prompt(folder, rest)
@@ -139,7 +146,9 @@ def read(
             )
     tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     normalize = normalize or getattr(backbone, "normalized", False)
-    inference = read_inference_settings(folder, include_prompt=include_prompt, lower_case=lower_case)
+    inference = read_inference_settings(folder, include_prompt=include_prompt)._replace(
+        lower_case=settings.lower_case, role_lengths=settings.role_lengths
+    )
     return EncoderComponents(backbone, tokenizer, pooling, length, tail, normalize, inference)
 
 
@@ -190,8 +199,9 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
         apply_umask(file)  # safetensors writes files that only the owner can read
     widths = inference.matryoshka
     add_settings(folder / PROMPTS_FILE, {WIDTHS: list(widths)} if widths else {})
-    # sentence-transformers reads this setting, but does not write it
-    add_settings(folder / TRANSFORMER_SETTINGS[0], {"do_lower_case": True} if inference.lower_case else {})
+    # the module was made anew, and sentence-transformers does not write do_lower_case
+    lower_case = {"do_lower_case": True} if inference.lower_case else {}
+    add_settings(folder / TRANSFORMER_SETTINGS[0], {**inference.role_lengths, **lower_case})
     card = MODEL_CARD.format(
         dim=dim,
         pooling=pooling.name,
@@ -284,6 +294,21 @@ def choose_length(
         stacklevel=2,
     )
     return positions
+
+
+def check_role_lengths(settings: TransformerSettings, backbone: PreTrainedModel) -> None:
+    """Check the lengths of queries and documents that a folder sets.
+
+    Raises:
+        NearfarError: the backbone has no positions for so many tokens.
+    """
+    positions = num_positions(backbone) or UNLIMITED
+    for name, length in settings.role_lengths.items():
+        if length > positions:
+            raise NearfarError(
+                f"{settings.file}: {name} is {length}, but the model has positions for {positions} tokens; choose one "
+                "length for all texts with --max-length."
+            )
 
 
 def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -42,8 +42,9 @@ TRANSFORMER_SETTINGS = tuple(
 """Names of the file with the settings of sentence-transformers' module Transformer; the later ones are old."""
 EXPORTED = "export.json"
 """The file that marks a folder of ``nearfar export``, whose graph gives embeddings in place of hidden states."""
-HONOURED = ("max_seq_length", "do_lower_case", "unpad_inputs")
-OF_ROLES = ("query_length", "document_length")
+ROLE_LENGTHS = ("query_length", "document_length")
+"""Maximum numbers of tokens of queries and of documents, in place of ``max_seq_length``."""
+HONOURED = ("max_seq_length", "do_lower_case", "unpad_inputs", *ROLE_LENGTHS)
 ONLY = {
     "transformer_task": "feature-extraction",
     "module_output_name": "token_embeddings",
@@ -243,6 +244,8 @@ class TransformerSettings(NamedTuple):
 
     file: Path
     max_length: int | None = None
+    role_lengths: Mapping[str, int] = {}
+    """Those of :data:`ROLE_LENGTHS` that the file has."""
     lower_case: bool = False
     tokenizer: Mapping[str, Any] = {}
     """Keywords for the tokenizer."""
@@ -253,7 +256,7 @@ def transformer_settings(folder: Path, *, any_length: bool = True) -> Transforme
 
     Args:
         folder: of the transformer.
-        any_length: whether the caller has a maximum length of its own, in place of the folder's.
+        any_length: whether the caller has a maximum length of its own, in place of the folder's, which are not read.
 
     Raises:
         NearfarError: the file is damaged, or nearfar does not support a setting.
@@ -264,17 +267,23 @@ def transformer_settings(folder: Path, *, any_length: bool = True) -> Transforme
     settings = {name: value for name, value in read_object(file).items() if value not in (None, {})}
     if (folder / EXPORTED).is_file():
         settings = {name: value for name, value in settings.items() if name not in ONLY}
-    for problem in _transformer_problems(settings, any_length=any_length):
+    for problem in _transformer_problems(settings):
         raise NearfarError(f"{file}: {problem}")
     keywords: dict[str, Any] = next((settings[name] for name in OF_TOKENIZER if name in settings), {})
-    length = None if any_length else keywords.get("model_max_length", settings.get("max_seq_length"))
-    if length is not None and (type(length) is not int or length < 3):
-        raise NearfarError(f"{file}: max_seq_length is {quoted(length)}, and must be an integer from 3.")
+    lengths = {name: settings[name] for name in ("max_seq_length", *ROLE_LENGTHS) if name in settings}
+    if "model_max_length" in keywords:
+        lengths["max_seq_length"] = keywords["model_max_length"]
+    if any_length:
+        lengths = {}
+    for name, length in lengths.items():
+        if type(length) is not int or length < 3:
+            raise NearfarError(f"{file}: {name} is {quoted(length)}, and must be an integer from 3.")
+    longest = lengths.pop("max_seq_length", None)
     tokenizer = {name: value for name, value in keywords.items() if name != "trust_remote_code"}
-    return TransformerSettings(file, length, settings.get("do_lower_case", False), tokenizer)
+    return TransformerSettings(file, longest, lengths, settings.get("do_lower_case", False), tokenizer)
 
 
-def _transformer_problems(settings: Mapping[str, Any], *, any_length: bool) -> Iterator[str]:
+def _transformer_problems(settings: Mapping[str, Any]) -> Iterator[str]:
     for name, value in settings.items():
         keywords = next((allowed for names, allowed in KEYWORDS.items() if name in names), None)
         if keywords is not None:
@@ -282,14 +291,9 @@ def _transformer_problems(settings: Mapping[str, Any], *, any_length: bool) -> I
             for entry in entries:
                 if entry not in (*keywords, "trust_remote_code"):
                     yield f"{name} has {quoted(entry)}, which nearfar does not support; remove this entry."
-        elif name in OF_ROLES and not any_length:
-            yield (
-                f"{name} is {quoted(value)}, but nearfar truncates queries and documents at one length; choose it with "
-                "--max-length."
-            )
         elif name in ONLY and value != ONLY[name]:
             yield f"{name} is {quoted(value)}, but nearfar supports only {quoted(ONLY[name])}."
-        elif name not in (*HONOURED, *OF_ROLES, *ONLY):
+        elif name not in (*HONOURED, *ONLY):
             yield f"{name} is a setting that nearfar does not support; remove this entry."
     if not isinstance(settings.get("do_lower_case", False), bool):
         yield f"do_lower_case is {quoted(settings['do_lower_case'])}, and must be true or false."

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 
 from nearfar.encoder.folder_checks import quoted, read_object
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, VectorSimilarity
 
 WIDTHS = "matryoshka"
 """The key of ``config_sentence_transformers.json`` with the widths at which a model was trained, widest first.
@@ -86,8 +86,9 @@ PROMPTS_FILE = "config_sentence_transformers.json"
 QUERY = "query"
 DOCUMENT = ("document", "passage", "corpus")
 """Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
-Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
-SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
+Role: TypeAlias = Literal["query", "document"]
+"""What a text is to a search."""
+SIMILARITIES: tuple[VectorSimilarity, ...] = get_args(VectorSimilarity)
 SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
@@ -98,13 +99,15 @@ class InferenceSettings(NamedTuple):
 
     prompts: Mapping[str, str]
     default_prompt_name: str | None = None
-    similarity_fn_name: Similarity = "cosine"
+    similarity_fn_name: VectorSimilarity = "cosine"
     include_prompt: bool = True
     """Whether the pooling includes the tokens of the prompt."""
     lower_case: bool = False
     """Whether texts are lower-cased before the tokenizer (``do_lower_case`` of the module Transformer)."""
     matryoshka: tuple[int, ...] = ()
     """Widths at which the embeddings were trained, widest first; empty if only at their full width."""
+    role_lengths: Mapping[str, int] = {}
+    """Maximum numbers of tokens: ``query_length`` and ``document_length``, where they are not those of all texts."""
 
 
 class PromptedText(NamedTuple):
@@ -114,9 +117,7 @@ class PromptedText(NamedTuple):
     text: str
 
 
-def read_inference_settings(
-    folder: Path, *, include_prompt: bool = True, lower_case: bool = False
-) -> InferenceSettings:
+def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> InferenceSettings:
     """Read the prompts and the similarity of a model folder; without the file, there are no prompts.
 
     As in sentence-transformers, ``query`` and ``document`` are always defined, and empty unless the folder has them.
@@ -143,7 +144,7 @@ def read_inference_settings(
         raise NearfarError(
             f"{file}: similarity_fn_name is {quoted(similarity)}, but must be one of {_listed(SIMILARITIES)}."
         )
-    return InferenceSettings(prompts, default, similarity, include_prompt, lower_case, read_widths(settings, file))
+    return InferenceSettings(prompts, default, similarity, include_prompt, matryoshka=read_widths(settings, file))
 
 
 class Prompts:
@@ -153,6 +154,9 @@ class Prompts:
     """Text of each prompt by name; ``query`` and ``document`` are always defined."""
     default_prompt_name: str | None
     """Name of the prompt of texts that are neither queries nor documents; None for none."""
+    max_length: int
+    """Maximum number of tokens of a text."""
+    _inference: InferenceSettings
     encode: Callable[..., Any]
     """:meth:`nearfar.Encoder.encode`."""
 
@@ -168,15 +172,27 @@ class Prompts:
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
-        if settings.get("prompt") is None and settings.get("prompt_name") is None:
-            settings["prompt"] = self.query_prompt
-        return self.encode(texts, **settings)
+        return self._encode_as("query", texts, settings)
 
     def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
+        return self._encode_as("document", texts, settings)
+
+    def _encode_as(self, role: Role, texts: Sequence[str], settings: dict[str, Any]) -> Float[np.ndarray, "texts dim"]:
         if settings.get("prompt") is None and settings.get("prompt_name") is None:
-            settings["prompt"] = self.document_prompt
+            settings["prompt"] = self.prompt_of(role)
+        settings.setdefault("max_length", self.length_of(role))
         return self.encode(texts, **settings)
+
+    def prompt_of(self, role: Role | None) -> str:
+        """The prompt of queries, of documents, or, with None, of other texts."""
+        if role is None:
+            return self.resolve_prompt()
+        return self.query_prompt if role == "query" else self.document_prompt
+
+    def length_of(self, role: Role | None) -> int:
+        """The maximum number of tokens of queries, of documents, or, with None, of other texts."""
+        return int(self._inference.role_lengths.get(f"{role}_length", self.max_length))
 
     def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
         """The text of a prompt that is given as a text or by name; the default prompt if neither is given.

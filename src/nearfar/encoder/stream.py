@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.kernels import NOT_USED, kernels
+from nearfar.encoder.prompts import Role
 from nearfar.encoder.token_batches import NotFiniteError, Tokenized
 from nearfar.runtime import threads
 from nearfar.types import NearfarError
@@ -53,13 +54,13 @@ Encoded: TypeAlias = Generator[tuple[TokenBlock, Float[np.ndarray, "distinct dim
 
 
 def tokenize_blocks(
-    encoder: Encoder, blocks: Iterable[tuple[int, list[str]]], *, prompt: str | None = None
+    encoder: Encoder, blocks: Iterable[tuple[int, list[str]]], *, role: Role | None = None
 ) -> Iterator[TokenBlock]:
     """Tokenise blocks of texts, given as (start, texts), in a thread that is one block ahead.
 
-    ``prompt`` is put before each text; by default it is the model's default prompt.
+    Prompt and maximum length are those of the ``role`` of the texts.
     """
-    return prefetch(_tokenize(encoder, start, texts, prompt) for start, texts in blocks)
+    return prefetch(_tokenize(encoder, start, texts, role) for start, texts in blocks)
 
 
 def encode_blocks(
@@ -114,10 +115,11 @@ def _next(items: Iterator[Item]) -> tuple[Item] | None:
     return None
 
 
-def _tokenize(encoder: Encoder, start: int, texts: list[str], prompt: str | None) -> TokenBlock:
+def _tokenize(encoder: Encoder, start: int, texts: list[str], role: Role | None) -> TokenBlock:
     distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     rows = np.fromiter((distinct[text] for text in texts), dtype=np.intp, count=len(texts))
-    return TokenBlock(start, rows, encoder.tokenize(list(distinct), prompt=prompt))
+    prompt, max_length = encoder.prompt_of(role), encoder.length_of(role)
+    return TokenBlock(start, rows, encoder.tokenize(list(distinct), prompt=prompt, max_length=max_length))
 
 
 class WorkerConfig(NamedTuple):

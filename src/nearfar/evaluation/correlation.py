@@ -114,7 +114,7 @@ class Scores(NamedTuple):
 
 def scores(weighted: WeightedCorrelation, gold: Floats, systems: Floats, *, sizes: Sequence[int]) -> Scores:
     """Correlate each of ``systems`` [systems, pairs] with ``gold`` [pairs]; the result has one resample, the data."""
-    return _score(weighted, gold, systems, sizes, [np.ones((1, len(gold)))], per_subset=True)
+    return _score(weighted, gold, systems, sizes, [np.ones((1, len(gold)))])
 
 
 def bootstrap_scores(
@@ -125,21 +125,20 @@ def bootstrap_scores(
     sizes: Sequence[int],
     resamples: int,
     seed: int | Sequence[int],
-    per_subset: bool = True,
-    together: bool = True,
+    only: Aggregate | None = None,
 ) -> Scores:
     """:func:`scores` on bootstrap resamples, each of them the same for all systems.
 
     Pairs are drawn with replacement within their subset, so that each subset keeps its size and ``mean`` and
-    ``wmean`` mean the same on every resample. Without ``per_subset`` only ``all`` is computed, and without
-    ``together`` only the subsets (``all`` is NaN where there are several), each at half the cost.
+    ``wmean`` mean the same on every resample. With ``only``, what this aggregate does not need is not
+    computed: the subsets for ``all``, or ``all``, which is then NaN where there are several. Each is half the cost.
 
     Raises:
         NearfarError: negative ``resamples`` or ``seed``.
     """
     check_resampling(resamples, seed)
     blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed))
-    return _score(weighted, gold, systems, sizes, blocks, per_subset=per_subset, together=together)
+    return _score(weighted, gold, systems, sizes, blocks, only=only)
 
 
 def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int = 0) -> None:
@@ -248,14 +247,13 @@ def _score(
     sizes: Sequence[int],
     blocks: Iterable[Floats],
     *,
-    per_subset: bool,
-    together: bool = True,
+    only: Aggregate | None = None,
 ) -> Scores:
     ends = np.cumsum(sizes)
-    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)] if per_subset else []
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)] if only != "all" else []
     on_all = _correlate(weighted, gold, systems)
     apart = [_correlate(weighted, gold[part], systems[:, part]) for part in parts] if len(parts) > 1 else [on_all]
-    undefined = len(parts) > 1 and not together
+    undefined = len(parts) > 1 and only is not None
     whole, split = [np.empty((len(systems), 0))], [np.empty((len(systems), len(parts), 0))]
     for counts in blocks:
         whole.append(np.full((len(systems), len(counts)), np.nan) if undefined else on_all(counts))

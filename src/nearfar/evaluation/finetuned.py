@@ -16,7 +16,6 @@ from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.correlation import spearman
 from nearfar.evaluation.results import (
     ClassificationScores,
-    Estimate,
     EvaluationResult,
     FinetuningSummary,
     RelatednessScores,
@@ -25,8 +24,7 @@ from nearfar.evaluation.results import (
     provenance,
 )
 from nearfar.evaluation.seen import add_seen
-from nearfar.evaluation.statistics import estimate
-from nearfar.evaluation.transfer import classification, confusions, f1_score, relatedness
+from nearfar.evaluation.transfer import classification, confusion_estimate, confusions, f1_score, relatedness
 from nearfar.types import NearfarError
 
 RESAMPLES = 1000
@@ -146,7 +144,8 @@ def finetuned_entry(
         labels, chosen, protocol="finetune", names=label_names, pairs=pairs, resamples=resamples, seed=seed
     )
     if len(label_names) == 2:
-        entry = replace(entry, matthews=_matthews_estimate(labels, chosen, resamples=resamples, seed=seed))
+        rng = np.random.default_rng(seed)
+        entry = replace(entry, matthews=confusion_estimate(_matthews, labels, chosen, resamples=resamples, rng=rng))
     return replace(
         entry,
         fold_accuracies=[accuracy],
@@ -195,11 +194,3 @@ def finetuned_result(
         training=training,
     )
     return result if seen is None else add_seen(result, seen, tested={task: texts})
-
-
-def _matthews_estimate(
-    gold: NDArray[np.intp], predicted: NDArray[np.intp], *, resamples: int, seed: Sequence[int]
-) -> Estimate:
-    counts = confusions(gold, predicted)
-    drawn = np.random.default_rng(seed).multinomial(len(gold), counts / len(gold), resamples)
-    return estimate(round(100 * matthews(gold, predicted), 4), _matthews(drawn), None)

@@ -1,8 +1,8 @@
-"""Retrieval: how high an encoder ranks the relevant documents of a query, by exact search with cosines.
+"""Retrieval: how high an encoder ranks the relevant documents of a query, by exact search.
 
-All documents of a task are ranked for every query. The measures are those of trec_eval, with its order of ties: of
-documents with the same cosine, the one whose identifier is last in the order of texts comes first. Cosines are computed
-in float32.
+All documents of a task are ranked for every query, by cosine or by the similarity of the model. The measures are those
+of trec_eval, with its order of ties: of documents with the same score, the one whose identifier is last in the order of
+texts comes first. Scores are computed in float32.
 
 With g_i the grade of the document at rank i (0 if it is not relevant) and R the number of relevant documents:
 
@@ -20,7 +20,7 @@ sentence-transformers divides the average precision by min(R, 100), so ``map@100
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Never
 
 import numpy as np
@@ -32,9 +32,10 @@ from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
-from nearfar.evaluation.tasks import ROWS_PER_BLOCK, ScoredTasks, TextEmbeddings, embed, embed_tasks
-from nearfar.neighbours.exact import Neighbours, nearest
-from nearfar.types import Encode, NearfarError
+from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
+from nearfar.neighbours import pair_similarities, unit_rows
+from nearfar.neighbours.exact import nearest
+from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEPTH = 100
 """The number of ranks that the measures need."""
@@ -49,6 +50,7 @@ def evaluate_retrieval(
     encode_document: Encode,
     tasks: Mapping[str, RetrievalTask],
     *,
+    similarity: VectorSimilarity = "cosine",
     per_task: bool = False,
     resamples: int = 1000,
     seed: int = 0,
@@ -66,13 +68,14 @@ def evaluate_retrieval(
         encode_query: queries -> vectors.
         encode_document: documents -> vectors of the same width.
         tasks: by name, from :mod:`nearfar.data.retrieval`.
+        similarity: how vectors are compared.
         per_task: call ``encode_document`` once for each task, with all its queries and documents, and use its vectors
             for both. Baselines that are fitted on the texts they encode need this. If it raises for one task, only
             that task has no score.
         resamples: bootstrap resamples of queries for each 95% interval; 0 for no intervals. The intervals depend on the
             task's name and ``seed`` but not on the other tasks.
         seed: seed of the bootstrap.
-        device: where cosines are computed.
+        device: where similarities are computed.
         progress: show a progress bar of the search.
 
     Raises:
@@ -87,8 +90,9 @@ def evaluate_retrieval(
     scored: dict[str, RetrievalScores] = {}
     unavailable: dict[str, str] = {}
     dim = None
+    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device, "progress": progress}
     for name, task in tasks.items():
-        found = _search(name, task, encode_query, encode_document, per_task=per_task, device=device, progress=progress)
+        found = _search(name, task, encode_query, encode_document, **how)
         if isinstance(found, str):
             unavailable[name] = found
             continue
@@ -114,6 +118,7 @@ def _search(
     encode_query: Encode,
     encode_document: Encode,
     *,
+    similarity: VectorSimilarity,
     per_task: bool,
     device: str,
     progress: bool,
@@ -126,6 +131,10 @@ def _search(
     # In the order in which trec_eval sorts ties, so that the first of equals is its first.
     order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
     queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
+    if similarity == "cosine":
+        unit_rows(queries.vectors)
+        if not per_task:  # where those of the documents are among these
+            unit_rows(documents.vectors)
     if failure := queries.failure_reason(queries.rows) or documents.failure_reason(documents.rows):
         return failure
     if queries.vectors.shape[1] != documents.vectors.shape[1]:
@@ -133,7 +142,7 @@ def _search(
             f"The vectors of queries have {queries.vectors.shape[1]} numbers and those of documents "
             f"{documents.vectors.shape[1]}; they must have the same width."
         )
-    ranked = _rank(task, order, queries, documents, device=device, progress=progress, title=name)
+    ranked = _rank(task, order, queries, documents, similarity, device=device, progress=progress, title=name)
     return _Search(queries, documents, ranked)
 
 
@@ -143,26 +152,28 @@ def best_hits(
     task: RetrievalTask,
     *,
     depth: int = 10,
+    similarity: VectorSimilarity = "cosine",
     per_task: bool = False,
     device: str = "cpu",
     progress: bool = False,
 ) -> list[list[tuple[str, float]]]:
-    """For each query of a task its best ``depth`` documents with their cosines, in the order that is measured.
+    """For each query of a task its best ``depth`` documents with their similarities, in the order that is measured.
 
     Raises:
         NearfarError: a vector is not finite, or the vectors have different widths.
     """
-    found = _search("", task, encode_query, encode_document, per_task=per_task, device=device, progress=progress)
+    how: dict[str, Any] = {"similarity": similarity, "per_task": per_task, "device": device, "progress": progress}
+    found = _search("", task, encode_query, encode_document, **how)
     if isinstance(found, str):
         raise NearfarError(f"the queries cannot be searched for: {found}.")
-    rows = found.documents.rows
-    return [
-        [
-            (text, float(found.queries.vectors[found.queries.rows[query]] @ found.documents.vectors[rows[text]]))
-            for text in (task.documents[position] for position in ranked[:depth])
-        ]
-        for query, ranked in zip(task.queries, found.ranked, strict=True)
-    ]
+    queries, documents = found.queries, found.documents
+    hits = []
+    for query, ranked in zip(task.queries, found.ranked, strict=True):
+        texts = [task.documents[position] for position in ranked[:depth]]
+        own = documents.vectors[[documents.rows[text] for text in texts]]
+        scores = pair_similarities(np.broadcast_to(queries.vectors[queries.rows[query]], own.shape), own, similarity)
+        hits.append(list(zip(texts, scores.tolist(), strict=True)))
+    return hits
 
 
 def retrieval_digest(task: RetrievalTask) -> str:
@@ -224,32 +235,22 @@ def _score_task(
 def _embed(
     encode_query: Encode, encode_document: Encode, task: RetrievalTask, order: Sequence[int], *, per_task: bool
 ) -> tuple[TextEmbeddings, TextEmbeddings]:
-    """The unit vectors of the queries and of the documents; rows of documents are in ``order``."""
+    """The vectors of the queries and of the documents in float32; rows of documents are in ``order``."""
     documents = dict.fromkeys(task.documents[position] for position in order)
     queries = dict.fromkeys(task.queries)
     if per_task:
         together = embed_tasks(encode_document, {"": [*documents, *queries]}, per_task=True)[""]
-        found = _unit(together._replace(vectors=together.vectors.astype(np.float32)))
+        found = together._replace(vectors=together.vectors.astype(np.float32))
         return found, found._replace(vectors=found.vectors[: len(documents)])
-    embedded = _unit(embed(encode_document, list(documents), texts_per_call=TEXTS_PER_CALL))
+    embedded = embed(encode_document, list(documents), texts_per_call=TEXTS_PER_CALL)
     if encode_query is not encode_document:
-        return _unit(embed(encode_query, list(queries), texts_per_call=TEXTS_PER_CALL)), embedded
+        return embed(encode_query, list(queries), texts_per_call=TEXTS_PER_CALL), embedded
     others = [text for text in queries if text not in documents]
-    rest = _unit(embed(encode_query, others, texts_per_call=TEXTS_PER_CALL))
+    rest = embed(encode_query, others, texts_per_call=TEXTS_PER_CALL)
     shared = [text for text in queries if text in documents]
     known = embedded.vectors[[embedded.rows[text] for text in shared]]
     rows = {text: row for row, text in enumerate([*shared, *others])}
     return rest._replace(rows=rows, vectors=np.concatenate([known, rest.vectors]) if others else known), embedded
-
-
-def _unit(embedded: TextEmbeddings) -> TextEmbeddings:
-    """Scale the float32 vectors to length 1, in place and in blocks; a zero vector stays zero."""
-    for start in range(0, len(embedded.vectors), ROWS_PER_BLOCK):
-        block = embedded.vectors[start : start + ROWS_PER_BLOCK]
-        with np.errstate(invalid="ignore"):  # of vectors that are not finite
-            lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
-            block /= np.where(lengths > 0, lengths, 1)[:, None]
-    return embedded
 
 
 def _rank(
@@ -257,6 +258,7 @@ def _rank(
     order: Sequence[int],
     queries: TextEmbeddings,
     documents: TextEmbeddings,
+    similarity: VectorSimilarity,
     *,
     device: str,
     progress: bool,
@@ -273,41 +275,25 @@ def _rank(
             queries.vectors[rows],
             documents.vectors,
             DEPTH + spare,
+            similarity=similarity,
             device=device,
             on_block=lambda number: bar.advance(shown, number),
         )
-    of_text = dict(zip(distinct, range(len(rows)), strict=True))
-    of_query = [of_text[text] for text in task.queries]
-    expand = _expander(task, order, documents, found)
-    ranked = []
-    for query, row in enumerate(of_query):
-        own = task.excluded.get(query)
-        ranked.append([document for document in expand(row) if document != own][:DEPTH])
-    return ranked
-
-
-def _expander(
-    task: RetrievalTask, order: Sequence[int], documents: TextEmbeddings, found: Neighbours
-) -> Callable[[int], Iterable[int]]:
-    """A function from a row of ``found`` to the documents with the texts that were found, best first.
-
-    Texts that occur in several documents are searched once; their documents are ranked by score, then by ``order``.
-    """
-    if len(documents.vectors) == len(order):
-        return lambda row: [order[text] for text in found.ids[row].tolist()]
-    places: list[list[int]] = [[] for _ in range(len(documents.vectors))]
-    for place, position in enumerate(order):
-        places[documents.rows[task.documents[position]]].append(place)
-
-    def expand(row: int) -> list[int]:
-        scored: list[Any] = [
+    # Texts that occur in several documents are searched once; their documents are ranked by score, then by ``order``.
+    text_of = np.fromiter((documents.rows[task.documents[position]] for position in order), np.int64, len(order))
+    by_text = np.argsort(text_of, kind="stable")
+    starts = np.searchsorted(text_of[by_text], np.arange(len(documents.vectors) + 1))
+    row_of, ranked = {text: row for row, text in enumerate(distinct)}, []
+    for query, text in enumerate(task.queries):
+        ids, scores = (part[row_of[text]].tolist() for part in found)
+        best = sorted(
             (-score, place)
-            for text, score in zip(found.ids[row].tolist(), found.scores[row].tolist(), strict=True)
-            for place in places[text]
-        ]
-        return [order[place] for _, place in sorted(scored)]
-
-    return expand
+            for number, score in zip(ids, scores, strict=True)
+            for place in by_text[starts[number] : starts[number + 1]].tolist()
+        )
+        own = task.excluded.get(query)
+        ranked.append([order[place] for _, place in best if order[place] != own][:DEPTH])
+    return ranked
 
 
 def measure_rankings(

@@ -11,9 +11,9 @@ from nearfar.data.classification import TransferTask
 from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
-from nearfar.evaluation.correlation import bootstrap_scores, scores, undefined_reason, weighted_spearman
+from nearfar.evaluation.correlation import undefined_reason
 from nearfar.evaluation.results import Estimate, EvaluationResult, SeenShares, SimilarityScores, UnseenScores
-from nearfar.evaluation.statistics import estimate
+from nearfar.evaluation.statistics import correlation_estimate
 from nearfar.evaluation.sts import Subsets
 
 MIN_UNSEEN_PAIRS = 50
@@ -68,17 +68,8 @@ def unseen_scores(
     if reason is not None:
         return UnseenScores(pairs=count, spearman=Estimate(None, None, None, reason), seen_pairs=positions)
     sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
-    point = scores(weighted_spearman, gold, cosines[None], sizes=sizes).all[0, 0]
-    drawn = bootstrap_scores(
-        weighted_spearman,
-        gold,
-        cosines[None],
-        sizes=sizes,
-        resamples=resamples,
-        seed=[seed, *task.encode()],
-        per_subset=False,
-    ).all[0]
-    return UnseenScores(pairs=count, spearman=estimate(100 * float(point), drawn), seen_pairs=positions)
+    own = correlation_estimate("spearman", gold, cosines, sizes=sizes, resamples=resamples, seed=[seed, *task.encode()])
+    return UnseenScores(pairs=count, spearman=own, seen_pairs=positions)
 
 
 def add_seen(

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearfar.evaluation.correlation import Floats
+from nearfar.evaluation.correlation import CORRELATIONS, Floats, bootstrap_scores, scores
 from nearfar.evaluation.results import Estimate, SeedTest
 
 CONFIDENCE = 0.95
@@ -40,6 +40,19 @@ def mean_estimate(estimates: Mapping[str, Estimate], draws: Sequence[Floats]) ->
     reason = next((f"undefined on {task}: {one.reason}" for task, one in estimates.items() if one.reason), None)
     points = [one.score for one in estimates.values() if one.score is not None]
     return estimate(None if reason else float(np.mean(points)), np.mean(draws, axis=0), reason)
+
+
+def correlation_estimate(
+    metric: str, gold: Floats, values: Floats, *, sizes: Sequence[int], resamples: int, seed: Sequence[int]
+) -> Estimate:
+    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; pairs are resampled in subsets.
+
+    ``sizes`` are the numbers of pairs of the subsets; see :mod:`nearfar.evaluation.correlation`.
+    """
+    weighted = CORRELATIONS[metric]
+    point = scores(weighted, gold, values[None], sizes=sizes).all[0, 0]
+    drawn = bootstrap_scores(weighted, gold, values[None], sizes=sizes, resamples=resamples, seed=seed, only="all")
+    return estimate(100 * float(point), drawn.all[0])
 
 
 def percent(score: float) -> float | None:

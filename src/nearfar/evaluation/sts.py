@@ -1,8 +1,9 @@
 """Semantic textual similarity: correlations of the cosines of an encoder's embeddings with gold scores.
 
 The protocol of SentEval and SimCSE (Gao et al. 2021, appendix B): all pairs of a task's test set, cosine similarity,
-Spearman and Pearson. There are three ways to aggregate a task with subsets, whose scores differ by points, so
-all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
+Spearman and Pearson. A model that compares by another similarity is scored by that, as by sentence-transformers'
+``EmbeddingSimilarityEvaluator``. There are three ways to aggregate a task with subsets, whose scores differ by points,
+so all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
 """
 
 import math
@@ -35,7 +36,8 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.statistics import estimate, mean_estimate
 from nearfar.evaluation.tasks import SEMEVAL, SIMILARITY_AVERAGES, ScoredTasks, embed_tasks, encoded_size
-from nearfar.types import Encode, NearfarError, ScoredPair
+from nearfar.neighbours import pair_similarities
+from nearfar.types import Encode, NearfarError, ScoredPair, VectorSimilarity
 
 COSINE_UNIT = 1e-6
 PAIRS_AT_ONCE = 2**14
@@ -50,6 +52,7 @@ def evaluate_sts(
     encode: Encode,
     tasks: Mapping[str, Subsets],
     *,
+    similarity: VectorSimilarity = "cosine",
     per_task: bool = False,
     resamples: int = 1000,
     seed: int = 0,
@@ -83,7 +86,7 @@ def evaluate_sts(
         rows, vectors = embedded[task].rows, embedded[task].vectors
         both = (rows[text] for pair in pairs for text in (pair.first, pair.second))
         places = np.fromiter(both, dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
-        cosines, zeros = _pair_cosines(vectors, places)
+        cosines, zeros = _compare_pairs(vectors, places, similarity)
         scored[task], draws[task] = _score_task(
             task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed
         )
@@ -128,7 +131,7 @@ def _score_task(
             spearman=subset_estimates["spearman"][number],
             pearson=subset_estimates["pearson"][number],
             gold=[int(score) if score.is_integer() else score for score in gold[part].tolist()],
-            cosines_e6=cosines[part].astype(int).tolist(),
+            cosines_e6=list(map(int, cosines[part].tolist())),
         )
         for number, ((name, pairs), part) in enumerate(zip(subsets.items(), parts, strict=True))
     }
@@ -188,17 +191,22 @@ def _check_gold(tasks: Mapping[str, Subsets]) -> None:
                     raise NearfarError(f"task {task}, subset {subset}, pair {number}: the score is {pair.score}.")
 
 
-def _pair_cosines(vectors: NDArray[Any], places: NDArray[np.int64]) -> tuple[Floats, int]:
-    """:func:`_cosines` of the vectors at ``places`` [pairs, 2], in blocks."""
-    blocks = [places[start : start + PAIRS_AT_ONCE] for start in range(0, max(len(places), 1), PAIRS_AT_ONCE)]
-    found = [_cosines(vectors[block[:, 0]], vectors[block[:, 1]]) for block in blocks]
-    return np.concatenate([cosines for cosines, _ in found]), sum(zeros for _, zeros in found)
+def _compare_pairs(
+    vectors: NDArray[Any], places: NDArray[np.int64], similarity: VectorSimilarity
+) -> tuple[Floats, int]:
+    """The similarities of the vectors at ``places`` [pairs, 2], and how many pairs have a zero vector.
 
-
-def _cosines(first: NDArray[Any], second: NDArray[Any]) -> tuple[Floats, int]:
-    """Cosines in units of :data:`COSINE_UNIT`, whole numbers, and how many pairs have a zero vector."""
-    a, b = usual_size(first), usual_size(second)
-    dots = np.einsum("pd,pd->p", a, b)
-    lengths = np.sqrt(np.einsum("pd,pd->p", a, a) * np.einsum("pd,pd->p", b, b))
-    cosines = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
-    return np.rint(cosines / COSINE_UNIT), int(np.sum(lengths == 0))
+    Similarities are whole numbers in units of :data:`COSINE_UNIT`.
+    """
+    values, zeros = np.empty(len(places)), 0
+    for start in range(0, len(places), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        a, b = (vectors[places[part, side]].astype(np.float64) for side in (0, 1))
+        if similarity == "cosine":
+            a, b = usual_size(a), usual_size(b)
+        lengths = np.sqrt(np.einsum("pd,pd->p", a, a) * np.einsum("pd,pd->p", b, b))
+        values[part] = pair_similarities(a, b, similarity)
+        if similarity == "cosine":
+            values[part] = np.divide(values[part], lengths, out=np.zeros_like(lengths), where=lengths > 0)
+        zeros += int(np.sum(lengths == 0))
+    return np.rint(values / COSINE_UNIT), zeros

@@ -10,7 +10,7 @@ its rows. Where a task has no result, its estimates are undefined with a reason 
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -24,9 +24,7 @@ from nearfar.evaluation.correlation import (
     CORRELATIONS,
     Floats,
     Indices,
-    bootstrap_scores,
     undefined_reason,
-    usual_size,
 )
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import (
@@ -47,10 +45,11 @@ from nearfar.evaluation.results import (
     TransferScores,
     fingerprint,
 )
-from nearfar.evaluation.statistics import estimate, mean_estimate
+from nearfar.evaluation.statistics import correlation_estimate, estimate, mean_estimate
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
+from nearfar.neighbours import unit_rows
 from nearfar.neighbours.exact import nearest
-from nearfar.types import Encode, NearfarError
+from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEFAULT_PROBE = Probe()
 PREDICTION_UNIT = 1e-6
@@ -279,7 +278,11 @@ def classification(
         correct = np.mean(gold == predicted)
         drawn = rng.binomial(len(gold), correct, resamples) / len(gold)
         score = 100 * float(correct) if score is None else score
-    f1 = _f1(gold, predicted, reason, resamples, rng) if pairs and len(names) == 2 else None
+    f1 = None
+    if pairs and len(names) == 2:
+        f1 = estimate(None, drawn, reason)
+        if predicted is not None:
+            f1 = confusion_estimate(f1_score, gold, predicted, resamples=resamples, rng=rng, decimals=2)
     return ClassificationScores(
         protocol=protocol,
         rows=len(gold),
@@ -308,14 +311,15 @@ def relatedness(
     if predicted is None:
         missing = estimate(None, gold[:0], reason)
         return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
-    estimates = {}
     units = np.rint(predicted / PREDICTION_UNIT)
     constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, units)
-    for metric, weighted in CORRELATIONS.items():
-        drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
-        point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
-        estimates[metric] = estimate(point, drawn.all[0], undefined)
+    estimates = {
+        metric: Estimate(None, None, None, undefined)
+        if undefined
+        else correlation_estimate(metric, gold, units, sizes=[len(gold)], resamples=resamples, seed=seed)
+        for metric in CORRELATIONS
+    }
     return RelatednessScores(
         pairs=len(gold),
         pearson=estimates["pearson"],
@@ -339,18 +343,22 @@ def f1_score(counts: NDArray[np.integer]) -> Floats:
     return np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
 
 
-def _f1(
-    gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
+def confusion_estimate(
+    measure: Callable[[NDArray[np.integer]], Floats],
+    gold: Indices,
+    predicted: Indices,
+    *,
+    resamples: int,
+    rng: np.random.Generator,
+    decimals: int = 4,
 ) -> Estimate:
-    """The estimate of F1; the confusion counts of a resample are multinomial."""
-    if predicted is None:
-        return estimate(None, np.zeros(0), reason)
+    """The estimate x 100 of a measure of :func:`confusions`, whose counts in a resample are multinomial."""
     counts = confusions(gold, predicted)
-    score = f1_score(counts[None])[0]
-    drawn = f1_score(rng.multinomial(len(gold), counts / len(gold), resamples))
+    score = float(measure(counts[None])[0])
+    drawn = measure(rng.multinomial(len(gold), counts / len(gold), resamples))
     if np.isnan(score):
         return estimate(None, drawn, "no row has the second label, and none is predicted to have it")
-    return estimate(float(round(100 * score, 2)), drawn, None)
+    return estimate(round(100 * score, decimals), drawn)
 
 
 def neighbour_vote(
@@ -359,25 +367,29 @@ def neighbour_vote(
     labels: Sequence[str],
     *,
     k: int = NEIGHBOURS,
+    similarity: VectorSimilarity = "cosine",
     device: str = "cpu",
 ) -> list[str]:
-    """The most frequent label among the ``k`` labelled texts with the highest cosine.
+    """The most frequent label among the ``k`` labelled texts with the highest similarity.
 
-    Of labels with equally many votes, the one with the highest sum of cosines wins, then the first in text order.
+    Of labels with equally many votes, the one with the highest sum of similarities wins, then the first in text order.
 
     Args:
         vectors: texts to label [texts, dim].
         labelled: labelled texts [labelled, dim].
         labels: their labels.
         k: number of neighbours.
-        device: where cosines are computed.
+        similarity: how vectors are compared.
+        device: where similarities are computed.
 
     Raises:
         NearfarError: no labelled text; a vector is not finite.
     """
     if not len(labelled):
         raise NearfarError("there is no labelled text to vote.")
-    found = nearest(_unit_vectors(vectors), _unit_vectors(labelled), k, device=device)
+    if similarity == "cosine":
+        vectors, labelled = (unit_rows(np.array(side, dtype=np.float32)) for side in (vectors, labelled))
+    found = nearest(vectors, labelled, k, similarity=similarity, device=device)
     winners = []
     for places, cosines in zip(found.ids.tolist(), found.scores.tolist(), strict=True):
         votes: Counter[str] = Counter()
@@ -398,10 +410,3 @@ def vote_scores(
     right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
     entry, _ = classification(right, voted, protocol=VOTE, names=classes, resamples=resamples, seed=seed)
     return replace(entry, digest=digest)
-
-
-def _unit_vectors(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    vectors = usual_size(vectors).astype(np.float32)  # their squares fit into float32
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: NDArray[np.float32] = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
-    return unit

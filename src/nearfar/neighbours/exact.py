@@ -1,4 +1,7 @@
-"""Exact search: the nearest documents of each query, by inner product, in blocks of bounded memory."""
+"""Exact search: the most similar documents of each query, in blocks of bounded memory.
+
+Similarities are inner products, which are cosines if the vectors have unit length, or minus a distance.
+"""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -8,7 +11,8 @@ import torch
 from jaxtyping import Float32, Int64, Num
 from torch import Tensor
 
-from nearfar.types import NearfarError
+from nearfar.neighbours import NORMS
+from nearfar.types import NearfarError, VectorSimilarity
 
 QUERY_BLOCK, DOCUMENT_BLOCK = 512, 16_384
 """Queries and documents whose inner products are in memory at once: 32 MiB in float32."""
@@ -24,7 +28,7 @@ class Neighbours(NamedTuple):
     ids: Int64[np.ndarray, "queries k"]
     """Positions of the documents."""
     scores: Float32[np.ndarray, "queries k"]
-    """Inner products; cosines, if the vectors have unit length."""
+    """Similarities."""
 
 
 def nearest(
@@ -32,25 +36,28 @@ def nearest(
     documents: Num[np.ndarray, "documents dim"],
     k: int,
     *,
+    similarity: VectorSimilarity = "dot",
     device: str | torch.device = "cpu",
     query_block: int = QUERY_BLOCK,
     document_block: int = DOCUMENT_BLOCK,
     on_block: Callable[[int], None] | None = None,
 ) -> Neighbours:
-    """The ``min(k, documents)`` documents with the highest inner product with each query.
+    """The ``min(k, documents)`` documents with the highest similarity to each query.
 
-    Of documents with the same inner product the first in ``documents`` comes first, also at the end of the list, so
+    Of documents with the same similarity the first in ``documents`` comes first, also at the end of the list, so
     the result does not depend on the block sizes. ``documents`` may be memory-mapped (``numpy.load(file,
-    mmap_mode="r")``): one block of it is in memory at a time, beside ``query_block x document_block`` inner products.
+    mmap_mode="r")``): one block of it is in memory at a time, beside ``query_block x document_block`` similarities.
 
     Args:
         queries: vectors [queries, dim], float32.
         documents: vectors [documents, dim], float32, float16 or int8; compared in float32.
         k: number of documents for each query, at least 1.
-        device: where inner products are computed.
+        similarity: inner products, for which vectors of ``cosine`` must have unit length, or minus the euclidean or
+            manhattan distance.
+        device: where similarities are computed.
         query_block: number of queries in a block.
         document_block: number of documents in a block.
-        on_block: called after each block with the number of inner products that were computed.
+        on_block: called after each block with the number of similarities that were computed.
 
     Raises:
         NearfarError: ``k`` is below 1; the vectors have different widths; a vector is not finite.
@@ -70,7 +77,7 @@ def nearest(
     for start in range(0, len(queries), query_block):
         block = slice(start, start + query_block)
         own = finite_block(queries[block], "query", start, device)
-        best = _search(own, documents, k, document_block, on_block, check=start == 0)
+        best = _search(own, documents, k, document_block, on_block, similarity=similarity, check=start == 0)
         ids[block], found[block] = best.ids, best.scores
     return Neighbours(ids, found)
 
@@ -82,6 +89,7 @@ def _search(
     document_block: int,
     on_block: Callable[[int], None] | None,
     *,
+    similarity: VectorSimilarity,
     check: bool,
 ) -> Neighbours:
     """The nearest documents of a block of queries; ``check`` refuses documents that are not finite.
@@ -95,9 +103,12 @@ def _search(
     for start in range(0, len(documents), document_block):
         part = slice(start, start + document_block)
         block = finite_block(documents[part], "document", start, queries.device, check=check)
-        if products.shape != (len(queries), len(block)):
-            products = torch.empty((len(queries), len(block)), device=queries.device)
-        scores = torch.mm(queries, block.T, out=products)
+        if similarity in NORMS:
+            scores = _minus_distances(queries, block, NORMS[similarity])
+        else:
+            if products.shape != (len(queries), len(block)):
+                products = torch.empty((len(queries), len(block)), device=queries.device)
+            scores = torch.mm(queries, block.T, out=products)
         better = _above(scores, best[:, -1:], most=k) if best.shape[1] == k else None
         own, positions = better or _first_top_k(scores, min(k, len(block)))
         if own.shape[1]:
@@ -105,6 +116,11 @@ def _search(
         if on_block:
             on_block(scores.numel())
     return Neighbours(ids.cpu().numpy(), best.cpu().numpy())
+
+
+def _minus_distances(queries: Tensor, documents: Tensor, norm: float) -> Tensor:
+    """Minus the distances [queries, documents]; each depends on its two vectors alone, not on the block."""
+    return torch.cdist(queries, documents, p=norm, compute_mode="donot_use_mm_for_euclid_dist").neg_()
 
 
 def _merge(best: Tensor, ids: Tensor, own: Tensor, own_ids: Tensor, k: int) -> tuple[Tensor, Tensor]:

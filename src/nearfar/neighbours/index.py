@@ -36,9 +36,9 @@ FORMAT = 1
 KIND, MANIFEST = "nearfar search index", "manifest.json"
 DATA = ("vectors.npy", "texts.npy", "rows.jsonl", "rows.npy")
 APPROXIMATE = ("approximate.usearch", "approximate.json")
-"""Files of :mod:`nearfar.neighbours.approximate`."""
+"""The graph of :mod:`nearfar.neighbours.inexact`, and its record."""
 QUANTIZED = {"int8": ("int8.npy", "int8.json"), "binary": ("binary.npy", "binary.json")}
-"""Files of :mod:`nearfar.neighbours.quantized`."""
+"""Its codes, likewise."""
 DERIVED = (*APPROXIMATE, *QUANTIZED["int8"], *QUANTIZED["binary"])
 FILES = (*DATA, *(f"{name}{end}" for name in (MANIFEST, *DERIVED) for end in ("", ".new")))
 """Every name that an index folder may hold."""

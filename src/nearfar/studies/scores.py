@@ -29,8 +29,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Aggregate, Floats, bootstrap_scores
-from nearfar.evaluation.paired import TaskScores
 from nearfar.evaluation.results import (
     ClassificationScores,
     Estimate,
@@ -399,7 +399,7 @@ class Resampler:
         gold = np.concatenate(first.gold, dtype=np.float64)
         predicted = np.array([np.concatenate(one.predicted) for one in members], dtype=np.float64)
         if aggregate:
-            settings |= {"per_subset": aggregate != "all", "together": aggregate == "all"}
+            settings |= {"only": aggregate}
             drawn = bootstrap_scores(CORRELATIONS[metric], gold, predicted, sizes=[*map(len, first.gold)], **settings)
             return drawn.aggregate(next(by for by in AGGREGATES if by == aggregate))
         if metric in ("mean", "accuracy"):

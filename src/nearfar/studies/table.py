@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nearfar.evaluation.comparison import RunScores, paired_test
 from nearfar.evaluation.correlation import check_resampling
-from nearfar.evaluation.paired import RunScores, paired_test
 from nearfar.evaluation.results import (
     GroupScore,
     MissingCell,

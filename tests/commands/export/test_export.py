@@ -13,7 +13,7 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from nearfar import Encoder, ExportConfig, NearfarError, evaluate, export, train
+from nearfar import Encoder, ExportConfig, NearfarError, encode, evaluate, export, mine, search, train
 from nearfar.commands.export import comparison
 from nearfar.commands.export.graphs import ExportedModel, open_source, write_openvino
 from nearfar.encoder.classifier import Classifier
@@ -85,6 +85,26 @@ def test_an_exported_folder_is_an_encoder(models: Path, exported: Path, tmp_path
         Encoder.from_pretrained(exported, pooling="cls")
     with pytest.raises(NearfarError, match="an exported graph cannot be trained"):
         train("regression", data=models / "pairs.tsv", model=exported, output=tmp_path / "run", hold_out=0)
+
+
+def test_verbs_take_an_exported_folder(
+    models: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    vectors, hits, mined = [], [], []
+    for name, model in (("original", models / "normalized"), ("graph", exported)):
+        how = {"model": model, "precision": "fp32", "progress": False}
+        encode(**how, input=models / "texts.txt", output=f"{name}.npy")
+        vectors.append(np.load(f"{name}.npy"))
+        hits.append(search("a dog", **how, input=models / "texts.txt", index=name, top=3)[0])
+        columns = {"anchor_column": "sentence1", "positive_column": "sentence2"}
+        mined.append(mine(**how, data=models / "labels.tsv", output=f"{name}.tsv", **columns).negative_score)
+    np.testing.assert_allclose(*vectors, atol=1e-5)
+    assert [hit.text for hit in hits[0]] == [hit.text for hit in hits[1]]
+    assert [hit.score for hit in hits[0]] == pytest.approx([hit.score for hit in hits[1]], abs=1e-5)
+    assert mined[0] == pytest.approx(mined[1], abs=1e-5)
+    with pytest.raises(NearfarError, match="is the index of another model"):
+        search("a dog", model=exported, input=models / "texts.txt", index="original")
 
 
 def test_speeds_are_measured_on_as_many_texts_as_the_time_allows() -> None:

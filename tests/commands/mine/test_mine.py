@@ -150,22 +150,6 @@ def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.Capture
 
 
 @pytest.mark.long
-def test_columns_have_names_of_the_users_choice(workspace: Path) -> None:
-    _, expected = mined(corpus="corpus.txt")
-    write(workspace / "qa.tsv", ["n", "answer", "question"], [("1", two, one) for one, two in PAIRS])
-    write(workspace / "more.tsv", ["said"], [(text,) for text in TEXTS[61:]])
-    _, rows = mined(
-        "x.tsv",
-        data=["qa.tsv"],
-        anchor_column="question",
-        positive_column="answer",
-        corpus=["more.tsv"],
-        corpus_column="said",
-    )
-    assert rows == expected
-
-
-@pytest.mark.long
 def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["mine", *FLAGS, "--max-score", "0.95"]) == 0
     printed = capsys.readouterr().out
@@ -216,18 +200,6 @@ def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
     Path("triplets.tsv").unlink()
     with pytest.raises(NearfarError, match=r"triplets\.tsv\.summary\.json: exists; replace it by --overwrite"):
         mined()
-
-
-@pytest.mark.long
-def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
-    _, plain = mined("a.tsv", with_scores=True)
-    _, rows = mined("b.tsv", with_scores=True, query_prompt="the dog ", document_prompt="one bird is ")
-    encoder = Encoder.from_pretrained("tiny")
-    for row in rows:
-        query = encoder.encode(["the dog " + row["anchor"]], normalize=True)[0]
-        document = encoder.encode(["one bird is " + row["negative"]], normalize=True)[0]
-        assert float(row["negative_score"]) == pytest.approx(float(query @ document), abs=2e-6)
-    assert rows != plain
 
 
 @pytest.mark.long

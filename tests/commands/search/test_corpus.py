@@ -60,11 +60,6 @@ def test_lines_of_text() -> None:
     assert (corpus.column, corpus.shown, values(corpus)) == ("text", (), [["one dog"], ["two dogs"]])
 
 
-def test_the_only_column_holds_the_texts() -> None:
-    Path("one.csv").write_text("anything\na dog\n")
-    assert Corpus("one.csv").column == "anything"
-
-
 def test_keys_of_json_lines_other_than_the_text_may_be_missing() -> None:
     Path("some.jsonl").write_text('{"text": "one", "a": 1}\n{"text": "two", "b": 2}\n')
     assert values(Corpus("some.jsonl")) == [["one", 1, None], ["two", None, 2]]

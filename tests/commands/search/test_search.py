@@ -147,11 +147,6 @@ def test_the_index_of_another_file_is_refused() -> None:
     found("a dog", input="moved.tsv", index="shared")  # the same rows
 
 
-def test_texts_that_are_too_long_are_counted() -> None:
-    with pytest.warns(UserWarning, match=r"\d+ of \d+ distinct texts are longer than 4 tokens"):
-        found("a dog", max_length=4)
-
-
 @pytest.mark.long
 def test_prompts_are_put_before_queries_and_texts() -> None:
     encoder = Encoder.from_pretrained("tiny", device="cpu")
@@ -162,17 +157,6 @@ def test_prompts_are_put_before_queries_and_texts() -> None:
         np.testing.assert_allclose([hit.score for hit in own], texts @ vector, atol=1e-5)
     scores = [[hit.score for hit in own] for own in found(QUERIES, query_prompt="", document_prompt="river ", top=1000)]
     assert scores != [[hit.score for hit in own] for own in hits]  # another prompt of queries needs no new index
-
-
-@pytest.mark.long
-def test_prompts_of_the_model_are_used(folder: Path) -> None:
-    encoder = Encoder.from_pretrained("tiny", device="cpu")
-    encoder.set_prompts(query="no dog: ", document="river ")
-    encoder.save_pretrained("prompted")
-    own = found(QUERIES, model="prompted", index="first")
-    given = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", index="second")
-    assert [[hit.row for hit in hits] for hits in own] == [[hit.row for hit in hits] for hits in given]
-    assert own != found(QUERIES, index="third")
 
 
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
@@ -247,7 +231,7 @@ COMMAND = ["search", "--model", "tiny", "--input", "docs.tsv", "--precision", "f
 
 @pytest.mark.long
 def test_the_verb_prints_lines_to_a_pipe_and_notes_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*COMMAND, *QUERIES[:2], "--top", "3", "--resume"]) == 0
+    assert main([*COMMAND, *QUERIES[:2], "--top", "3"]) == 0
     printed = capsys.readouterr()
     found(QUERIES[:2], output="hits.tsv", top=3)
     assert printed.out == Path("hits.tsv").read_text(encoding="utf-8")
@@ -325,7 +309,7 @@ def test_ctrl_c_while_texts_are_encoded_says_how_to_continue(
     assert main([*COMMAND, "a dog"]) == 130
     printed = " ".join(capsys.readouterr().err.split())
     assert "finished blocks are kept. Resume with: nearfar search --model tiny" in printed
-    assert printed.endswith("'a dog' --resume")
+    assert printed.endswith("'a dog'")
 
 
 @pytest.mark.long

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun
 from nearfar.evaluation.report import EvaluatedModel, TrainingRun
 from nearfar.evaluation.results import DevEvaluation, EvaluationResult, TrainingRecord, TrainingStep
 

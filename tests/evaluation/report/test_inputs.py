@@ -1,6 +1,6 @@
 """How a report groups its inputs, and how it names them."""
 
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun
 from nearfar.evaluation.report.inputs import (
     assign_seed_groups,
     combine_runs,

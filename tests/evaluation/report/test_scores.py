@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import sklearn.metrics
 
-from nearfar.evaluation.comparison import compare_runs
+from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.finetuned import finetuned_entry
-from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import Details
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs

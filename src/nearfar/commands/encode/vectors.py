@@ -26,6 +26,7 @@ from nearfar.types import ARRAY_ERRORS, Precision
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.prompts import Role
 
 PART_TEXTS = 2**11
 """Number of texts that are encoded and saved together."""
@@ -42,19 +43,19 @@ class OpenEncoder(NamedTuple):
         self,
         blocks: Iterable[tuple[int, list[str]]],
         *,
-        prompt: str | None = None,
+        role: "Role | None" = None,
         normalize: bool = False,
         dimensions: int | None = None,
         on_texts: OnTexts = lambda _: None,
     ) -> Generator[Piece]:
-        """The vectors of blocks of texts, given as (start, texts); ``prompt`` is by default the model's.
+        """The vectors of blocks of texts of a ``role``, given as (start, texts).
 
         Raises:
             NotFiniteError: a vector is not finite.
         """
         from nearfar.encoder.stream import encode_blocks, tokenize_blocks
 
-        tokens = tokenize_blocks(self.encoder, blocks, prompt=prompt)
+        tokens = tokenize_blocks(self.encoder, blocks, role=role)
         how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions, "bf16": self.bf16}
         return pieces_of(encode_blocks(self.encoder, tokens, **how, on_batch=on_texts), on_texts)
 
@@ -63,7 +64,7 @@ class OpenEncoder(NamedTuple):
         folder: Path,
         texts: Sequence[str],
         *,
-        prompt: str | None = None,
+        role: "Role | None" = None,
         normalize: bool = True,
         dimensions: int | None = None,
         on_texts: OnTexts = lambda _: None,
@@ -74,7 +75,7 @@ class OpenEncoder(NamedTuple):
         Args:
             folder: the folder of :func:`vectors_folder`.
             texts: the texts, one or more.
-            prompt: text before each text; by default the model's default prompt.
+            role: whether they are queries or documents, which decides their prompt and maximum length.
             normalize: scale the vectors to unit length.
             dimensions: keep the first dimensions.
             on_texts: called with numbers of texts that are done.
@@ -86,12 +87,11 @@ class OpenEncoder(NamedTuple):
         from nearfar.encoder.token_batches import truncation_message
 
         encoder = self.encoder
-        prompt = encoder.resolve_prompt() if prompt is None else prompt
         settings = {
             "model": self.model,
             "pooling": encoder.pooling,
-            "max_length": encoder.max_length,
-            "prompt": prompt,
+            "max_length": encoder.length_of(role),
+            "prompt": encoder.prompt_of(role),
             "precision": "bf16" if self.bf16 else "fp32",
             "normalize": normalize,
         }
@@ -112,12 +112,12 @@ class OpenEncoder(NamedTuple):
         on_texts(parts.rows_in(done))
         missing = parts.missing_blocks(iter(texts), done)
         how: dict[str, Any] = {"normalize": normalize, "dimensions": dimensions}
-        parts.store_stream(self.pieces(missing, prompt=prompt, **how, on_texts=on_texts), place.shared)
+        parts.store_stream(self.pieces(missing, role=role, **how, on_texts=on_texts), place.shared)
         parts.join(file)
         truncated = sum(record.truncated for record in parts.records().values())
         remove(place.shared)
         if truncated:
-            warnings.warn(f"{what}{truncation_message(truncated, len(texts), encoder.max_length)}", stacklevel=2)
+            warnings.warn(f"{what}{truncation_message(truncated, len(texts), encoder.length_of(role))}", stacklevel=2)
         vectors = read_vectors_file(file, (plan.rows, plan.dim))
         assert vectors is not None  # just written
         return vectors

@@ -114,7 +114,8 @@ def evaluate(
                 **_computed_by(opened, config, precision=precision, training_seed=training_seed),
                 **retrieval_settings,
                 **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
-                **opened.prompts,
+                **opened.inputs,
+                **({} if opened.similarity == "cosine" else {"similarity": opened.similarity}),
                 **{key: value for key in SMALLER if (value := getattr(config, key)) is not None},
             },
             provenance=provenance(),
@@ -178,15 +179,16 @@ def _score(
     """The result ``empty`` with the scores on all tasks."""
     encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
     resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
+    compared: dict[str, Any] = {**resampling, "similarity": opened.similarity, "seed": config.seed}
     nothing: ScoredTasks[Any, Any] = ScoredTasks({}, {}, {}, texts=0, dim=None)
     similarity = ranked = nothing
     if tasks.similarity:
-        similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
+        similarity = evaluate_sts(encode, tasks.similarity, **compared)
     if tasks.retrieval:
         from nearfar.evaluation.retrieval import evaluate_retrieval
 
         functions = _retrieval_functions(opened, encode, tasks)
-        ranked = evaluate_retrieval(*functions, tasks.retrieval, seed=config.seed, device=opened.device, **resampling)
+        ranked = evaluate_retrieval(*functions, tasks.retrieval, device=opened.device, **compared)
     unavailable = {**tasks.unavailable, **similarity.unavailable, **ranked.unavailable}
     if not (tasks.transfer or tasks.votes or similarity.tasks or ranked.tasks):
         task, why = next(iter(unavailable.items()))
@@ -201,7 +203,14 @@ def _score(
         dim=similarity.dim or ranked.dim,
         retrieval=ranked.tasks,
     )
-    voted = score_votes(encode, tasks.votes, resamples=config.resamples, seed=config.seed, device=opened.device)
+    voted = score_votes(
+        encode,
+        tasks.votes,
+        similarity=opened.similarity,
+        resamples=config.resamples,
+        seed=config.seed,
+        device=opened.device,
+    )
     if not (tasks.transfer or voted):
         return result
     from nearfar.evaluation.transfer import VOTE, evaluate_transfer

@@ -15,7 +15,7 @@ from nearfar.baselines.named import BASELINES, is_baseline, is_per_task, is_tran
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize
-from nearfar.types import Encode, NearfarError, Precision
+from nearfar.types import Encode, NearfarError, Precision, VectorSimilarity
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -86,10 +86,12 @@ class OpenedModel(NamedTuple):
     """The device of the model."""
     seen: SeenHashes | None = None
     """Hashes of what the model has seen in training; None where that is not known."""
-    prompts: Mapping[str, str] = MappingProxyType({})
-    """The prompts that are not empty, by the name of their setting."""
+    inputs: Mapping[str, str | int] = MappingProxyType({})
+    """The prompts that are not empty, and lengths of queries and documents, by the name of their setting."""
     fingerprint: str | None = None
     """That of the files of an encoder."""
+    similarity: VectorSimilarity = "cosine"
+    """How its vectors are compared."""
 
 
 def open_model(
@@ -157,10 +159,14 @@ def _take(model: Any, config: EvaluateConfig, *, bf16: bool, progress: bool) -> 
             partial(function, convert_to_numpy=True, show_progress_bar=False)
             for function in (model.encode, model.encode_query, model.encode_document)
         )
-        if not any(model.prompts.values()) and type(model[0]).__name__ != "Router":
+        by_role = any(getattr(model[0], name, None) for name in ("query_length", "document_length"))
+        if not any(model.prompts.values()) and type(model[0]).__name__ != "Router" and not by_role:
             encode_query = encode_document = encode  # so that a text in both roles is encoded once
         seen = read_seen(Path(model_name(model)))
-        return OpenedModel(encode, encode_query, encode_document, device=str(model.device), seen=seen)
+        similarity = model.similarity_fn_name
+        return OpenedModel(
+            encode, encode_query, encode_document, device=str(model.device), seen=seen, similarity=similarity
+        )
     if not callable(model):
         raise NearfarError(
             f"{type(model).__name__}: is no model; name a folder, or give an Encoder, a SentenceTransformer or a "
@@ -201,7 +207,7 @@ def _open_encoder(
     fingerprint: str | None = None,
 ) -> OpenedModel:
     """The functions of an encoder; ``fingerprint`` tells it from others in ``recent``."""
-    from nearfar.encoder.prompts import choose_width
+    from nearfar.encoder.prompts import Role, choose_width
 
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
@@ -212,35 +218,36 @@ def _open_encoder(
         "progress": progress,
         "check_finite": False,
     }
+
+    def inputs(role: Role | None) -> tuple[str, int]:
+        return encoder.prompt_of(role), encoder.length_of(role)
+
+    def of_role(encode: Encode, role: Role | None) -> Encode:
+        encode = partial(encode, **computed)
+        if recent is None:
+            return encode
+        encode = recent.wrap(encode, (fingerprint, encoder.pooling, str(encoder.device), precision, *inputs(role)))
+        return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
+
+    encode = of_role(encoder.encode, None)
+    of_roles = encode, encode  # one function, so that a text in both roles is encoded once
+    if len({inputs(None), inputs("query"), inputs("document")}) > 1:
+        of_roles = of_role(encoder.encode_query, "query"), of_role(encoder.encode_document, "document")
     used = {
         "prompt": encoder.resolve_prompt(),
         "query_prompt": encoder.query_prompt,
         "document_prompt": encoder.document_prompt,
+        **encoder.inference_settings.role_lengths,
     }
-
-    def of_prompt(encode: Encode, prompt: str) -> Encode:
-        encode = partial(encode, **computed)
-        if recent is None:
-            return encode
-        settings = fingerprint, encoder.pooling, encoder.max_length, str(encoder.device), precision
-        encode = recent.wrap(encode, (*settings, used[prompt]))
-        return encode if dim == encoder.dim else partial(_truncate, encode, dim, encoder.normalizes)
-
-    encode = of_prompt(encoder.encode, "prompt")
-    of_roles = encode, encode  # one function, so that a text in both roles is encoded once
-    if len(set(used.values())) > 1:
-        of_roles = (
-            of_prompt(encoder.encode_query, "query_prompt"),
-            of_prompt(encoder.encode_document, "document_prompt"),
-        )
     return OpenedModel(
         encode,
         *of_roles,
         encoder.pooling,
         device=str(encoder.device),
         seen=encoder.seen,
-        prompts={setting: text for setting, text in used.items() if text},
+        inputs={setting: value for setting, value in used.items() if value},
         fingerprint=fingerprint,
+        similarity=encoder.similarity,
     )
 
 

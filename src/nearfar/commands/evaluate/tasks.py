@@ -21,7 +21,7 @@ from nearfar.evaluation.sts import Subsets
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, read_run_info
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
-from nearfar.types import Encode, NearfarError
+from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 if TYPE_CHECKING:
     from nearfar.data.classification import TransferTask
@@ -215,7 +215,13 @@ def stored_evaluation(run: Path, model: "Model") -> EvaluationResult | None:
 
 
 def score_votes(
-    encode: Encode, votes: Mapping[str, VoteTask], *, resamples: int, seed: int, device: str
+    encode: Encode,
+    votes: Mapping[str, VoteTask],
+    *,
+    similarity: VectorSimilarity,
+    resamples: int,
+    seed: int,
+    device: str,
 ) -> "dict[str, ClassificationScores]":
     """The accuracy of labels that are voted for by the nearest training texts.
 
@@ -231,7 +237,7 @@ def score_votes(
         distinct = {text: row for row, text in enumerate(dict.fromkeys([*task.texts, *task.training_texts]))}
         vectors = np.asarray(encode(list(distinct)), dtype=np.float32)
         texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
-        predicted = neighbour_vote(texts, training, task.training_labels, device=device)
+        predicted = neighbour_vote(texts, training, task.training_labels, similarity=similarity, device=device)
         scored[name] = vote_scores(
             task.labels, predicted, resamples=resamples, seed=[seed, *name.encode()], digest=fingerprint([task])
         )

@@ -207,6 +207,7 @@ def _write_side_files(source: "Source", folder: Path) -> None:
         "modules.json": [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}],
         "sentence_bert_config.json": {
             "max_seq_length": source.max_length,
+            **source.inference.role_lengths,
             "transformer_task": "feature-extraction",
             "modality_config": {"text": {"method": "forward", "method_output_name": OPTIMUM_OUTPUT}},
             "module_output_name": EMBEDDING,

@@ -238,7 +238,7 @@ def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str
         def encode(texts: Sequence[str], vectors: NDArray[np.float32] = vectors) -> NDArray[np.float32]:
             return vectors[[place[text] for text in texts]]
 
-        scored = evaluate_sts(encode, {"task": subsets}, resamples=0)
+        scored = evaluate_sts(encode, {"task": subsets}, similarity=encoder.similarity, resamples=0)
         scores.setdefault(pooling, []).append(scored.tasks["task"].spearman.all.score)
     return scores
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nearfar.commands.encode.vectors import kept_vectors, open_encoder, remove_vectors, vectors_folder
-from nearfar.commands.mine.search import Candidates, Mined, gather, search
+from nearfar.commands.mine.search import Candidates, Mined, find_negatives, gather
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
 from nearfar.config.values import flag
@@ -19,7 +19,7 @@ from nearfar.data.sources import skipping_empty
 from nearfar.disk import TABLES, check_output_file, path_errors, refuse_existing, write_table, write_text
 from nearfar.encoder.precision import check_computing
 from nearfar.runtime.versions import __version__
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, VectorSimilarity
 
 COLUMNS, SCORE_COLUMNS = ("anchor", "positive", "negative"), ("positive_score", "negative_score")
 _ROWS = 2**14
@@ -64,6 +64,8 @@ class MiningResult:
     """Mean score of the rows' positives."""
     negative_score: float
     """Mean score of the rows' negatives."""
+    similarity: VectorSimilarity
+    """What scores are: cosines, or what the model's folder names."""
     examples: tuple[Triplet, ...]
     """The triplets at the quantiles 0, 0.25, 0.5, 0.75 and 1 of the negative's score."""
 
@@ -92,10 +94,11 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
 
     Settings can be given by name: ``mine(model="runs/first", data="pairs.tsv", output="triplets.tsv")``; see
     :class:`nearfar.MineConfig`. Candidates are all distinct positives and the texts of ``config.corpus``, scored by the
-    cosine of ``encode_query(anchor)`` and ``encode_document(text)``. For an anchor with positives of scores p₁ ... pₙ
-    and p = min pᵢ, a negative's score s satisfies s <= p - \\|p\\| * relative_margin, and s <= p - absolute_margin,
-    s <= max_score and s >= min_score where these are set (Moreira et al. 2024, arXiv:2407.15831). The positives of an
-    anchor, and texts with the same letters and digits as the anchor or one of its positives, are never negatives.
+    cosine of ``encode_query(anchor)`` and ``encode_document(text)``, or as :attr:`nearfar.Encoder.similarity` says. For
+    an anchor with positives of scores p₁ ... pₙ and p = min pᵢ, a negative's score s satisfies
+    s <= p - \\|p\\| * relative_margin, and s <= p - absolute_margin, s <= max_score and s >= min_score where these are
+    set (Moreira et al. 2024, arXiv:2407.15831). The positives of an anchor, and texts with the same letters and digits
+    as the anchor or one of its positives, are never negatives.
 
     The output has one row for each pair and negative, in the order of the pairs, with the columns anchor, positive and
     negative; ``info-nce`` trains on it with ``negative_column="negative"``. The summary is written to
@@ -119,9 +122,15 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
         pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
         candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
     opened = open_encoder(config.model, config.opening, config.precision)
+    for name in ("max_score", "min_score") if opened.encoder.similarity != "cosine" else ():
+        if getattr(config, name) is not None:
+            raise NearfarError(
+                f"{flag(name)}: is a cosine, and {config.model} compares by {opened.encoder.similarity!r}; set "
+                "--relative-margin or --absolute-margin."
+            )
     with vectors_folder(output) as vectors:
-        mined = search(vectors, opened, candidates, config, progress=progress)
-        result = _summarise(candidates, mined, config)
+        mined = find_negatives(vectors, opened, candidates, config, progress=progress)
+        result = _summarise(candidates, mined, config, opened.encoder.similarity)
         names = (*COLUMNS, *(SCORE_COLUMNS if config.with_scores else ()))
         write_table(output, names, (row[: len(names)] for row in list_triplets(candidates, mined)))
         content = {"nearfar": __version__, "settings": asdict(config), **result.to_dict()}
@@ -155,7 +164,7 @@ def list_triplets(candidates: Candidates, mined: Mined) -> Iterator[Triplet]:
                     yield Triplet(*texts, round(score, 6), round(negative_score, 6))
 
 
-def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> MiningResult:
+def _summarise(candidates: Candidates, mined: Mined, config: MineConfig, similarity: VectorSimilarity) -> MiningResult:
     """The counts and examples of what was mined.
 
     Raises:
@@ -188,6 +197,7 @@ def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> Mini
         dropped=mined.dropped,
         positive_score=float(np.average(mined.positive_scores, weights=found)),
         negative_score=float(scores[np.isfinite(scores)].mean(dtype=np.float64)),
+        similarity=similarity,
         examples=tuple(shown[number] for number in chosen),
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,15 @@ from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
 from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
 from nearfar.encoder.precision import check_computing
-from nearfar.neighbours.recall import RecallSearch
+from nearfar.neighbours import NORMS
+from nearfar.neighbours.inexact import (
+    ApproximateSearch,
+    QuantizedSearch,
+    RecallSearch,
+    check_installed,
+    measure_recall,
+    sample_of,
+)
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
@@ -50,9 +58,10 @@ def search(
     """The nearest rows of ``config.input`` for each query: a list of hits, best first.
 
     Settings can be given by name: ``search("my question", model="runs/first", input="faq.tsv")``; see
-    :class:`nearfar.SearchConfig`. The score is the inner product of the embeddings of query and text
-    (:meth:`nearfar.Encoder.encode_query`, :meth:`nearfar.Encoder.encode_document`), both scaled to unit length unless
-    ``normalize`` is False: cos(q, d) = q·d / (|q| |d|). The index is brought up to date first.
+    :class:`nearfar.SearchConfig`. The score compares the embeddings of query and text
+    (:meth:`nearfar.Encoder.encode_query`, :meth:`nearfar.Encoder.encode_document`) as the model's folder says
+    (:attr:`nearfar.Encoder.similarity`): by cos(q, d) = q·d / (|q| |d|), the inner product, or minus a distance; if
+    ``normalize`` is False, by the inner product. The index is brought up to date first.
 
     Args:
         query: a query, or several; none if ``config.queries`` names a file.
@@ -61,7 +70,8 @@ def search(
 
     Raises:
         NearfarError: there is no query, or an empty one; a file, a column or the output cannot be used; the index is
-            damaged, in use, or of another model; :meth:`nearfar.Encoder.from_pretrained` refuses the model.
+            damaged, in use, or of another model; approximate search by a distance is asked for;
+            :meth:`nearfar.Encoder.from_pretrained` refuses the model.
     """
     assert config is not None  # the decorator makes one from the settings
     queries = gather_queries([query] if isinstance(query, str) else query, config)
@@ -108,8 +118,6 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     """
     check_computing(config.device, config.precision)
     if config.approximate:
-        from nearfar.neighbours.approximate import check_installed
-
         check_installed()
     corpus = Corpus(config.input, config.column, config.show, skip_empty=config.skip_empty)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
@@ -119,15 +127,21 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
     recorded, precision = choose_precision(config.precision, None if config.rebuild else folder, config.device)
     opened = open_encoder(config.model, config.opening, precision)
     encoder = opened.encoder
+    similarity = encoder.similarity if config.normalize else "dot"
+    if similarity in NORMS and (config.approximate or config.quantize is not None):
+        raise NearfarError(
+            f"{'--approximate' if config.approximate else '--quantize'}: finds texts by inner products, and "
+            f"{config.model} compares by minus the {similarity} distance; leave it out."
+        )
     settings = {
         "model": opened.model,
         "model_name": config.model,
         "column": corpus.column,
         "show": list(corpus.shown),
         "pooling": encoder.pooling,
-        "max_length": encoder.max_length,
+        "max_length": encoder.length_of("document"),
         "document_prompt": encoder.document_prompt,
-        "normalize": config.normalize,
+        "normalize": similarity == "cosine",
         "precision": recorded,
     }
     if config.dimensions is not None:
@@ -144,11 +158,17 @@ def open_search(config: SearchConfig, *, queries: Sequence[str] | None = None, p
 
     def encode_query(texts: Sequence[str]) -> np.ndarray:
         return encoder.encode_query(
-            texts, normalize=config.normalize, dimensions=config.dimensions, precision=precision
+            texts, normalize=similarity == "cosine", dimensions=config.dimensions, precision=precision
         )
 
     searcher = Searcher(
-        index, encode_query, corpus.shown, config.top, config.keep_duplicates, device=str(encoder.device)
+        index,
+        encode_query,
+        corpus.shown,
+        config.top,
+        config.keep_duplicates,
+        similarity=similarity,
+        device=str(encoder.device),
     )
     recall = None
     if config.approximate or config.quantize is not None:
@@ -189,8 +209,6 @@ def _inexact(
     searcher: Searcher, folder: Path, config: SearchConfig, queries: Sequence[str] | None, *, progress: bool
 ) -> tuple[Searcher, str]:
     """The searcher with a graph or with codes, and the recall of that in words."""
-    from nearfar.neighbours.recall import measure_recall, sample_of
-
     search: RecallSearch
     texts = len(searcher.index.vectors)
     what = "building the graph" if config.quantize is None else "quantizing"
@@ -199,19 +217,10 @@ def _inexact(
         progress_bar(what, texts, shown=progress, stderr=True) as advance,
     ):
         if config.quantize is None:
-            from nearfar.neighbours.approximate import ApproximateSearch
-
             search = ApproximateSearch(searcher.index, on_added=advance)
         else:
-            from nearfar.neighbours.quantized import QuantizedSearch
-
-            search = QuantizedSearch(
-                searcher.index,
-                config.quantize,
-                factor=config.rescore,
-                device=searcher.device,
-                on_added=advance,
-            )
+            how: dict[str, Any] = {"factor": config.rescore, "device": searcher.device, "on_added": advance}
+            search = QuantizedSearch(searcher.index, config.quantize, **how)
     recall, sample = search.recall, "of its texts, each without itself"
     if queries:
         chosen = [queries[number] for number in sample_of(len(queries))]

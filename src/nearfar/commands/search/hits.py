@@ -10,7 +10,8 @@ import numpy as np
 from nearfar.data.cells import normalize_whitespace
 from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
 from nearfar.neighbours.index import SearchIndex, damaged
-from nearfar.neighbours.recall import RecallSearch
+from nearfar.neighbours.inexact import RecallSearch
+from nearfar.types import VectorSimilarity
 
 FIELDS = ("query", "rank", "score", "row", "text", "count")
 """The fields of every hit. A column of the input with one of these names gets the prefix ``input_``."""
@@ -23,7 +24,7 @@ class Hit:
     rank: int
     """1 for the nearest."""
     score: float
-    """Cosine similarity to the query, or inner product with ``normalize=False``."""
+    """Similarity to the query, as the model compares: the cosine, inner product, or minus a distance."""
     row: int
     """Number of the row in the file, counted from 0 without header and blank lines."""
     text: str
@@ -46,6 +47,7 @@ class Searcher:
     top: int
     """Number of hits for each query."""
     keep_duplicates: bool = False
+    similarity: VectorSimilarity = "cosine"
     device: str = "cpu"
     inexact: RecallSearch | None = None
     """Approximate or quantized search; None for exact search."""
@@ -63,7 +65,7 @@ class Searcher:
             found = self.inexact.search(vectors, self.top)
         else:
             try:
-                found = nearest(vectors, self.index.vectors, self.top, device=self.device)
+                found = nearest(vectors, self.index.vectors, self.top, similarity=self.similarity, device=self.device)
             except DocumentNotFiniteError as error:
                 raise damaged(self.index.folder / "vectors.npy", "holds a vector that is not finite") from error
         rows = self.index.rows_of(found.ids.reshape(-1))

@@ -219,7 +219,7 @@ def _write_vectors(
                 new = opened.encode_texts(
                     kept,
                     missing,
-                    prompt=opened.encoder.document_prompt,
+                    role="document",
                     normalize=manifest.settings["normalize"],
                     dimensions=manifest.settings.get("dimensions"),
                     on_texts=advance,

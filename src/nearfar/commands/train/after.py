@@ -4,8 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from nearfar.disk import path_errors
-from nearfar.evaluation.comparison import compare_runs
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables.pages import save_with_tables
 from nearfar.runs.folder import HELD_OUT

@@ -119,7 +119,13 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
 
             def score() -> float:
                 texts, training = encoded(task.texts), encoded(task.training_texts)
-                predicted = neighbour_vote(texts, training, task.training_labels, device=str(encoder.device))
+                predicted = neighbour_vote(
+                    texts,
+                    training,
+                    task.training_labels,
+                    similarity=encoder.similarity,
+                    device=str(encoder.device),
+                )
                 return sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
 
             return Measured(score, encoded.vectors)
@@ -230,7 +236,7 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
         encoded = Encoded(encoder.encode, texts, precision)
 
         def score() -> float:
-            scored = evaluate_sts(encoded, {source: {source: pairs}}, resamples=0)
+            scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
             if source in scored.unavailable:
                 raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
             estimate = scored.tasks[source].spearman.all
@@ -255,7 +261,14 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
     documents = Encoded(encoder.encode_document, task.documents, precision)
 
     def score() -> float:
-        scored = evaluate_retrieval(queries, documents, {TASK: task}, resamples=0, device=str(encoder.device))
+        scored = evaluate_retrieval(
+            queries,
+            documents,
+            {TASK: task},
+            similarity=encoder.similarity,
+            resamples=0,
+            device=str(encoder.device),
+        )
         if TASK in scored.unavailable:
             raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
         found = scored.tasks[TASK].measures["mrr@10"].score

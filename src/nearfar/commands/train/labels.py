@@ -22,9 +22,8 @@ from nearfar.data.hold_out import SEED, TEST
 from nearfar.disk import write_text
 from nearfar.encoder.classifier import HEAD_FILE, EmbeddingClassifier, open_classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.evaluation.comparison import compare_runs
+from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
-from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.plots import confusions
 from nearfar.evaluation.results import ClassificationScores, ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.pages import save_with_tables

@@ -5,6 +5,7 @@ the folder ``teachers`` of the run folder, which is there while the run is unfin
 after the blocks that are finished. They take 4 * dim bytes for each text.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -146,6 +147,12 @@ def _open_encoder(config: TrainConfig, device: str | None) -> Encoder:
         query_prompt=config.query_prompt,
         document_prompt=config.document_prompt,
     )
+    if encoder.similarity != "cosine":
+        warnings.warn(
+            f"{config.model}: similarity_fn_name is {encoder.similarity!r}, by which the trained model is ranked and "
+            "scored; the loss compares by what its method says, for most the cosine.",
+            stacklevel=2,
+        )
     if config.dropout is not None:
         set_dropout(encoder.backbone, config.dropout)
     return encoder

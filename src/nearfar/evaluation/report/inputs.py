@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import EvaluationRun
 from nearfar.evaluation.results import (
     ComparisonResult,
     DevEvaluation,

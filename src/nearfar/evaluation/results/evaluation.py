@@ -90,7 +90,7 @@ class SubsetScores(Record):
     pearson: Estimate
     gold: list[Number]
     cosines_e6: list[Number]
-    """Cosines in millionths, whole numbers."""
+    """Cosines, or what the model compares by, in millionths, whole numbers."""
 
     def metric(self, name: str) -> Estimate:
         """``spearman`` or ``pearson``."""

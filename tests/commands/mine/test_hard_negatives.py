@@ -8,9 +8,8 @@ import pytest
 import torch
 from sentence_transformers.util import cos_sim, mine_hard_negatives, pairwise_cos_sim
 
-from nearfar.commands.mine.search import gather
+from nearfar.commands.mine.search import NO_DOCUMENT, NegativeLimits, Negatives, gather, mask_of, select_negatives
 from nearfar.neighbours.exact import nearest
-from nearfar.neighbours.hard_negatives import NO_DOCUMENT, NegativeLimits, Negatives, mask_of, select_negatives
 
 
 class Fixed:
