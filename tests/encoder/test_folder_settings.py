@@ -45,8 +45,14 @@ def test_texts_are_lower_cased_before_a_cased_tokenizer(saved: Path, tmp_path: P
     np.testing.assert_allclose(Encoder.from_pretrained(tmp_path / "again").encode(MIXED, precision="fp32"), vectors)
     theirs = SentenceTransformer(str(tmp_path / "again"), device="cpu").encode(MIXED)
     np.testing.assert_allclose(theirs, vectors, atol=1e-5)
-    with pytest.raises(NearfarError, match="lower-cased before the tokenizer"):
-        Classifier.from_pretrained(saved, label_names=("no", "yes"))
+    classifier = Classifier.from_pretrained(saved, label_names=("no", "yes"))
+    expected = classifier.predict([(text,) for text in MIXED])
+    assert np.abs(expected[0] - expected[1]).max() > 1e-5
+    np.testing.assert_array_equal(expected[0], classifier.predict([(MIXED[0].lower(),)])[0])
+    classifier.save_pretrained(tmp_path / "classifier")
+    cased(tmp_path / "classifier")
+    found = Classifier.from_pretrained(tmp_path / "classifier").predict([(text,) for text in MIXED])
+    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.long

@@ -22,6 +22,8 @@ from nearfar.disk import SeenHashes, apply_umask, read_seen, write_bytes, write_
 from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.exported import refuse_graph
+from nearfar.encoder.folder_checks import TRANSFORMER_SETTINGS
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import choose_device, resolve
 from nearfar.encoder.pretrained import (
@@ -87,7 +89,7 @@ class Classifier(nn.Module):
         self.max_length = parts.max_length
         self.seen: SeenHashes | None = None
         """Hashes of the texts and pairs that made the model, saved with it; None where they are not known."""
-        self._head = parts.head
+        self._head, self._lower_case = parts.head, parts.lower_case
         self._uses_types = uses_token_types(self.backbone)
         use_fast_dropout(self.model)
         use_fused(self.model)
@@ -111,8 +113,8 @@ class Classifier(nn.Module):
         architecture does, by torch's global generator; a pooler of the encoder is kept.
 
         Args:
-            model: a folder, or ``owner/name`` on the hub: a sentence-transformers model, a transformers encoder, or a
-                classifier.
+            model: a folder, or ``owner/name`` on the hub: a sentence-transformers model, a transformers encoder, a
+                classifier, or a classifier's graph of ``nearfar export``, which its runtime computes on the CPU.
             label_names: names of the classes; by default those of the saved classifier.
             regression: one output and no labels.
             dropout: probability of all dropout in the model; by default the model's own.
@@ -235,7 +237,11 @@ class Classifier(nn.Module):
         """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits.
 
         The tokenizer's maximum length is :attr:`max_length`, so that transformers truncates as nearfar does.
+
+        Raises:
+            NearfarError: it is an exported graph.
         """
+        refuse_graph(self.model, "saved")
         limit = self.tokenizer.model_max_length
         self.tokenizer.model_max_length = self.max_length
         try:
@@ -246,6 +252,8 @@ class Classifier(nn.Module):
             self.tokenizer.model_max_length = limit
         for file in Path(folder).glob("model*.safetensors"):
             apply_umask(file)  # safetensors writes files that only the owner can read
+        if self._lower_case:  # tokenizers that transformers builds from their vocabulary forget it
+            (Path(folder) / TRANSFORMER_SETTINGS[0]).write_text('{"do_lower_case": true}\n', encoding="utf-8")
         write_seen(Path(folder), self.seen)
 
 

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder import encoder_folder
+from nearfar.encoder.exported import GraphBackbone, graph_format, refuse_graph
 from nearfar.encoder.folder_checks import LABELS, quoted, read_object, transformer_settings
 from nearfar.encoder.pretrained import (
     PretrainedConfig,
@@ -29,13 +30,17 @@ ClsHead: TypeAlias = Callable[[Any, Tensor], Tensor]
 
 
 class ClassifierComponents(NamedTuple):
-    """The parts of a classifier. Empty ``label_names`` mean regression; ``head``: [batch, 1, dim] -> logits."""
+    """The parts of a classifier. Empty ``label_names`` mean regression; ``head``: [batch, 1, dim] -> logits.
+
+    ``lower_case``: whether texts are lower-cased before the tokenizer, whatever the folder of the tokenizer says.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     label_names: tuple[str, ...]
     max_length: int
     head: ClsHead
+    lower_case: bool
 
 
 def read_classifier(
@@ -46,16 +51,24 @@ def read_classifier(
     dropout: float | None,
     max_length: int | None = None,
 ) -> ClassifierComponents:
-    """Open a classifier, a sentence-transformers folder or a plain transformers encoder, in float32.
+    """Open a classifier, its exported graph, a sentence-transformers folder or a transformers encoder, in float32.
 
     Missing weights of the head are initialised as the architecture does, by torch's global generator.
 
     Raises:
         NearfarError: no labels are given and the folder has none; the labels are invalid; weights are missing,
             truncated or of another architecture; the architecture's head needs more than [CLS]; ``max_length`` is over
-            the model's limit.
+            the model's limit; an exported graph is to have another head.
     """
     inner = encoder_folder.transformer_folder(folder)
+    lower_case = transformer_settings(inner).lower_case
+    if (graph := graph_format(inner)) is not None:
+        exported = GraphBackbone(inner, graph, classifier=True)
+        tokenizer = load_tokenizer(inner)
+        if _choose_labels(folder, exported.labels, label_names, regression) != exported.labels or dropout is not None:
+            refuse_graph(exported, "trained")
+        length = encoder_folder.choose_length(inner, exported, tokenizer, max_length)
+        return ClassifierComponents(exported, tokenizer, exported.labels, length, lambda _, logits: logits[:, 0], False)
     config = load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
     names = _choose_labels(folder, saved, label_names, regression)
@@ -64,17 +77,12 @@ def read_classifier(
     if dropout is not None:
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
-    if transformer_settings(inner).lower_case:
-        raise NearfarError(
-            f"{folder}: its texts are lower-cased before the tokenizer (do_lower_case), which the folder of a "
-            "classifier cannot say; choose a model whose tokenizer lower-cases."
-        )
     tokenizer = load_tokenizer(inner)
     check_vocabulary(inner, tokenizer, backbone_of(model))
     length = encoder_folder.choose_length(inner, backbone_of(model), tokenizer, max_length)
     with opening(inner / "config.json"):
         head = find_head(model)
-    return ClassifierComponents(model, tokenizer, names, length, head)
+    return ClassifierComponents(model, tokenizer, names, length, head, lower_case)
 
 
 def backbone_of(model: PreTrainedModel) -> PreTrainedModel:

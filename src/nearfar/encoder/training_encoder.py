@@ -184,6 +184,7 @@ class TrainingClassifier:
     """The classifier that methods use, in two parts: the hidden states of [CLS], and the head on them."""
 
     def __init__(self, classifier: Classifier, *, max_length: int | None, bf16: bool) -> None:
+        refuse_graph(classifier.model, "trained")
         add_gradients_in_place(classifier)
         self.classifier = classifier
         self.max_length = max_length

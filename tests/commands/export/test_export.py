@@ -1,5 +1,6 @@
 """Models as ONNX and OpenVINO graphs: equal outputs, the files beside them, the comparison, and errors."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -13,10 +14,12 @@ import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 
-from nearfar import Encoder, ExportConfig, NearfarError, evaluate, export, train
+from nearfar import Encoder, ExportConfig, NearfarError, evaluate, export, finetune, train
 from nearfar.commands.export import comparison
 from nearfar.commands.export.graphs import ExportedModel, open_source, write_openvino
-from nearfar.encoder.classifier import Classifier
+from nearfar.commands.predict import predict
+from nearfar.disk import SeenHashes, write_seen
+from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
 from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
@@ -162,10 +165,13 @@ def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "quantize"), [("onnx", "none"), pytest.param("openvino", "int8", marks=pytest.mark.nightly)]
+    ("kind", "quantize"),
+    [
+        ("onnx", "none"),
+        *(pytest.param(*other, marks=pytest.mark.nightly) for other in (("openvino", "none"), ("openvino", "int8"))),
+    ],
 )
-@pytest.mark.nightly
-def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
+def test_an_exported_folder_is_a_classifier(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
     calibrate = models / "texts.txt" if quantize == "int8" else None
     result = export(
         models / "classifier",
@@ -179,13 +185,57 @@ def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize
     )
     assert (result.output, result.labels, result.metric) == ("logits", ["no", "yes"], "accuracy")
     assert result.opset == 19 or kind == "openvino"
-    items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue")]
-    expected = Classifier.from_pretrained(models / "classifier").predict(items, precision="fp32")
-    found = run_graph(tmp_path / "out", items)
+    items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue"), ("a dog",)]
+    original, classifier = map(Classifier.from_pretrained, (models / "classifier", tmp_path / "out"))
+    expected, found = original.predict(items, precision="fp32"), classifier.predict(items)
     largest = np.abs(expected).max()
-    assert np.abs(found - expected).max() <= (1e-4 if quantize == "none" else 0.3) * largest
-    if quantize == "int8":
-        assert np.abs(found - expected).max() > 1e-4 * largest  # it is quantized
+    assert (np.abs(found - expected).max() <= 1e-5 * largest) == (quantize == "none")
+    assert np.abs(found - expected).max() <= 0.3 * largest
+    assert (classifier.label_names, classifier.max_length) == (original.label_names, original.max_length)
+    np.testing.assert_allclose(run_graph(tmp_path / "out", items[:3]), found[:3], atol=0.01 * largest)
+    for folder in (models / "classifier", tmp_path / "out"):
+        settings = {"input": models / "labels.tsv", "output": tmp_path / f"{folder.name}.tsv", "precision": "fp32"}
+        assert predict(folder, **settings, progress=False).scores is not None
+    if quantize == "none":
+        assert (tmp_path / "out.tsv").read_text() == (tmp_path / "classifier.tsv").read_text()
+    again = {"output": tmp_path / "again", "evaluate_on": models / "labels.tsv"}
+    for refused, what in (
+        (lambda: classifier.save_pretrained(tmp_path / "again"), "saved"),
+        (lambda: export(tmp_path / "out", **again), "exported again"),
+        (lambda: Classifier.from_pretrained(tmp_path / "out", label_names=["a", "b"]), "trained"),
+        (lambda: finetune(models / "labels.tsv", model=tmp_path / "out", output=tmp_path / "again"), "trained"),
+    ):
+        with pytest.raises(NearfarError, match=f"an exported graph cannot be {what}; use the model that it was"):
+            refused()
+    with pytest.raises(NearfarError, match="its graph gives the logits of a classifier; use it with nearfar predict"):
+        Encoder.from_pretrained(tmp_path / "out")
+
+
+def test_a_classifier_of_embeddings_is_exported_with_its_head(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "normalized", tmp_path / "model")
+    encoder = Encoder.from_pretrained(tmp_path / "model")
+    weight = np.random.default_rng(0).normal(size=(3, encoder.dim + 1)).astype(np.float32)
+    EmbeddingClassifier(encoder, ("a", "b", "c"), weight).save_head(tmp_path / "model")
+    write_seen(tmp_path / "model", SeenHashes(*np.arange(4, dtype=np.uint64)[:, None]))
+    export(tmp_path / "model", output=tmp_path / "out", evaluate_on=models / "pairs.tsv")
+    classifier, original = open_classifier(tmp_path / "out"), open_classifier(tmp_path / "model")
+    assert classifier.label_names == original.label_names
+    assert np.concatenate(classifier.seen or []).tolist() == [0, 1, 2, 3]
+    items = [(text,) for text in TEXTS]
+    np.testing.assert_allclose(classifier.predict(items), original.predict(items, precision="fp32"), atol=1e-5)
+    with pytest.raises(NearfarError, match="its graph gives embeddings, no logits"):
+        Classifier.from_pretrained(tmp_path / "out")
+    (tmp_path / "out" / "export.json").write_text("{}")
+    with pytest.raises(NearfarError, match=r"export\.json: is damaged; export the model again"):
+        open_classifier(tmp_path / "out")
+
+
+def test_a_missing_runtime_is_named(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = {"onnx": "onnxruntime", "openvino": "openvino"}[exported.name]
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == runtime else found(name))
+    with pytest.raises(NearfarError, match=rf"needs the package {runtime}; install with: pip install 'nearfar\[export"):
+        Encoder.from_pretrained(exported)
 
 
 @pytest.mark.nightly

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.export import ExportConfig
-from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_text
+from nearfar.disk import (
+    check_output_path,
+    forget_folder,
+    new_folder,
+    path_errors,
+    read_seen,
+    write_bytes,
+    write_seen,
+    write_text,
+)
 from nearfar.encoder.folder_checks import EXPORTED
 from nearfar.types import NearfarError
 
@@ -79,6 +88,7 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
         items, calibrated_on = calibration_items(model, source, config)
     with new_folder(output, replace=True) as folder:
         _write_side_files(source, folder)
+        _copy_side_files(locate(model), folder, config)
         metadata = {"model": str(model), "pooling": source.pooling or "", "max_length": str(source.max_length)}
         report("exporting the graph")
         opset = _write_graph(source, folder, config, items=items, metadata=metadata, report=report)
@@ -219,6 +229,15 @@ def _write_side_files(source: "Source", folder: Path) -> None:
     }
     for name, content in settings.items():
         write_text(folder / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+
+
+def _copy_side_files(original: Path, folder: Path, config: ExportConfig) -> None:
+    """Copy what the model has seen, and the head of a classifier of embeddings if they stay as they are."""
+    from nearfar.encoder.classifier import HEAD_FILE
+
+    write_seen(folder, read_seen(original))
+    if (original / HEAD_FILE).is_file() and config.pooling is None:
+        write_bytes(folder / HEAD_FILE, (original / HEAD_FILE).read_bytes())
 
 
 def _write_readme(result: "ExportResult", source: "Source", folder: Path) -> None:

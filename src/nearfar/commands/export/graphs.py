@@ -28,7 +28,18 @@ from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.classifier_folder import read_classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.exported import FILES, IDS, MASK, Feeds, Format, Outputs, open_graph, openvino_errors
+from nearfar.encoder.exported import (
+    FILES,
+    IDS,
+    MASK,
+    TYPES,
+    Feeds,
+    Format,
+    Outputs,
+    open_graph,
+    openvino_errors,
+    refuse_graph,
+)
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph
 from nearfar.encoder.pretrained import PreTrainedTokenizerBase, opening, reason
@@ -39,7 +50,6 @@ from nearfar.types import NearfarError, Precision
 EMBEDDING, LOGITS = "sentence_embedding", "logits"
 OPTIMUM_OUTPUT = "last_hidden_state"
 """Name under which optimum's classes, which sentence-transformers uses, read the output of an encoder."""
-TYPES = "token_type_ids"
 ATTRIBUTES = {IDS: "ids", MASK: "attention_mask", TYPES: "type_ids"}
 """Input of a graph -> the attribute of a tokenizer's encoding that has its values."""
 EXTERNAL = 1_500_000_000
@@ -90,6 +100,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
     encoder = Encoder.from_pretrained(folder, pooling=config.pooling, max_length=config.max_length, device="cpu")
     with opening(folder):  # a second time, because an Encoder changes the modules of its backbone
         parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
+    refuse_graph(parts.backbone, "exported again")
     if not parts.inference.include_prompt:
         raise NearfarError(
             f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
@@ -115,6 +126,7 @@ def _open_classifier(folder: Path, config: ExportConfig) -> Source:
     classifier = Classifier.from_pretrained(folder, max_length=config.max_length, device="cpu")
     with opening(folder):
         parts = read_classifier(folder, label_names=None, regression=False, dropout=None)
+    refuse_graph(parts.model, "exported again")
     return Source(
         graph=ClassifierGraph(parts.model),
         compute=lambda items, precision: classifier.predict(items, precision=precision),
