@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.baselines.caching import CachedEncode
+from nearfar.baselines.named import CachedEncode
 
 
 def vector(text: str) -> NDArray[np.float32]:

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.baselines.flow import FILE, Flow, fit_glow
-from nearfar.baselines.glow import Glow
+from nearfar.baselines.flow import FILE, Flow, Glow, fit_glow
 from nearfar.types import NearfarError
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.baselines.glow import ActNorm, Coupling, Glow
+from nearfar.baselines.flow import ActNorm, Coupling, Glow
 from nearfar.types import NearfarError
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearfar.baselines import use
-from nearfar.baselines.use import PUBLISHED, Use
+from nearfar.baselines.words import PUBLISHED, Use
 from nearfar.types import NearfarError
 
 

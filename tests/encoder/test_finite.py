@@ -16,7 +16,7 @@ from nearfar.commands.encode import encode
 from nearfar.commands.evaluate import evaluate
 from nearfar.encoder import stream
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.encoder import layer_embeddings
 from nearfar.encoder.stream import TokenBlock, WorkerConfig, encode_blocks, tokenize_blocks
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import Precision

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nearfar import Encoder
 from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch, round_up
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.tokens import TokenRows
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences

@@ -7,7 +7,7 @@ import torch
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import guide as guide_module
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.ragged import RaggedBatch, hidden_states, transformer_layers
 from tests.encoder.architectures import VARIED
 from tests.tiny import save_tiny, sentences

@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer import modules as st
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import layers as layers_module
 from nearfar.encoder import token_batches
-from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.encoder import layer_embeddings
 from nearfar.encoder.ragged import hidden_states
 from tests.tiny import save_tiny, sentences
 

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from nearfar.commands.export.graphs import ClassifierGraph, EncoderGraph, pool_masked
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.classifier_folder import read_classifier
+from nearfar.encoder.classifier import Classifier, read_classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph, pool_masked
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
 

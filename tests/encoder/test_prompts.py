@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.encoder import layer_embeddings
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.stream import encode_blocks, tokenize_blocks

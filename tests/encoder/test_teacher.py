@@ -8,8 +8,8 @@ import torch
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
+from nearfar.encoder.frozen import TeacherVectors
 from nearfar.encoder.heads import add_projection
-from nearfar.encoder.teacher import TeacherVectors
 from tests.tiny import sentences
 
 TEXTS = list(dict.fromkeys(sentences(30)))

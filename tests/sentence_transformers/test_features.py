@@ -12,8 +12,16 @@ from sentence_transformers.sentence_transformer.modules import Dense, Normalize,
 from torch import distributed
 
 from nearfar import NearfarError
-from nearfar.sentence_transformers import InfoNceLoss, PremiseBatches, PremiseSclLoss, SelfGuidedLoss, SupconLoss
-from nearfar.sentence_transformers._features import edge_tokens, text_ids, token_rows
+from nearfar.sentence_transformers import (
+    InfoNceLoss,
+    PremiseBatches,
+    PremiseSclLoss,
+    SelfGuidedLoss,
+    SupconLoss,
+    edge_tokens,
+    text_ids,
+    token_rows,
+)
 from tests.sentence_transformers.batches import features_of
 from tests.tiny import nli_rows
 

@@ -15,7 +15,7 @@ from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
 from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.ragged import bf16_runs
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
