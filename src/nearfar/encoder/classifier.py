@@ -114,7 +114,7 @@ class Classifier(nn.Module):
         self.max_length = parts.max_length
         self.seen: SeenHashes | None = None
         """Hashes of the texts and pairs that made the model, saved with it; None where they are not known."""
-        self._head, self._lower_case = parts.head, parts.lower_case
+        self._head, self.lower_case = parts.head, parts.lower_case
         self._uses_types = uses_token_types(self.backbone)
         use_fast_dropout(self.model)
         use_fused(self.model)
@@ -277,7 +277,7 @@ class Classifier(nn.Module):
             self.tokenizer.model_max_length = limit
         for file in Path(folder).glob("model*.safetensors"):
             apply_umask(file)  # safetensors writes files that only the owner can read
-        if self._lower_case:  # tokenizers that transformers builds from their vocabulary forget it
+        if self.lower_case:  # tokenizers that transformers builds from their vocabulary forget it
             (Path(folder) / TRANSFORMER_SETTINGS[0]).write_text('{"do_lower_case": true}\n', encoding="utf-8")
         write_seen(Path(folder), self.seen)
 

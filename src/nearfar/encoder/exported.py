@@ -8,6 +8,7 @@ other. It is not trained or saved.
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -105,14 +106,19 @@ class GraphBackbone(PreTrainedModel):
                 "the logits of a classifier; use it with nearfar predict" if is_classifier else "embeddings, no logits"
             )
             raise NearfarError(f"{folder}: its graph gives {what}.")
-        run, inputs = open_graph(folder / FILES[kind], kind, threads=torch.get_num_threads())
+        run_graph = partial(open_graph, folder / FILES[kind], kind, threads=torch.get_num_threads())
+        run, inputs = run_graph()
         sizes = {"hidden_size": width, "max_position_embeddings": max_length, "type_vocab_size": 1 + (TYPES in inputs)}
         names = {name: config.get(name) for name in ("vocab_size", "pad_token_id")}
         super().__init__(PretrainedConfig.from_dict({"num_hidden_layers": 0, **sizes, **names}))
-        self.pooling, self.normalized = exported["pooling"], bool(exported.get("normalized"))
+        self.pooling, self.normalized = exported.get("pooling"), bool(exported.get("normalized"))
         self.labels: tuple[str, ...] = tuple(labels or ())
-        self._run, self._inputs = run, inputs
+        self._open, self._run, self._inputs = run_graph, run, inputs
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says the device and the dtype
+
+    def use_native_precision(self) -> None:
+        """Compute in the precision that the runtime chooses, in place of fp32; see :func:`open_graph`."""
+        self._run, _ = self._open(native=True)
 
     def forward(
         self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, **_: object

@@ -6,20 +6,21 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from nearfar import Encoder, ExportConfig, NearfarError, evaluate, export, finetune, train
 from nearfar.commands.export import comparison
-from nearfar.commands.export.graphs import ExportedModel, open_source, write_openvino
+from nearfar.commands.export.graphs import open_source, outputs_of, write_openvino
 from nearfar.commands.predict import predict
 from nearfar.disk import SeenHashes, write_seen
 from nearfar.encoder.classifier import Classifier, EmbeddingClassifier, open_classifier
+from nearfar.encoder.exported import open_graph
 from nearfar.evaluation.results import ExportResult, load_result
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
@@ -131,10 +132,9 @@ def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
 
 
 def test_a_graph_that_openvino_cannot_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(Tokenizer(WordLevel({"a": 0}, "a")).to_str())
     (tmp_path / "openvino_model.xml").write_text("<net")
     with pytest.raises(NearfarError, match=r"openvino_model\.xml: OpenVINO cannot read it \(.+\)\.$"):
-        ExportedModel(tmp_path, "openvino", threads=1)
+        open_graph(tmp_path / "openvino_model.xml", "openvino", threads=1)
     (tmp_path / "model.onnx").write_text("x")
     with pytest.raises(NearfarError, match=r"model\.onnx: OpenVINO cannot read it \(.+\)\.$"):
         write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml")
@@ -324,7 +324,7 @@ def test_a_run_is_calibrated_and_compared_on_rows_that_it_held_out(models: Path,
     assert {text for (text,) in items} <= {text for row in held_out for text in row}
     tested = comparison.comparison_rows(tmp_path / "run", source, config)
     assert (tested.metric, tested.source) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
-    assert 0 < (tested.score(lambda rows: source.compute(rows, "fp32")) or 0) <= 100
+    assert 0 < (tested.score(partial(outputs_of, source.model)) or 0) <= 100
 
 
 @pytest.mark.parametrize(

@@ -14,16 +14,14 @@ texts of the smallest and of the largest value, so that a single outlier does no
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from tokenizers import Encoding, Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -34,21 +32,17 @@ from nearfar.encoder.classifier import Classifier, Item, read_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.encoder_folder import EMBEDDING, EncoderComponents
 from nearfar.encoder.exported import (
-    FILES,
     IDS,
     MASK,
     TYPES,
     Feeds,
-    Format,
     Outputs,
-    open_graph,
     openvino_errors,
     refuse_graph,
 )
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.pooling import TokenPooling, parse_pooling
-from nearfar.encoder.pretrained import PreTrainedModel, PreTrainedTokenizerBase, opening, reason
-from nearfar.encoder.prompts import InferenceSettings
+from nearfar.encoder.pretrained import PreTrainedModel, opening, reason
 from nearfar.encoder.ragged import uses_token_types
 from nearfar.types import NearfarError, Precision
 
@@ -61,33 +55,41 @@ EXTERNAL = 1_500_000_000
 """Bytes of weights from which they are written to a file of their own; an ONNX file holds up to 2 GB."""
 LEVELS, WEIGHT_LIMIT = 256, 64
 """Number of values of int8 activations, and the largest quantized weight."""
-TOKENS = 4096
-"""Maximum number of tokens in a batch, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """An encoder or a classifier to export."""
 
+    model: Encoder | Classifier
     graph: nn.Module
     """Token ids, mask (and token types) -> outputs."""
-    compute: Callable[[Sequence[Item], Precision], Outputs]
-    """The outputs of items as nearfar computes them. Items of an encoder are single texts, without the prompt."""
     config: Any
     """transformers' config of the model."""
-    tokenizer: PreTrainedTokenizerBase
     inputs: tuple[str, ...]
-    output: str
-    width: int
-    max_length: int
-    prompt: str = ""
-    """Put before each text before it is tokenised."""
-    pooling: str | None = None
-    normalized: bool | None = None
-    labels: tuple[str, ...] | None = None
-    """None for an encoder; empty for regression."""
-    inference: InferenceSettings | None = None
-    """Of an encoder: its prompts and similarity."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What :class:`nearfar.evaluation.results.ExportResult` says of the model and its graph."""
+        model = self.model
+        of_kind: dict[str, Any]
+        if isinstance(model, Encoder):
+            of_kind = {
+                "output": EMBEDDING,
+                "width": model.dim,
+                "pooling": model.pooling,
+                "normalized": model.normalizes,
+            }
+        else:
+            labels = model.label_names
+            of_kind = {"output": LOGITS, "width": max(1, len(labels)), "labels": list(labels)}
+        return {**of_kind, "max_length": model.max_length, "inputs": list(self.inputs)}
+
+
+def outputs_of(model: Encoder | Classifier, items: Sequence[Item], *, precision: Precision = "fp32") -> Outputs:
+    """The outputs of items, as the model or its opened graph computes them. Items of an encoder are single texts."""
+    if isinstance(model, Encoder):
+        return model.encode([text for (text,) in items], precision=precision)
+    return model.predict(items, precision=precision)
 
 
 def open_source(folder: Path, config: ExportConfig) -> Source:
@@ -96,53 +98,29 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
     Raises:
         NearfarError: a model that :meth:`nearfar.Encoder.from_pretrained` or
             :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
-            the tokens of prompts.
+            the tokens of prompts; an exported graph.
     """
+    opened = {"max_length": config.max_length, "device": "cpu"}
+    # The parts are read a second time, because a model changes the modules of its backbone.
     if holds_classifier(folder):
         if config.pooling is not None:
             raise NearfarError(f"--pooling {config.pooling}: {folder} is a classifier, whose head pools.")
-        return _open_classifier(folder, config)
-    encoder = Encoder.from_pretrained(folder, pooling=config.pooling, max_length=config.max_length, device="cpu")
-    with opening(folder):  # a second time, because an Encoder changes the modules of its backbone
+        classifier = Classifier.from_pretrained(folder, **opened)
+        refuse_graph(classifier.model, "exported again")
+        with opening(folder):
+            model = read_classifier(folder, label_names=None, regression=False, dropout=None).model
+        inputs = (IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK)
+        return Source(classifier, ClassifierGraph(model), model.config, inputs)
+    encoder = Encoder.from_pretrained(folder, pooling=config.pooling, **opened)
+    refuse_graph(encoder.backbone, "exported again")
+    with opening(folder):
         parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
-    refuse_graph(parts.backbone, "exported again")
     if not parts.inference.include_prompt:
         raise NearfarError(
             f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
             "not an input of the graph, so it cannot be exported."
         )
-    return Source(
-        graph=EncoderGraph(parts),
-        compute=lambda items, precision: encoder.encode([text for (text,) in items], precision=precision),
-        config=parts.backbone.config,
-        tokenizer=parts.tokenizer,
-        inputs=(IDS, MASK),
-        output=EMBEDDING,
-        width=encoder.dim,
-        max_length=encoder.max_length,
-        prompt=encoder.resolve_prompt(),
-        pooling=encoder.pooling,
-        normalized=encoder.normalizes,
-        inference=parts.inference,
-    )
-
-
-def _open_classifier(folder: Path, config: ExportConfig) -> Source:
-    classifier = Classifier.from_pretrained(folder, max_length=config.max_length, device="cpu")
-    with opening(folder):
-        parts = read_classifier(folder, label_names=None, regression=False, dropout=None)
-    refuse_graph(parts.model, "exported again")
-    return Source(
-        graph=ClassifierGraph(parts.model),
-        compute=lambda items, precision: classifier.predict(items, precision=precision),
-        config=parts.model.config,
-        tokenizer=parts.tokenizer,
-        inputs=(IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK),
-        output=LOGITS,
-        width=max(1, len(classifier.label_names)),
-        max_length=classifier.max_length,
-        labels=classifier.label_names,
-    )
+    return Source(encoder, EncoderGraph(parts), parts.backbone.config, (IDS, MASK))
 
 
 @torch.no_grad()
@@ -166,7 +144,7 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
                 kwargs=inputs,
                 dynamo=True,
                 verbose=False,
-                output_names=[source.output],
+                output_names=[source.facts["output"]],
                 dynamic_shapes={key: {0: "batch", 1: "length"} for key in inputs},
                 opset_version=opset,
             )
@@ -178,7 +156,7 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
             ) from error
     assert program is not None
     graph = program.model.graph
-    if source.output == EMBEDDING:
+    if isinstance(source.model, Encoder):
         vectors = graph.outputs[0]
         second = ir.Value(name=OPTIMUM_OUTPUT, shape=vectors.shape, type=vectors.type)
         graph.append(ir.Node("", "Identity", [vectors], outputs=[second]))
@@ -299,61 +277,16 @@ def _products(model: Any) -> Iterator[tuple[Any, Any]]:
                 yield operation, weights
 
 
-class ExportedModel:
-    """An exported folder.
-
-    Args:
-        folder: the folder.
-        kind: the format of the graph.
-        threads: number of threads.
-        native: compute in the precision that the runtime chooses on this processor, as OpenVINO does with bf16;
-            otherwise in fp32.
-    """
-
-    def __init__(self, folder: Path, kind: Format, *, threads: int, native: bool = False) -> None:
-        self.tokenizer, self.padding = _open_tokenizer(folder)
-        self._run, self.inputs = open_graph(folder / FILES[kind], kind, threads=threads, native=native)
-
-    def compute(self, items: Sequence[Item], *, prompt: str = "") -> Outputs:
-        """The outputs [items, width] in the order of ``items``, one or two texts each."""
-        encodings = _encode(self.tokenizer, items, prompt)
-        order = sorted(range(len(items)), key=lambda row: -len(encodings[row].ids))
-        outputs: dict[int, Outputs] = {}
-        while order:
-            rows = order[: max(1, TOKENS // len(encodings[order[0]].ids))]
-            feeds = _feeds([encodings[row] for row in rows], self.inputs, padding=self.padding)
-            outputs |= zip(rows, self._run(feeds), strict=True)
-            order = order[len(rows) :]
-        return np.stack([outputs[row] for row in range(len(items))]).astype(np.float32)
-
-
-def single_feeds(folder: Path, items: Sequence[Item], source: Source) -> list[Feeds]:
-    """The inputs of each item alone, tokenised by the files of ``folder``."""
-    tokenizer, padding = _open_tokenizer(folder)
-    encodings = _encode(tokenizer, items, source.prompt)
-    return [_feeds([encoding], source.inputs, padding=padding) for encoding in encodings]
-
-
-def _open_tokenizer(folder: Path) -> tuple[Tokenizer, int]:
-    """The tokenizer of an exported folder, without padding, and the id of its padding."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    padding = (tokenizer.padding or {}).get("pad_id", 0)
-    tokenizer.no_padding()  # batches are padded here, after they are sorted by length
-    return tokenizer, padding
-
-
-def _encode(tokenizer: Tokenizer, items: Sequence[Item], prompt: str) -> list[Encoding]:
-    return tokenizer.encode_batch([prompt + item[0] if len(item) == 1 else item for item in items])
-
-
-def _feeds(encodings: Sequence[Encoding], names: Sequence[str], *, padding: int) -> Feeds:
-    """The inputs of a batch, padded on the right."""
-    shape = len(encodings), max(len(encoding.ids) for encoding in encodings)
-    feeds = {name: np.full(shape, padding if name == IDS else 0, dtype=np.int64) for name in names}
-    for name, values in feeds.items():
-        for row, encoding in zip(values, encodings, strict=True):
-            row[: len(encoding.ids)] = getattr(encoding, ATTRIBUTES[name])
-    return feeds
+def single_feeds(source: Source, items: Sequence[Item]) -> list[Feeds]:
+    """The inputs of each item alone."""
+    model = source.model
+    if isinstance(model, Encoder):
+        ids, types = model.tokenize([text for (text,) in items]).ids, None
+    else:
+        tokens = model.tokenize(items)
+        ids, types = tokens.ids, tokens.types
+    columns = {IDS: ids, MASK: [[1] * len(row) for row in ids], TYPES: types or [[0] * len(row) for row in ids]}
+    return [{name: np.array([columns[name][row]]) for name in source.inputs} for row in range(len(items))]
 
 
 class EncoderGraph(nn.Module):
