@@ -39,9 +39,8 @@ from nearfar.encoder.pretrained import (
     quiet,
 )
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states, uses_token_types
-from nearfar.encoder.token_batches import compute_batches, evaluating, warn_truncated
+from nearfar.encoder.token_batches import compute_distinct, evaluating
 from nearfar.encoder.weights import locate
-from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision
 
 Item: TypeAlias = tuple[str, ...]
@@ -237,26 +236,15 @@ class Classifier(nn.Module):
         """
         _check_items(items)
         bf16 = resolve(precision, self.device) == "bf16"
-        distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
-        tokens = self.tokenize(list(distinct))
-        warn_truncated(tokens.truncated, len(distinct), self.max_length)
-
-        def describe(row: int) -> tuple[int, str]:
-            item = list(distinct)[row]
-            return list(items).index(item), " / ".join(item)
-
-        with progress_bar("encoding", len(distinct), shown=progress) as advance:
-            logits = compute_batches(
-                self,
-                tokens.ids,
-                lambda rows: self(tokens.select(rows)),
-                (max(1, len(self.label_names)),),
-                device=self.device,
-                bf16=bf16 and bf16_runs(self.backbone, self.route),
-                describe=describe,
-                on_batch=advance,
-            )
-        return logits[[distinct[item] for item in items]]
+        return compute_distinct(
+            self,
+            items,
+            self.tokenize,
+            lambda tokens, rows: self(tokens.select(rows)),
+            (max(1, len(self.label_names)),),
+            bf16=bf16 and bf16_runs(self.backbone, self.route),
+            progress=progress,
+        )
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits.

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.disk import SeenHashes, read_seen, write_seen
-from nearfar.encoder import encoder_folder, token_batches
+from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.exported import GraphBackbone
@@ -22,9 +23,8 @@ from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states
-from nearfar.encoder.token_batches import NotFiniteError, Tokenized, check_texts, compute_batches, warn_truncated
+from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct
 from nearfar.encoder.weights import locate
-from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError, Precision
 
 
@@ -248,30 +248,16 @@ class Encoder(Prompts, nn.Module):
         """
         check_texts(texts)
         bf16 = resolve(precision, self.device) == "bf16"
-        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        ordered, prompt = list(distinct), self.resolve_prompt(prompt, prompt_name)
-        vectors = np.empty((len(ordered), truncated_width(dimensions, self.dim, self.matryoshka)), dtype=np.float32)
-        truncated = 0
-        with progress_bar("encoding", len(ordered), shown=progress) as advance:
-            for start in range(0, len(ordered), token_batches.TEXTS_PER_BLOCK):
-                block = slice(start, start + token_batches.TEXTS_PER_BLOCK)
-                tokenized = self.tokenize(ordered[block], prompt=prompt)
-                truncated += tokenized.truncated
-                try:
-                    vectors[block] = self.encode_tokens(
-                        tokenized.ids,
-                        prompt_length=tokenized.prompt_length,
-                        normalize=normalize,
-                        dimensions=dimensions,
-                        bf16=bf16,
-                        on_batch=advance,
-                        check_finite=check_finite,
-                    )
-                except NotFiniteError as error:
-                    text = ordered[start + error.number]
-                    raise NotFiniteError(texts.index(text), text) from None
-        warn_truncated(truncated, len(ordered), self.max_length)
-        return vectors if len(ordered) == len(texts) else vectors[[distinct[text] for text in texts]]
+        return compute_distinct(
+            self,
+            texts,
+            partial(self.tokenize, prompt=self.resolve_prompt(prompt, prompt_name)),
+            partial(self._embed, normalize=normalize, dimensions=dimensions),
+            (truncated_width(dimensions, self.dim, self.matryoshka),),
+            bf16=bf16 and bf16_runs(self.backbone, self.route),
+            progress=progress,
+            check_finite=check_finite,
+        )
 
     @torch.inference_mode()
     def encode_tokens(
@@ -282,7 +268,7 @@ class Encoder(Prompts, nn.Module):
         normalize: bool = False,
         dimensions: int | None = None,
         bf16: bool = False,
-        on_batch: Callable[[int], None] | None = None,
+        on_batch: Callable[[int], object] | None = None,
         check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
@@ -293,26 +279,27 @@ class Encoder(Prompts, nn.Module):
             NearfarError: the model has fewer dimensions than ``dimensions``.
             NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
-        width = truncated_width(dimensions, self.dim, self.matryoshka)
+        embed = partial(self._embed, Tokenized(token_ids, 0, prompt_length), normalize=normalize, dimensions=dimensions)
 
-        def embed(batch: list[int]) -> Tensor:
-            embedding: Tensor = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
-            embedding = embedding[:, :width]
-            return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
-
-        def describe(text: int) -> tuple[int, str]:
-            return text, str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
+        def describe(text: int) -> str:
+            return str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
 
         return compute_batches(
             self,
             token_ids,
             embed,
-            (width,),
+            (truncated_width(dimensions, self.dim, self.matryoshka),),
             device=self.device,
             bf16=bf16 and bf16_runs(self.backbone, self.route),
             describe=describe if check_finite else None,
             on_batch=on_batch,
         )
+
+    def _embed(self, tokens: Tokenized, texts: list[int], *, normalize: bool, dimensions: int | None) -> Tensor:
+        """The embeddings of some of the tokenised texts, by their numbers."""
+        embedding: Tensor = self([tokens.ids[text] for text in texts], prompt_length=tokens.prompt_length).float()
+        embedding = embedding[:, :dimensions]
+        return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
@@ -361,11 +348,8 @@ def layer_embeddings(
         raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")
     layers = encoder.backbone.config.num_hidden_layers
     parsed = [parse_pooling(name, layers=layers) for name in poolings]
-    distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-    tokenized = encoder.tokenize(list(distinct))
-    warn_truncated(tokenized.truncated, len(distinct), encoder.max_length)
 
-    def embed(numbers: list[int]) -> Float[Tensor, "texts layers poolings dim"]:
+    def embed(tokenized: Tokenized, numbers: list[int]) -> Float[Tensor, "texts layers poolings dim"]:
         ids = [tokenized.ids[number] for number in numbers]
         batch = RaggedBatch.pack(ids, prompt_length=tokenized.prompt_length, device=encoder.device)
         hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
@@ -376,22 +360,8 @@ def layer_embeddings(
         embeddings = torch.stack(by_pooling, dim=1).float()
         return functional.normalize(embeddings, dim=-1) if encoder.normalizes else embeddings
 
-    def describe(number: int) -> tuple[int, str]:
-        text = list(distinct)[number]
-        return texts.index(text), text
-
-    with progress_bar("encoding", len(distinct), shown=progress) as advance:
-        vectors = compute_batches(
-            encoder,
-            tokenized.ids,
-            embed,
-            (layers + 1, len(poolings), encoder.dim),
-            device=encoder.device,
-            describe=describe,
-            on_batch=advance,
-        )
-    if len(distinct) < len(texts):
-        vectors = vectors[[distinct[text] for text in texts]]
+    shape = (layers + 1, len(poolings), encoder.dim)
+    vectors = compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress)
     return {
         (layer, name): vectors[:, layer, number] for layer in range(layers + 1) for number, name in enumerate(poolings)
     }
