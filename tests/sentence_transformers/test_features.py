@@ -114,19 +114,6 @@ def test_wrong_columns_and_labels(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda model: InfoNceLoss(model, temperature=0.0), "temperature must be a positive number"),
-        (lambda model: InfoNceLoss(model, hard_negative_weight=1.0), "need 2 negatives, but there are none"),
-    ],
-)
-def test_settings_out_of_range(model: SentenceTransformer, make: Any, message: str) -> None:
-    with pytest.raises(NearfarError, match=message):
-        make(model)(features_of(model, ["a dog", "a cat"], ["one dog", "one cat"]))
-
-
-@pytest.mark.long
 def test_settings_that_no_model_fits(model: SentenceTransformer) -> None:
     with pytest.raises(NearfarError, match=r"scl_weight must be in \[0, 1\]"):
         PremiseSclLoss(model, scl_weight=1.5)

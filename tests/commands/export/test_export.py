@@ -75,6 +75,8 @@ def test_an_exported_folder_is_an_encoder(models: Path, exported: Path, tmp_path
     np.testing.assert_allclose(encoder.encode(TEXTS, precision="fp32"), expected, atol=1e-5)
     np.testing.assert_allclose(encoder.encode(TEXTS[:1], prompt=""), original.encode(TEXTS[:1], prompt=""), atol=1e-2)
     assert encoder.max_length == original.max_length
+    settings = json.loads((exported / "sentence_bert_config.json").read_text())
+    assert (settings["module_output_name"], settings["max_seq_length"]) == ("sentence_embedding", original.max_length)
     assert (encoder.dim, encoder.pooling, encoder.prompts) == (original.dim, original.pooling, original.prompts)
     half = encoder.encode(TEXTS, dimensions=16, precision="fp32")
     np.testing.assert_allclose(half, original.encode(TEXTS, dimensions=16, precision="fp32"), atol=1e-5)
@@ -138,14 +140,6 @@ def test_a_graph_that_openvino_cannot_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_text("x")
     with pytest.raises(NearfarError, match=r"model\.onnx: OpenVINO cannot read it \(.+\)\.$"):
         write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml")
-
-
-def test_what_sentence_transformers_reads(exported: Path) -> None:
-    settings = json.loads((exported / "sentence_bert_config.json").read_text())
-    assert settings["module_output_name"] == "sentence_embedding"
-    assert settings["max_seq_length"] == json.loads((exported / "export.json").read_text())["max_length"]
-    assert len(json.loads((exported / "modules.json").read_text())) == 1
-    assert json.loads((exported / "config_sentence_transformers.json").read_text())["prompts"]["default"] == "the dog: "
 
 
 def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:

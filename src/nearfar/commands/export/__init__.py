@@ -164,6 +164,7 @@ def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows")
     """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
     from nearfar.commands.export.comparison import compare_outputs
     from nearfar.commands.export.graphs import outputs_of
+    from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.exported import GraphBackbone
     from nearfar.encoder.precision import cpu_has_bf16
@@ -172,7 +173,8 @@ def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows")
     outputs = "embedding" if isinstance(source.model, Encoder) else "logits"
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
-        exported, native = (type(source.model).from_pretrained(folder, device="cpu") for _ in range(2))
+        opened = Encoder.from_pretrained if isinstance(source.model, Encoder) else Classifier.from_pretrained
+        exported, native = (opened(folder, device="cpu") for _ in range(2))
         functions: dict[str, Compute] = {
             "nearfar fp32": partial(outputs_of, source.model),
             f"{config.format} {precision}": partial(outputs_of, exported),
