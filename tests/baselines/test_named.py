@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from nearfar import Encoder
 from nearfar.baselines.flow import Flow
-from nearfar.baselines.named import CachedEncode, Spec, is_baseline, open_baseline, parse_spec
+from nearfar.baselines.named import Spec, is_baseline, open_baseline, parse_spec
 from nearfar.baselines.sbert_wk import SbertWk
-from nearfar.baselines.whitening import Whitening
+from nearfar.baselines.whitening import CachedEncode, Whitening
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 

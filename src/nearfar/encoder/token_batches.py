@@ -169,7 +169,7 @@ def compute_distinct(
     distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
     ordered, truncated = list(distinct), 0
     outputs = np.empty((len(ordered), *shape), dtype=np.float32)
-    settings = {"device": module.device, "bf16": bf16, "describe": str if check_finite else None}
+    settings: dict[str, Any] = {"device": module.device, "bf16": bf16, "describe": str if check_finite else None}
     with progress_bar("encoding", len(ordered), shown=progress) as advance:
         for start in range(0, len(ordered), TEXTS_PER_BLOCK):
             block = ordered[start : start + TEXTS_PER_BLOCK]

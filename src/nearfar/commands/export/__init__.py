@@ -171,20 +171,23 @@ def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows")
 
     precision = "int8" if config.quantize == "int8" else "fp32"
     outputs = "embedding" if isinstance(source.model, Encoder) else "logits"
+    opened: Callable[..., Encoder | Classifier] = (
+        Encoder.from_pretrained if outputs == "embedding" else Classifier.from_pretrained
+    )
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
-        opened = Encoder.from_pretrained if isinstance(source.model, Encoder) else Classifier.from_pretrained
-        exported, native = (opened(folder, device="cpu") for _ in range(2))
         functions: dict[str, Compute] = {
             "nearfar fp32": partial(outputs_of, source.model),
-            f"{config.format} {precision}": partial(outputs_of, exported),
+            f"{config.format} {precision}": partial(outputs_of, opened(folder, device="cpu")),
         }
         if cpu_has_bf16():
             functions["nearfar bf16"] = partial(outputs_of, source.model, precision="bf16")
-            if isinstance(native.backbone, GraphBackbone) and config.format == "openvino":
-                name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
-                native.backbone.use_native_precision()
-                functions[name] = partial(outputs_of, native)
+        if cpu_has_bf16() and config.format == "openvino":
+            native = opened(folder, device="cpu")
+            assert isinstance(native.backbone, GraphBackbone)
+            native.backbone.use_native_precision()
+            name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
+            functions[name] = partial(outputs_of, native)
         kind = "int8" if precision == "int8" else f"{outputs} fp32"
         return compare_outputs(functions, rows, kind=kind, timing=config.timing)
 

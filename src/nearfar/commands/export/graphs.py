@@ -100,7 +100,7 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
             :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
             the tokens of prompts; an exported graph.
     """
-    opened = {"max_length": config.max_length, "device": "cpu"}
+    opened: dict[str, Any] = {"max_length": config.max_length, "device": "cpu"}
     # The parts are read a second time, because a model changes the modules of its backbone.
     if holds_classifier(folder):
         if config.pooling is not None:
