@@ -18,7 +18,7 @@ from tests.tiny import save_tiny, sentences, write_pairs
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``plain``, ``normalized`` (with Dense, a prompt and a head for labels), ``classifier``; files of rows and texts."""
+    """``plain``, ``normalized`` (with Dense, prompt and a head for labels), ``classifier``; files of rows and texts."""
     folder = tmp_path_factory.mktemp("models")
     encoder = Encoder.from_pretrained(save_tiny(folder / "plain"))
     torch.manual_seed(1)

@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.baselines.named import CachedEncode, is_baseline, parse_spec
+from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.evaluate.model import (
     Model,
     OpenedModel,
