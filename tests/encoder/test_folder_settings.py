@@ -160,16 +160,3 @@ def test_a_text_without_tokens_gets_the_zero_vector(pooling: str, architecture: 
     np.testing.assert_allclose(vectors[[0, 2]], encoder.encode(["a dog", "the red cat"], precision="fp32"), atol=1e-5)
     encoder.embed(["a dog", ""]).sum().backward()
     assert all(one.grad.isfinite().all() for one in encoder.parameters() if one.grad is not None)
-
-
-@pytest.mark.parametrize(
-    ("texts", "message"),
-    [
-        ({"a dog": "x"}, "encode takes a list of texts, not a dict: give its texts in their order"),
-        ({"a dog"}, "encode takes a list of texts, not a set"),
-        (["a", "b\ud800"], "text 1 holds half a surrogate pair"),
-    ],
-)
-def test_texts_that_are_none(texts: Any, message: str, encoder: Encoder) -> None:
-    with pytest.raises(NearfarError, match=message):
-        encoder.encode(texts)
