@@ -5,7 +5,7 @@
 
 The model is exported four times by `nearfar export`. If NEARFAR_DATA is set, short texts are SNLI premises and long
 texts are joined Wikipedia sentences; otherwise both are from microworld. All sides are interleaved within a round, on
-new texts in each round. Exported graphs run on batches of similar length, as in `nearfar export`'s own comparison.
+new texts in each round. Exported graphs are opened as encoders, as in `nearfar export`'s own comparison.
 sentence-transformers' OpenVINO backend runs in a process of its own: `--openvino PYTHON` names the interpreter of an
 environment with sentence-transformers[openvino]. If it is not installed, this side is skipped, which the result file
 records. With `--quick`, results are printed, and written only with `--into`.
@@ -13,7 +13,6 @@ records. With `--quick`, results are printed, and written only with `--into`.
 
 import sys
 import tempfile
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from statistics import mean, median
@@ -21,14 +20,12 @@ from typing import Any
 
 import common
 import numpy as np
-import torch
 from common import MODEL
 from encoding import Encode, cosines, openvino, texts_by_kind, timed
 from numpy.typing import NDArray
 
 from nearfar import Encoder, export
-from nearfar.commands.export.graphs import ExportedModel
-from nearfar.encoder.exported import Format
+from nearfar.encoder.exported import Format, GraphBackbone
 from nearfar.encoder.precision import cpu_has_bf16
 
 PAGE = common.Page("export", "export-speed", "Speed of exported models")
@@ -81,8 +78,10 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
             result = export(MODEL, format=kind, quantize=quantize, output=output, **needs)
             found["exports"][name] = {"sides": [side.to_dict() for side in result.sides], "files": result.files}
             found["exports"][name] |= {"metric": result.metric, "evaluated_on": result.evaluated_on}
-            model = ExportedModel(output, kind, threads=torch.get_num_threads(), native=True)
-            sides[name] = timed(partial(_encode, model))
+            graph = Encoder.from_pretrained(output, device="cpu")
+            assert isinstance(graph.backbone, GraphBackbone)
+            graph.backbone.use_native_precision()
+            sides[name] = timed(graph.encode)
         found["openvino"] = versions or "not installed"
         if peer is not None:
             sides[PEER] = peer
@@ -94,10 +93,6 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
                 kind_of_text, {name: round(median(each), 2) for name, each in measured["seconds"].items()}, flush=True
             )
     return found
-
-
-def _encode(model: ExportedModel, texts: Iterable[str]) -> NDArray[np.float32]:
-    return model.compute([(text,) for text in texts])
 
 
 def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int) -> dict[str, Any]:

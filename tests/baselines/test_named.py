@@ -1,17 +1,20 @@
 """Baselines by name: which specs are baselines, what they load, and errors of invalid ones."""
 
+import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from nearfar import Encoder
 from nearfar.baselines.flow import Flow
 from nearfar.baselines.named import Spec, is_baseline, open_baseline, parse_spec
 from nearfar.baselines.sbert_wk import SbertWk
-from nearfar.baselines.whitening import Whitening
+from nearfar.baselines.whitening import CachedEncode, Whitening
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 
@@ -155,3 +158,23 @@ def test_a_saved_flow(model: str, tmp_path: Path) -> None:
     saved.save(tmp_path / "fitted")
     found = open_baseline(f"flow:{model}@{tmp_path / 'fitted'}")(TEXTS)
     np.testing.assert_allclose(found, saved(TEXTS), atol=1e-5)
+
+
+def vector(text: str) -> NDArray[np.float32]:
+    return np.random.default_rng(list(text.encode())).normal(size=3).astype(np.float32)
+
+
+def test_the_cache_gives_the_vectors_of_any_calls_and_computes_each_once() -> None:
+    encoded: list[str] = []
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        encoded.extend(texts)
+        return np.stack([vector(text) for text in texts]) if texts else np.zeros((0, 3), dtype=np.float32)
+
+    draw, cached = random.Random(0), CachedEncode(encode)
+    assert cached([]).shape == (0, 3)
+    for _ in range(60):
+        texts = [f"text {draw.randrange(30)}" for _ in range(draw.randint(1, 8))]
+        assert np.array_equal(cached(texts), [vector(text) for text in texts])
+    assert len(encoded) == len(set(encoded)) == 30
+    assert cached([]).shape == (0, 3)

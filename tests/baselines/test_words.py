@@ -1,14 +1,17 @@
-"""Vectors of words: bags of words by counting, averages of word vectors, their files, and what is refused."""
+"""Bags of words by counting, averages of word vectors, their files, TensorFlow Hub's encoder; what is refused."""
 
 import gzip
+import sys
 from pathlib import Path
+from types import ModuleType
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 
 from nearfar.baselines import words as module
 from nearfar.baselines.named import is_per_task, is_transductive, open_baseline
-from nearfar.baselines.words import Glove, bag_of_words, words_of
+from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words, words_of
 from nearfar.commands.evaluate import evaluate
 from nearfar.types import NearfarError
 
@@ -161,14 +164,46 @@ def test_invalid_files_raise(text: str, message: str, tmp_path: Path) -> None:
         Glove.from_file(saved(tmp_path, text, encoding="latin-1"))
 
 
-@pytest.mark.realdata
-def test_real_vectors_of_similar_texts_are_similar(nearfar_data: Path) -> None:
-    glove = Glove.from_file(nearfar_data / "glove" / "glove.6B.50d.5k.txt")
-    assert glove.vectors.shape == (5050, 50)
-    assert glove.lower
-    dog, other, far = glove(["The dog isn't in the house.", "A dog was at home.", "Interest rates fell 3.5% today"])
+@pytest.fixture
+def hub(monkeypatch):
+    """A mock of tensorflow_hub; ``loaded`` and ``calls`` record its use."""
+    module = ModuleType("tensorflow_hub")
+    module.loaded, module.calls = [], []
 
-    def cosine(x, y):
-        return x @ y / np.linalg.norm(x) / np.linalg.norm(y)
+    def model(texts):
+        assert type(texts) is list
+        module.calls.append(texts)
+        return np.array([[len(text), 1] for text in texts], dtype=np.float64).reshape(len(texts), 2)
 
-    assert cosine(dog, other) > cosine(dog, far) + 0.1
+    def load(handle):
+        module.loaded.append(handle)
+        return model
+
+    module.load = load
+    monkeypatch.setitem(sys.modules, "tensorflow_hub", module)
+    return module
+
+
+def test_the_published_model_or_a_folder_is_called_in_batches(hub, monkeypatch):
+    monkeypatch.setattr(module, "TEXTS_AT_ONCE", 2)
+    encode = Use()
+    vectors = encode(("a", "bb", "ccc"))
+    Use("some/folder")
+    assert hub.loaded == [PUBLISHED, "some/folder"]
+    assert hub.calls == [["a", "bb"], ["ccc"]]
+    assert vectors.dtype == np.float32
+    np.testing.assert_array_equal(vectors, [[1, 1], [2, 1], [3, 1]])
+    assert encode([]).shape == (0, 2)
+
+
+def test_without_tensorflow_hub_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
+    with pytest.raises(NearfarError, match=r"pip install tensorflow tensorflow-hub 'setuptools<81'.*tensorflow_hub"):
+        Use()
+
+
+def test_a_model_that_cannot_be_loaded(hub):
+    for error in (OSError, ValueError, RuntimeError):
+        hub.load = Mock(side_effect=error("no such module"))
+        with pytest.raises(NearfarError, match=r"some/where: TensorFlow Hub cannot load it: no such module.*FOLDER"):
+            Use("some/where")

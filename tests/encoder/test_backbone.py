@@ -198,17 +198,6 @@ def test_the_merged_weight_by_hand(encoder: Encoder) -> None:
 
 
 @pytest.mark.long
-def test_frozen_parameters_stay_frozen_and_a_dense_is_trained(encoder: Encoder) -> None:
-    encoder.add_dense()
-    encoder.backbone.embeddings.requires_grad_(False)
-    merge = add_lora(encoder.backbone, rank=2, alpha=4)
-    assert all(p.requires_grad for p in encoder.tail.parameters())
-    merge()
-    for name, parameter in encoder.backbone.named_parameters():
-        assert parameter.requires_grad != name.startswith("embeddings.")
-
-
-@pytest.mark.long
 def test_invalid_uses_are_refused(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NearfarError, match="--lora-rank 0"):
         add_lora(encoder.backbone, rank=0, alpha=1)
@@ -228,7 +217,7 @@ def test_invalid_uses_are_refused(encoder: Encoder, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", VARIED)
 def test_frozen_embeddings_do_not_change(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     freeze_embeddings(encoder.backbone)
@@ -239,9 +228,6 @@ def test_frozen_embeddings_do_not_change(architecture: str, tmp_path: Path) -> N
     assert any("layer" in name for name in learning)
     assert not any(name.startswith("embeddings.") for name in learning)
     assert not encoder.backbone.get_input_embeddings().weight.requires_grad
-
-
-def test_no_embedding_layer_to_freeze(encoder: Encoder) -> None:
     del encoder.backbone.embeddings
-    with pytest.raises(NearfarError, match="BertModel has no embedding layer"):
+    with pytest.raises(NearfarError, match="Model has no embedding layer"):
         freeze_embeddings(encoder.backbone)

@@ -89,8 +89,8 @@ def test_the_longer_text_of_a_pair_is_truncated_first(classifier: Classifier) ->
 @pytest.mark.parametrize(
     "architecture",
     [
-        *("bert", "roberta", "distilbert", "mpnet", "modernbert", "deberta-v2"),
-        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("xlm-roberta", "electra")),
+        *("bert", "roberta", "distilbert", "modernbert", "deberta-v2"),
+        *(pytest.param(name, marks=pytest.mark.nightly) for name in ("mpnet", "xlm-roberta", "electra")),
     ],
 )
 def test_logits_equal_those_of_transformers(architecture: str, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndar
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
+@pytest.mark.parametrize("architecture", ["bert", pytest.param("distilbert", marks=pytest.mark.nightly)])
 def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_path: Path) -> None:
     ours = open_tiny(tmp_path / "tiny", architecture)
     ours.save_pretrained(tmp_path / "saved")
@@ -172,7 +172,7 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("wrong", ["a dog", ["a dog"], (), ("a", "b", "c"), ("a dog", 3), None])
+@pytest.mark.parametrize("wrong", ["a dog", (), ("a dog", 3)])
 def test_predict_names_an_invalid_item(classifier: Classifier, wrong: object) -> None:
     with pytest.raises(NearfarError, match="item 1 is not a tuple of one or two strings"):
         classifier.predict([("a dog",), wrong])

@@ -16,9 +16,7 @@ from nearfar.commands.encode import encode
 from nearfar.commands.evaluate import evaluate
 from nearfar.encoder import stream
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.stream import TokenBlock, WorkerConfig, encode_blocks, tokenize_blocks
-from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
@@ -55,17 +53,6 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
         encoder.encode(TEXTS, normalize=normalize, precision=precision)
     assert encoder.training
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
-
-
-def test_a_long_text_is_shortened_in_the_message() -> None:
-    message = str(NotFiniteError(7, "word " * 500))
-    assert message.startswith("text 7 (counted from 0), 'word word")
-    assert len(message) < 300
-
-
-def test_layers_name_the_text(folder: Path) -> None:
-    with pytest.raises(NearfarError, match=MESSAGE):
-        layer_embeddings(Encoder.from_pretrained(folder), TEXTS)
 
 
 def blocks(encoder: Encoder) -> list[TokenBlock]:

@@ -13,7 +13,6 @@ import pytest
 from nearfar.disk import is_private
 from nearfar.encoder import kernels
 from nearfar.encoder.kernels import build, kernels_status
-from nearfar.evaluation.results import provenance
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 from tests.encoder.kernel_helpers import OUT, built, cached, fallback_warning, next_process
@@ -104,10 +103,9 @@ def test_built_once(compiler: Compiler, library: Path, tmp_path: Path) -> None:
     assert "-march=native" in calls()[0]
     assert "-fopenmp" in calls()[0]
     assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2  # the library and its record
+    assert kernels_status() == {"used": False, "why_not": "not needed"}  # which builds nothing
     built()
-    status = kernels_status()
-    assert status["used"] is True
-    assert status["compiler"] == "fake c++ 1.0"
+    assert machine.provenance_info()["kernels"] == {"used": True, "compiler": "fake c++ 1.0"}
 
 
 @pytest.mark.long
@@ -263,28 +261,7 @@ def test_they_are_on_with_avx_512_or_on_request(
     )
 
 
-def test_they_are_off_where_torch_is_limited_to_avx2(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.delenv("NEARFAR_KERNELS")
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
-    (tmp_path / "cpuinfo").write_text("flags\t\t: avx2 avx512f\n")
-    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
-    assert kernels.kernels() is None
-
-
 def test_another_value_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARFAR_KERNELS", "attention")
     with pytest.raises(NearfarError, match="NEARFAR_KERNELS=attention: must be 0"):
         kernels.kernels()
-
-
-def test_the_status_builds_nothing(compiler: Compiler) -> None:
-    calls = compiler("exit 1")
-    assert kernels_status() == {"used": False, "why_not": "not needed"}
-    assert not calls()
-
-
-@pytest.mark.long
-def test_results_record_the_kernels(compiler: Compiler, library: Path) -> None:
-    compiler(f'{OUT}cp {library} "$2"')
-    kernels.kernels()
-    assert provenance().kernels == {"used": True, "compiler": "fake c++ 1.0"}

@@ -4,13 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import layers as layers_module
+from nearfar.encoder import encoder as encoder_module
 from nearfar.encoder import token_batches
-from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.encoder import layer_embeddings
 from nearfar.encoder.ragged import hidden_states
 from tests.tiny import save_tiny, sentences
 
@@ -35,19 +33,6 @@ def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_p
     assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])
 
 
-@pytest.mark.long
-def test_modules_after_the_pooling_are_applied(folder: Path, tmp_path: Path) -> None:
-    modules = [st.Transformer(str(folder)), st.Pooling(32, pooling_mode="mean"), st.Dense(32, 8), st.Normalize()]
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "theirs"))
-    found = layer_embeddings(Encoder.from_pretrained(tmp_path / "theirs"), TEXTS, poolings=("max",))
-    assert list(found) == [(0, "max"), (1, "max"), (2, "max")]
-    for (layer, _), vectors in found.items():
-        expected = Encoder.from_pretrained(tmp_path / "theirs", pooling=f"layer:{layer}:max").encode(TEXTS)
-        assert expected.shape == (len(TEXTS), 8)
-        np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
-        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
-
-
 def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
     expected = layer_embeddings(encoder, TEXTS)
@@ -58,7 +43,7 @@ def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monk
         batches.append(batch.lengths)
         return hidden_states(backbone, batch, route, all_layers=all_layers)
 
-    monkeypatch.setattr(layers_module, "hidden_states", counting)
+    monkeypatch.setattr(encoder_module, "hidden_states", counting)
     monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 45)
     encoder.train()
     again = layer_embeddings(encoder, TEXTS)

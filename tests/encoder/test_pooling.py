@@ -75,12 +75,6 @@ def test_means_of_two_layers() -> None:
     assert parse_pooling("last_two", layers=1).name == "embeddings_last"
 
 
-@pytest.mark.parametrize("name", ["layer:7:max", "layer:7", "layer:07:cls"])
-def test_unknown_layers(name: str) -> None:
-    with pytest.raises(NearfarError, match=rf"pooling '{name}': this encoder's layers are 0 \(embeddings\) to 6"):
-        parse_pooling(name, layers=6)
-
-
 @pytest.mark.parametrize("name", ["layer:2:median", "layer:2:first_last", "layer::max", "layer:-1:max", "layer:2:max:"])
 def test_unknown_names(name: str) -> None:
     with pytest.raises(NearfarError, match=f"unknown pooling '{name}'; choose one of .*layer:K:max"):

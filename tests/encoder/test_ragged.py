@@ -8,7 +8,7 @@ from transformers import AutoModel
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
-from nearfar.encoder.ragged import RaggedBatch, Route, choose_route, hidden_states, uses_token_types
+from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states, uses_token_types
 from tests.same_gradients import assert_same_gradients, gradients_of
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
@@ -51,27 +51,9 @@ def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
     assert_same_gradients(*gradients, tolerance=1e-4)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_text_does_not_depend_on_its_batch(architecture: str, tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
-    texts = sentences(20, longest=30)
-    together = encoder.encode(texts)
-    for text, vector in zip(texts, together, strict=True):
-        assert abs(encoder.encode([text])[0] - vector).max() < 1e-5
-
-
 def test_position_ids_start_at_the_backbones_first_position(tmp_path: Path) -> None:
     assert Encoder.from_pretrained(save_tiny(tmp_path / "b", "bert")).route == Route(ragged=True, first_position=0)
     assert Encoder.from_pretrained(save_tiny(tmp_path / "r", "roberta")).route == Route(ragged=True, first_position=2)
-
-
-def test_choosing_a_route_draws_no_random_numbers(tmp_path: Path) -> None:
-    backbone = AutoModel.from_pretrained(save_tiny(tmp_path)).train()
-    state = torch.get_rng_state()
-    assert choose_route(backbone).ragged
-    assert torch.equal(torch.get_rng_state(), state)
-    assert backbone.training
 
 
 def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:

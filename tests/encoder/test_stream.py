@@ -117,7 +117,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert assign_devices("cpu", 2) == ["cpu"] * 2
 
 
-@pytest.mark.long
+@pytest.mark.nightly
 def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling="cls", max_length=7)
     texts = sentences(180, longest=20)

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import tokens as tokens_module
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.tokens import TokenRows, TokenStore, vocabulary_texts, whole_words
 from nearfar.encoder.training_encoder import TrainingEncoder

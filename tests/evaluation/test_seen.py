@@ -5,7 +5,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-from nearfar.evaluation.paired import EvaluationRun
 from scipy.stats import spearmanr
 
 from nearfar.data.classification import Split, TransferTask

@@ -11,7 +11,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder import cuda_graphs
 from nearfar.encoder.cuda_graphs import uses_graphs
 from nearfar.encoder.dropout import set_dropout
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import GPU

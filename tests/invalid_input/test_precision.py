@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
@@ -51,18 +52,18 @@ def run_ok(argv: list[str]) -> str:
 def used(monkeypatch: pytest.MonkeyPatch) -> set[bool]:
     """Whether steps and encoders have computed in bfloat16."""
     found = set()
-    initialise, encode = gradients.Gradients.__init__, Encoder.encode_tokens
+    initialise, encode = gradients.Gradients.__init__, Encoder._embed
 
     def starting(self: Any, *args: Any, bf16: bool = False, **settings: Any) -> None:
         found.add(bf16)
         initialise(self, *args, bf16=bf16, **settings)
 
-    def encoding(self: Encoder, *args: Any, bf16: bool = False, **settings: Any) -> Any:
-        found.add(bf16)
-        return encode(self, *args, bf16=bf16, **settings)
+    def encoding(self: Encoder, *args: Any, **settings: Any) -> Any:
+        found.add(torch.is_autocast_enabled("cpu"))
+        return encode(self, *args, **settings)
 
     monkeypatch.setattr(gradients.Gradients, "__init__", starting)
-    monkeypatch.setattr(Encoder, "encode_tokens", encoding)
+    monkeypatch.setattr(Encoder, "_embed", encoding)
     return found
 
 

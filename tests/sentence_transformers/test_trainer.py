@@ -62,7 +62,9 @@ def test_info_nce_learns_and_is_in_the_model_card(model: SentenceTransformer, tm
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("kind", [PremiseSclLoss, SelfGuidedLoss, SupconLoss])
+@pytest.mark.parametrize(
+    "kind", [SelfGuidedLoss, *(pytest.param(kind, marks=pytest.mark.nightly) for kind in (PremiseSclLoss, SupconLoss))]
+)
 def test_heads_are_trained_and_frozen_copies_are_not(kind: Any, model: SentenceTransformer, tmp_path: Path) -> None:
     rows = nli_rows(8)
     columns: dict[type, dict[str, Any]] = {

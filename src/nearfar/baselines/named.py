@@ -3,7 +3,7 @@
 ===========================  ==========================================================================================
 ``bow``                      bags of words (:func:`nearfar.baselines.words.bag_of_words`)
 ``glove:FILE``               averaged word vectors of a text file (:class:`nearfar.baselines.words.Glove`)
-``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.use`)
+``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.words`)
 ``wk:MODEL``                 SBERT-WK of a model's layers (:mod:`nearfar.baselines.sbert_wk`)
 ``whitening:MODEL``          BERT-whitening fitted on the evaluated texts of each task ("target" in the papers). This is
                              *transductive*: it uses the texts of the test set, though not its scores
@@ -200,7 +200,7 @@ def open_baseline(
         from nearfar.data.rows import load_sentences
 
         return fit(encode, [row[0] for row in load_sentences(texts).rows])
-    from nearfar.baselines.caching import CachedEncode
+    from nearfar.baselines.whitening import CachedEncode
 
     cached_encode = CachedEncode(encode)
     return lambda texts: fit(cached_encode, texts)(texts)
@@ -217,7 +217,7 @@ def _open_without_encoder(name: str, source: str, *, per_call: bool) -> Encode:
         from nearfar.baselines.words import Glove
 
         return Glove.from_file(source)
-    from nearfar.baselines.use import Use
+    from nearfar.baselines.words import Use
 
     return Use(source) if source else Use()
 

@@ -29,8 +29,7 @@ from torch import Tensor
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.padded_attention import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, hidden_states
-from nearfar.encoder.token_batches import compute_batches, warn_truncated
-from nearfar.runtime.progress import progress_bar
+from nearfar.encoder.token_batches import Tokenized, compute_distinct
 from nearfar.types import NearfarError
 
 RANK_TOLERANCE = 1e-13
@@ -78,23 +77,16 @@ class SbertWk:
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
         """Return one vector per text, in order; each distinct text is computed once, truncated as in ``encode``."""
         encoder = self._encoder
-        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        tokenized = encoder.tokenize(list(distinct))
-        warn_truncated(tokenized.truncated, len(distinct), encoder.max_length)
 
-        def embed(numbers: list[int]) -> Float[Tensor, "batch dim"]:
+        def embed(tokenized: Tokenized, numbers: list[int]) -> Float[Tensor, "batch dim"]:
             batch = RaggedBatch.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
             states = torch.stack([layer.float() for layer in hidden[self._layer_start :]], dim=1)
             return batch.restore_order(sentence_vectors(states, batch.groups, window=self._window))
 
-        with progress_bar("encoding", len(distinct), shown=self._progress) as advance:
-            width = encoder.backbone.config.hidden_size
-            vectors = compute_batches(
-                encoder, tokenized.ids, embed, (width,), device=encoder.device, describe=None, on_batch=advance
-            )
-        return vectors[[distinct[text] for text in texts]]
+        shape, progress = (encoder.backbone.config.hidden_size,), self._progress
+        return compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress, check_finite=False)
 
 
 def sentence_vectors(

@@ -14,7 +14,6 @@ from nearfar.data.paths import as_path, is_folder
 from nearfar.disk import path_errors, read_json, read_text, refuse_overwriting_inputs, write_text
 from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides
-from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.report import (
     GENERATOR,
     EvaluatedModel,

@@ -12,8 +12,7 @@ from nearfar.config.verbs import SoupConfig
 from nearfar.disk import check_new_folder, new_folder, path_errors, read_json
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.precision import check_computing
-from nearfar.evaluation.results import Provenance, provenance
-from nearfar.evaluation.results.record import OMITTED, Record, format_json
+from nearfar.evaluation.results.record import OMITTED, Provenance, Record, format_json, provenance
 from nearfar.runs.folder import RUN_INFO, read_run_info
 from nearfar.types import NearfarError
 

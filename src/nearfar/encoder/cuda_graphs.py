@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from nearfar.encoder import cuda_attention
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.fixed_shape import BatchShape, FixedShapeBatch
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.static import is_static
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError

@@ -1,29 +1,30 @@
 """The public Encoder: texts -> vectors, by any BERT-like encoder, without padding, each distinct text once."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
-from nearfar.encoder import encoder_folder, token_batches
+from nearfar.encoder import encoder_folder
 from nearfar.encoder.backbone import keep_layers as keep_some_layers
 from nearfar.encoder.dropout import use_fast_dropout, use_fused
 from nearfar.encoder.exported import GraphBackbone
 from nearfar.encoder.fixed_shape import FixedShapeBatch
-from nearfar.encoder.pooling import Pooling, parse_pooling, pool
+from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.precision import choose_device, choose_dtype, resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.prompts import InferenceSettings, Prompts, truncated_width
 from nearfar.encoder.ragged import RaggedBatch, bf16_runs, choose_route, hidden_states
-from nearfar.encoder.token_batches import NotFiniteError, Tokenized, check_texts, compute_batches, warn_truncated
+from nearfar.encoder.token_batches import Tokenized, check_texts, compute_batches, compute_distinct
 from nearfar.encoder.weights import locate
-from nearfar.runtime.progress import progress_bar
-from nearfar.types import Precision, VectorSimilarity
+from nearfar.types import NearfarError, Precision, VectorSimilarity
 
 
 class Encoder(Prompts, nn.Module):
@@ -249,30 +250,17 @@ class Encoder(Prompts, nn.Module):
         """
         check_texts(texts)
         bf16 = resolve(precision, self.device) == "bf16"
-        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        ordered, prompt = list(distinct), self.resolve_prompt(prompt, prompt_name)
-        vectors = np.empty((len(ordered), truncated_width(dimensions, self.dim, self.matryoshka)), dtype=np.float32)
-        truncated = 0
-        with progress_bar("encoding", len(ordered), shown=progress) as advance:
-            for start in range(0, len(ordered), token_batches.TEXTS_PER_BLOCK):
-                block = slice(start, start + token_batches.TEXTS_PER_BLOCK)
-                tokenized = self.tokenize(ordered[block], prompt=prompt, max_length=max_length)
-                truncated += tokenized.truncated
-                try:
-                    vectors[block] = self.encode_tokens(
-                        tokenized.ids,
-                        prompt_length=tokenized.prompt_length,
-                        normalize=normalize,
-                        dimensions=dimensions,
-                        bf16=bf16,
-                        on_batch=advance,
-                        check_finite=check_finite,
-                    )
-                except NotFiniteError as error:
-                    text = ordered[start + error.number]
-                    raise NotFiniteError(texts.index(text), text) from None
-        warn_truncated(truncated, len(ordered), max_length or self.max_length)
-        return vectors if len(ordered) == len(texts) else vectors[[distinct[text] for text in texts]]
+        return compute_distinct(
+            self,
+            texts,
+            partial(self.tokenize, prompt=self.resolve_prompt(prompt, prompt_name), max_length=max_length),
+            partial(self._embed, normalize=normalize, dimensions=dimensions),
+            (truncated_width(dimensions, self.dim, self.matryoshka),),
+            bf16=bf16 and bf16_runs(self.backbone, self.route),
+            max_length=max_length,
+            progress=progress,
+            check_finite=check_finite,
+        )
 
     @torch.inference_mode()
     def encode_tokens(
@@ -283,7 +271,7 @@ class Encoder(Prompts, nn.Module):
         normalize: bool = False,
         dimensions: int | None = None,
         bf16: bool = False,
-        on_batch: Callable[[int], None] | None = None,
+        on_batch: Callable[[int], object] | None = None,
         check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
@@ -294,26 +282,27 @@ class Encoder(Prompts, nn.Module):
             NearfarError: the model has fewer dimensions than ``dimensions``.
             NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
-        width = truncated_width(dimensions, self.dim, self.matryoshka)
+        embed = partial(self._embed, Tokenized(token_ids, 0, prompt_length), normalize=normalize, dimensions=dimensions)
 
-        def embed(batch: list[int]) -> Tensor:
-            embedding: Tensor = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
-            embedding = embedding[:, :width]
-            return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
-
-        def describe(text: int) -> tuple[int, str]:
-            return text, str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
+        def describe(text: int) -> str:
+            return str(self.tokenizer.decode(token_ids[text], skip_special_tokens=True))
 
         return compute_batches(
             self,
             token_ids,
             embed,
-            (width,),
+            (truncated_width(dimensions, self.dim, self.matryoshka),),
             device=self.device,
             bf16=bf16 and bf16_runs(self.backbone, self.route),
             describe=describe if check_finite else None,
             on_batch=on_batch,
         )
+
+    def _embed(self, tokens: Tokenized, texts: list[int], *, normalize: bool, dimensions: int | None) -> Tensor:
+        """The embeddings of some of the tokenised texts, by their numbers."""
+        embedding: Tensor = self([tokens.ids[text] for text in texts], prompt_length=tokens.prompt_length).float()
+        embedding = embedding[:, :dimensions]
+        return functional.normalize(embedding, dim=-1) if normalize or self.normalizes else embedding
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
@@ -328,3 +317,54 @@ class Encoder(Prompts, nn.Module):
         )
         encoder_folder.write(Path(folder), parts, self._pooling)
         write_seen(Path(folder), self.seen)
+
+
+@torch.inference_mode()
+def layer_embeddings(
+    encoder: Encoder, texts: Sequence[str], *, poolings: Sequence[str] = ("cls", "mean", "max"), progress: bool = False
+) -> dict[tuple[int, str], NDArray[np.float32]]:
+    """Embeddings of ``texts`` for each layer and pooling; layer 0 is the embedding layer (Kim et al. 2021, Figure 1).
+
+    Entry (K, p), float32 [texts, dim], equals the result of :meth:`~nearfar.encoder.encoder.Encoder.encode` of the same
+    encoder with the pooling ``layer:K:p``; modules after the pooling (Dense, Normalize) are applied too. The encoder's
+    own pooling is not used. Its default prompt is put before each text.
+
+    Each distinct text is computed once. A batch's hidden states are pooled and freed before those of the next batch are
+    computed. The result takes 4 * (layers + 1) * len(poolings) * dim bytes per text. Texts over the maximum length are
+    truncated, with one warning that counts them.
+
+    Args:
+        encoder: the encoder.
+        texts: any number of strings.
+        poolings: some of ``cls``, ``mean``, ``mean_without_cls`` and ``max``, without repetition.
+        progress: show a progress bar.
+
+    Raises:
+        NearfarError: ``texts`` is a single string or contains something else than strings; a pooling is unknown or
+            given twice; or a vector is not finite (the message names the text).
+    """
+    check_texts(texts)
+    for name in poolings:
+        if name not in TOKEN_POOLINGS:
+            raise NearfarError(f"pooling {name!r} of a layer: must be one of {', '.join(TOKEN_POOLINGS)}.")
+    if len(set(poolings)) < len(poolings):
+        raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")
+    layers = encoder.backbone.config.num_hidden_layers
+    parsed = [parse_pooling(name, layers=layers) for name in poolings]
+
+    def embed(tokenized: Tokenized, numbers: list[int]) -> Float[Tensor, "texts layers poolings dim"]:
+        ids = [tokenized.ids[number] for number in numbers]
+        batch = RaggedBatch.pack(ids, prompt_length=tokenized.prompt_length, device=encoder.device)
+        hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
+        by_pooling = [
+            torch.stack([encoder.embed_states([states], batch, pooling) for pooling in parsed], dim=1)
+            for states in hidden
+        ]
+        embeddings = torch.stack(by_pooling, dim=1).float()
+        return functional.normalize(embeddings, dim=-1) if encoder.normalizes else embeddings
+
+    shape = (layers + 1, len(poolings), encoder.dim)
+    vectors = compute_distinct(encoder, texts, encoder.tokenize, embed, shape, progress=progress)
+    return {
+        (layer, name): vectors[:, layer, number] for layer in range(layers + 1) for number, name in enumerate(poolings)
+    }

@@ -1,12 +1,14 @@
-"""Exported graphs as encoders: ONNX Runtime or OpenVINO computes the embeddings of padded texts, pooling included.
+"""Exported graphs as encoders and classifiers: ONNX Runtime or OpenVINO computes the outputs of padded texts.
 
-A backbone that gives the embedding of a text as the state of its first token takes the place of the transformer, so
-that a folder of ``nearfar export`` is encoded, searched and scored as any other encoder. It is not trained or saved.
+A backbone that gives the output for a text, its embedding or its logits, as the state of its first token takes the
+place of the transformer, so that a folder of ``nearfar export`` is encoded, searched, scored and predicted with as any
+other. It is not trained or saved.
 """
 
 import importlib.util
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Literal
@@ -24,7 +26,7 @@ Format = Literal["onnx", "openvino"]
 FILES: dict[Format, str] = {"onnx": "model.onnx", "openvino": "openvino_model.xml"}
 """Format -> the name of its graph, which is what sentence-transformers looks for."""
 RUNTIMES = {"onnx": "onnxruntime", "openvino": "openvino"}
-IDS, MASK = "input_ids", "attention_mask"
+IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 Feeds = Mapping[str, NDArray[np.int64]]
 Outputs = NDArray[np.float32]
 
@@ -78,34 +80,55 @@ def openvino_errors(file: Path) -> Iterator[None]:
 
 
 class GraphBackbone(PreTrainedModel):
-    """A graph of padded token ids and mask, with the interface of a transformer.
+    """A graph of padded token ids, mask and perhaps token types, with the interface of a transformer.
 
     Args:
         folder: that ``nearfar export`` wrote.
         kind: the format of the graph.
+        classifier: whether its outputs are to be logits; otherwise embeddings.
+
+    Raises:
+        NearfarError: the folder is damaged, or its graph has the other output; the runtime is not installed.
     """
 
     config_class = PretrainedConfig
     _supports_attention_backend = False
 
-    def __init__(self, folder: Path, kind: Format) -> None:
+    def __init__(self, folder: Path, kind: Format, *, classifier: bool = False) -> None:
         exported, config = (read_object(folder / name) for name in (EXPORTED, "config.json"))
-        wrong = [name for name in ("width", "max_length") if type(exported.get(name)) is not int]
-        if wrong or not isinstance(exported.get("pooling"), str):
-            raise NearfarError(f"{folder / EXPORTED}: is damaged, or not that of an encoder; export the model again.")
-        sizes = {"hidden_size": exported["width"], "max_position_embeddings": exported["max_length"]}
+        labels, width, max_length = (exported.get(name) for name in ("labels", "width", "max_length"))
+        is_classifier, pools = isinstance(labels, list), isinstance(exported.get("pooling"), str)
+        classes = max(1, len(set(map(str, labels)))) if isinstance(labels, list) else width
+        if type(width) is not int or type(max_length) is not int or is_classifier == pools or classes != width:
+            raise NearfarError(f"{folder / EXPORTED}: is damaged; export the model again.")
+        if is_classifier != classifier:
+            what = (
+                "the logits of a classifier; use it with nearfar predict" if is_classifier else "embeddings, no logits"
+            )
+            raise NearfarError(f"{folder}: its graph gives {what}.")
+        run_graph = partial(open_graph, folder / FILES[kind], kind, threads=torch.get_num_threads())
+        run, inputs = run_graph()
+        sizes = {"hidden_size": width, "max_position_embeddings": max_length, "type_vocab_size": 1 + (TYPES in inputs)}
         names = {name: config.get(name) for name in ("vocab_size", "pad_token_id")}
         super().__init__(PretrainedConfig.from_dict({"num_hidden_layers": 0, **sizes, **names}))
-        self.pooling, self.normalized = exported["pooling"], bool(exported.get("normalized"))
-        self._run, self._inputs = open_graph(folder / FILES[kind], kind, threads=torch.get_num_threads())
+        self.pooling, self.normalized = exported.get("pooling"), bool(exported.get("normalized"))
+        self.labels: tuple[str, ...] = tuple(labels or ())
+        self._open, self._run, self._inputs = run_graph, run, inputs
         self.place = nn.Parameter(torch.zeros(0), requires_grad=False)  # says the device and the dtype
 
-    def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: object) -> SimpleNamespace:
-        """The embeddings, as the last hidden states of the first tokens [texts, length, width]; others are 0."""
-        feeds = {IDS: input_ids.cpu().numpy(), MASK: attention_mask.cpu().numpy()}
-        embeddings = self._run({name: feeds[name] for name in self._inputs})
+    def use_native_precision(self) -> None:
+        """Compute in the precision that the runtime chooses, in place of fp32; see :func:`open_graph`."""
+        self._run, _ = self._open(native=True)
+
+    def forward(
+        self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None, **_: object
+    ) -> SimpleNamespace:
+        """The outputs, as the last hidden states of the first tokens [texts, length, width]; others are 0."""
+        types = torch.zeros_like(input_ids) if token_type_ids is None else token_type_ids
+        given = {IDS: input_ids, MASK: attention_mask, TYPES: types}
+        outputs = self._run({name: given[name].cpu().numpy() for name in self._inputs})
         states = torch.zeros(*input_ids.shape, self.config.hidden_size, device=input_ids.device)
-        states[:, 0] = torch.from_numpy(embeddings).to(states)
+        states[:, 0] = torch.from_numpy(outputs).to(states)
         return SimpleNamespace(last_hidden_state=states)
 
 

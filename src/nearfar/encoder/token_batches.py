@@ -3,7 +3,8 @@
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,8 +12,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.encoder.prompts import SURROGATE
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
+Key = TypeVar("Key", str, tuple[str, ...])
 SHOWN = 60
 """Characters of a text in a message."""
 
@@ -75,12 +78,6 @@ def check_texts(texts: Sequence[str]) -> None:
             )
 
 
-def warn_truncated(truncated: int, texts: int, limit: int) -> None:
-    """Warn once if distinct texts were longer than ``limit`` tokens."""
-    if truncated:
-        warnings.warn(truncation_message(truncated, texts, limit), stacklevel=4)
-
-
 def truncation_message(truncated: int, texts: int, limit: int) -> str:
     """The warning that texts were truncated."""
     return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
@@ -108,7 +105,7 @@ def compute_batches(
     *,
     device: torch.device,
     bf16: bool = False,
-    describe: Callable[[int], tuple[int, str]] | None,
+    describe: Callable[[int], str] | None,
     on_batch: Callable[[int], object] | None = None,
 ) -> Float[np.ndarray, "texts ..."]:
     """The outputs of ``compute`` for all texts, batch by batch without dropout, in the order of ``token_ids``.
@@ -118,10 +115,10 @@ def compute_batches(
         token_ids: of each text, by which it is assigned to a batch.
         compute: numbers of a batch's texts -> one output for each.
         shape: of an output.
+        max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
         device: of the module.
         bf16: compute under autocast.
-        describe: number of a text -> the number and the content that an error names; None to keep outputs that are
-            not finite.
+        describe: number of a text -> the content that an error names; None to keep outputs that are not finite.
         on_batch: gets the number of texts of each batch.
 
     Raises:
@@ -134,11 +131,65 @@ def compute_batches(
                 output = compute(batch).float()
             if describe is not None and not output.isfinite().all():
                 non_finite = (~output.isfinite().flatten(1).all(dim=1)).nonzero().flatten().tolist()
-                raise NotFiniteError(*describe(min(batch[index] for index in non_finite)))
+                number = min(batch[index] for index in non_finite)
+                raise NotFiniteError(number, describe(number))
             outputs[batch] = output.cpu().numpy()
             if on_batch:
                 on_batch(len(batch))
     return outputs
+
+
+def compute_distinct(
+    module: Any,
+    items: Sequence[Key],
+    tokenize: Callable[[list[Key]], Any],
+    compute: Callable[[Any, list[int]], Float[Tensor, "items ..."]],
+    shape: tuple[int, ...],
+    *,
+    max_length: int | None = None,
+    bf16: bool = False,
+    progress: bool = False,
+    check_finite: bool = True,
+) -> Float[np.ndarray, "items ..."]:
+    """The outputs of ``compute`` for all items, [items, *shape], in their order; each distinct item is computed once.
+
+    One warning counts the truncated items.
+
+    Args:
+        module: what computes, an encoder or a classifier.
+        items: texts, or tuples of texts.
+        tokenize: a block of items -> their tokens, with ``ids`` of each and the number ``truncated``.
+        compute: tokens of a block, and numbers of items in it -> one output for each.
+        shape: of an output.
+        max_length: the number of tokens that ``tokenize`` keeps, by default that of the module.
+        bf16: compute under autocast.
+        progress: show a progress bar.
+        check_finite: whether an output must be finite.
+
+    Raises:
+        NotFiniteError: an output is not finite.
+    """
+    distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
+    ordered, truncated = list(distinct), 0
+    outputs = np.empty((len(ordered), *shape), dtype=np.float32)
+    settings: dict[str, Any] = {"device": module.device, "bf16": bf16, "describe": str if check_finite else None}
+    with progress_bar("encoding", len(ordered), shown=progress) as advance:
+        for start in range(0, len(ordered), TEXTS_PER_BLOCK):
+            block = ordered[start : start + TEXTS_PER_BLOCK]
+            tokens = tokenize(block)
+            truncated += tokens.truncated
+            embed = partial(compute, tokens)
+            try:
+                outputs[start : start + len(block)] = compute_batches(
+                    module, tokens.ids, embed, shape, **settings, on_batch=advance
+                )
+            except NotFiniteError as error:
+                item = block[error.number]
+                content = item if isinstance(item, str) else " / ".join(item)
+                raise NotFiniteError(list(items).index(item), content) from None
+    if truncated:
+        warnings.warn(truncation_message(truncated, len(ordered), max_length or module.max_length), stacklevel=4)
+    return outputs if len(ordered) == len(items) else outputs[[distinct[item] for item in items]]
 
 
 @contextmanager

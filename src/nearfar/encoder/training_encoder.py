@@ -15,7 +15,7 @@ from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
 from nearfar.encoder.cuda_graphs import GraphedEncoder, GraphedGuide, uses_graphs
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.exported import refuse_graph
-from nearfar.encoder.guide import Guide
+from nearfar.encoder.frozen import Guide
 from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.ragged import bf16_runs
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
@@ -184,6 +184,7 @@ class TrainingClassifier:
     """The classifier that methods use, in two parts: the hidden states of [CLS], and the head on them."""
 
     def __init__(self, classifier: Classifier, *, max_length: int | None, bf16: bool) -> None:
+        refuse_graph(classifier.model, "trained")
         add_gradients_in_place(classifier)
         self.classifier = classifier
         self.max_length = max_length

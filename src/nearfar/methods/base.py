@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from nearfar.data.batching import TextBatches
     from nearfar.data.rows import TextData
-    from nearfar.encoder.teacher import TeacherVectors
+    from nearfar.encoder.frozen import TeacherVectors
     from nearfar.encoder.training_encoder import TrainingEncoder, TrainingText
 
 EmbedFn: TypeAlias = "Callable[[Sequence[Any]], Tensor]"

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.teacher import TeacherVectors
+    from nearfar.encoder.frozen import TeacherVectors
 
 PAPERS = (
     """@inproceedings{reimers2020making,
@@ -128,7 +128,7 @@ def build(config: DistillConfig, context: BuildContext, rows: "TextData") -> Bui
         NearfarError: a teacher that cannot be opened, that is the student or gives vectors that are not finite, and
             lists in batches of two, which are always equal.
     """
-    from nearfar.encoder.teacher import TeacherVectors
+    from nearfar.encoder.frozen import TeacherVectors
 
     assert config.teacher is not None
     student = context.encoder.encoder

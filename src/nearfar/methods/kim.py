@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
     from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.guide import Guide
+    from nearfar.encoder.frozen import Guide
     from nearfar.objectives import RowMask
 
 DriftFn: TypeAlias = "Callable[[], Tensor]"
@@ -268,7 +268,7 @@ def build_back_translation(config: BtConfig, context: BuildContext, rows: "TextD
     """
     import torch
 
-    from nearfar.encoder.guide import Guide
+    from nearfar.encoder.frozen import Guide
     from nearfar.objectives import RowMask, below_positive, masked_fraction, nt_xent
 
     margin, encoder = config.false_negative_margin, context.encoder.encoder
@@ -402,7 +402,7 @@ def _batches(config: KimConfig, context: BuildContext, rows: "TextData") -> "Tex
 
 def _guide(config: GuidedConfig, encoder: "Encoder") -> "Guide":
     """The frozen copy: the encoder as it is before training."""
-    from nearfar.encoder.guide import Guide
+    from nearfar.encoder.frozen import Guide
 
     if encoder.dim != encoder.backbone.config.hidden_size:
         raise NearfarError(

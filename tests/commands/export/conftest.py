@@ -4,11 +4,13 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from nearfar.commands.export import graphs
-from nearfar.encoder.classifier import Classifier
+from nearfar.disk.model_folder import SeenHashes
+from nearfar.encoder.classifier import Classifier, EmbeddingClassifier
 from nearfar.encoder.encoder import Encoder
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny, sentences, write_pairs
@@ -16,15 +18,17 @@ from tests.tiny import save_tiny, sentences, write_pairs
 
 @pytest.fixture(scope="session")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``plain``, ``normalized`` (with Dense and a prompt) and ``classifier``; ``pairs.tsv``, ``labels.tsv``,
-    ``texts.txt``."""
+    """``plain``, ``normalized`` (with Dense, prompt and a head for labels), ``classifier``; files of rows and texts."""
     folder = tmp_path_factory.mktemp("models")
     encoder = Encoder.from_pretrained(save_tiny(folder / "plain"))
     torch.manual_seed(1)
     encoder.add_dense()
     encoder.normalizes = True
     encoder.set_prompts(default="the dog: ")
+    encoder.seen = SeenHashes(*np.arange(4, dtype=np.uint64)[:, None])
     encoder.save_pretrained(folder / "normalized")
+    weight = np.random.default_rng(0).normal(size=(3, encoder.dim + 1))
+    EmbeddingClassifier(encoder, ("a", "b", "c"), weight).save_head(folder / "normalized")
     torch.manual_seed(3)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(folder / "base"), label_names=["no", "yes"])
     with torch.no_grad():

@@ -1,23 +1,29 @@
 """Models as ONNX and OpenVINO graphs: equal outputs, the files beside them, the comparison, and errors."""
 
+import importlib.util
 import json
 import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from tokenizers import Tokenizer
-from tokenizers.models import WordLevel
 
 from nearfar import Encoder, ExportConfig, NearfarError, encode, evaluate, export, mine, search, train
 from nearfar.commands.export import comparison
-from nearfar.commands.export.graphs import ExportedModel, open_source, write_openvino
-from nearfar.encoder.classifier import Classifier
+from nearfar.commands.export.graphs import open_source, outputs_of, write_openvino
+from nearfar.commands.predict import predict
+from nearfar.encoder.classifier import Classifier, open_classifier
+from nearfar.encoder.exported import open_graph
+from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.results import ExportResult, load_result
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.invalid_input.cli_runner import assert_refused, run_cli
 from tests.tiny import save_tiny, sentences
 
@@ -71,6 +77,8 @@ def test_an_exported_folder_is_an_encoder(models: Path, exported: Path, tmp_path
     np.testing.assert_allclose(encoder.encode(TEXTS, precision="fp32"), expected, atol=1e-5)
     np.testing.assert_allclose(encoder.encode(TEXTS[:1], prompt=""), original.encode(TEXTS[:1], prompt=""), atol=1e-2)
     assert encoder.max_length == original.max_length
+    settings = json.loads((exported / "sentence_bert_config.json").read_text())
+    assert (settings["module_output_name"], settings["max_seq_length"]) == ("sentence_embedding", original.max_length)
     assert (encoder.dim, encoder.pooling, encoder.prompts) == (original.dim, original.pooling, original.prompts)
     half = encoder.encode(TEXTS, dimensions=16, precision="fp32")
     np.testing.assert_allclose(half, original.encode(TEXTS, dimensions=16, precision="fp32"), atol=1e-5)
@@ -148,21 +156,12 @@ def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
 
 
 def test_a_graph_that_openvino_cannot_read_is_named(tmp_path: Path) -> None:
-    (tmp_path / "tokenizer.json").write_text(Tokenizer(WordLevel({"a": 0}, "a")).to_str())
     (tmp_path / "openvino_model.xml").write_text("<net")
     with pytest.raises(NearfarError, match=r"openvino_model\.xml: OpenVINO cannot read it \(.+\)\.$"):
-        ExportedModel(tmp_path, "openvino", threads=1)
+        open_graph(tmp_path / "openvino_model.xml", "openvino", threads=1)
     (tmp_path / "model.onnx").write_text("x")
     with pytest.raises(NearfarError, match=r"model\.onnx: OpenVINO cannot read it \(.+\)\.$"):
         write_openvino(tmp_path / "model.onnx", tmp_path / "openvino_model.xml")
-
-
-def test_what_sentence_transformers_reads(exported: Path) -> None:
-    settings = json.loads((exported / "sentence_bert_config.json").read_text())
-    assert settings["module_output_name"] == "sentence_embedding"
-    assert settings["max_seq_length"] == json.loads((exported / "export.json").read_text())["max_length"]
-    assert len(json.loads((exported / "modules.json").read_text())) == 1
-    assert json.loads((exported / "config_sentence_transformers.json").read_text())["prompts"]["default"] == "the dog: "
 
 
 def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
@@ -181,11 +180,85 @@ def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
     assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
 
 
-@pytest.mark.parametrize(
-    ("kind", "quantize"), [("onnx", "none"), pytest.param("openvino", "int8", marks=pytest.mark.nightly)]
-)
+def write_classifier(folder: Path, labels: list[str], table: np.ndarray) -> None:
+    """An exported classifier by hand: logits are the sum of rows of ``table``, 100 in place of a row of type 1."""
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    save_tiny_for_pairs(folder)
+    (folder / "model.safetensors").unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": ["BertForSequenceClassification"]}))
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    nodes = [
+        helper.make_node("Gather", ["table", "input_ids"], ["rows"]),
+        helper.make_node("Unsqueeze", ["token_type_ids", "last"], ["types"]),
+        helper.make_node("Cast", ["types"], ["second"], to=TensorProto.BOOL),
+        helper.make_node("Where", ["second", "hundred", "rows"], ["chosen"]),
+        helper.make_node("Unsqueeze", ["attention_mask", "last"], ["mask"]),
+        helper.make_node("Cast", ["mask"], ["real"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["chosen", "real"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "middle"], ["logits"], keepdims=0),
+    ]
+    constants = {"table": table, "last": [-1], "middle": [1], "hundred": np.float32(100)}
+    graph = helper.make_graph(
+        nodes,
+        "by hand",
+        [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "length"]) for name in names],
+        [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", table.shape[1]])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "model.onnx")
+    settings = {"width": table.shape[1], "max_length": 12, "labels": labels, "inputs": names, "output": "logits"}
+    (folder / "export.json").write_text(json.dumps(settings))
+
+
+@pytest.mark.parametrize("labels", [["no", "may be", "yes"], []])
+def test_logits_of_a_graph_are_those_of_each_item(labels: list[str], tmp_path: Path) -> None:
+    """Whatever the length of the others in its batch; truncated to the length of the graph; with types of tokens."""
+    table = np.random.default_rng(0).normal(size=(64, max(1, len(labels)))).astype(np.float32)
+    write_classifier(tmp_path, labels, table)
+    classifier = Classifier.from_pretrained(tmp_path)
+    assert (classifier.label_names, classifier.max_length) == (tuple(labels), 12)
+    items = [("a dog",), ("the cat sees a bird", "a dog runs"), ("a dog " * 9,), ("the cat",)]
+    tokens = classifier.tokenize(items)
+    assert list(map(len, tokens.ids)) == [4, 11, 12, 4]
+    assert tokens.types is not None
+    expected = [
+        sum(np.float32(100) if second else table[token] for token, second in zip(ids, types, strict=True))
+        for ids, types in zip(tokens.ids, tokens.types, strict=True)
+    ]
+    with pytest.warns(UserWarning, match="longer than 12 tokens"):
+        np.testing.assert_allclose(classifier.predict(items), expected, rtol=1e-5)
+    if not labels:
+        return
+    (tmp_path / "in.txt").write_text("a dog\nthe cat\n")
+    predict(tmp_path, input=tmp_path / "in.txt", output=tmp_path / "out.jsonl", progress=False)
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    for row, logits in zip(rows, (expected[0], expected[3]), strict=True):
+        shares = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+        assert [row[f"p_{label}"] for label in labels] == pytest.approx(shares.tolist(), abs=1e-5)
+        assert row["label"] == labels[int(np.argmax(logits))]
+    refuse_other_uses(tmp_path)
+
+
+def refuse_other_uses(folder: Path) -> None:
+    """A classifier's graph is not trained, saved, exported, or opened as an encoder."""
+    again = folder.with_name("again")
+    for refused, what in (
+        (lambda: Classifier.from_pretrained(folder).save_pretrained(again), "saved"),
+        (lambda: export(folder, output=again), "exported again"),
+        (lambda: Classifier.from_pretrained(folder, label_names=["a", "b"]), "trained"),
+        (lambda: TrainingClassifier(Classifier.from_pretrained(folder), max_length=None, bf16=False), "trained"),
+    ):
+        with pytest.raises(NearfarError, match=f"an exported graph cannot be {what}; use the model that it was"):
+            refused()
+    with pytest.raises(NearfarError, match="its graph gives the logits of a classifier; use it with nearfar predict"):
+        Encoder.from_pretrained(folder)
+
+
 @pytest.mark.nightly
-def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
+@pytest.mark.parametrize(("kind", "quantize"), [("onnx", "none"), ("openvino", "none"), ("openvino", "int8")])
+def test_an_exported_folder_is_a_classifier(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
     calibrate = models / "texts.txt" if quantize == "int8" else None
     result = export(
         models / "classifier",
@@ -199,13 +272,43 @@ def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize
     )
     assert (result.output, result.labels, result.metric) == ("logits", ["no", "yes"], "accuracy")
     assert result.opset == 19 or kind == "openvino"
-    items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue")]
-    expected = Classifier.from_pretrained(models / "classifier").predict(items, precision="fp32")
-    found = run_graph(tmp_path / "out", items)
+    items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue"), ("a dog",)]
+    original, classifier = map(Classifier.from_pretrained, (models / "classifier", tmp_path / "out"))
+    expected, found = original.predict(items, precision="fp32"), classifier.predict(items)
     largest = np.abs(expected).max()
-    assert np.abs(found - expected).max() <= (1e-4 if quantize == "none" else 0.3) * largest
-    if quantize == "int8":
-        assert np.abs(found - expected).max() > 1e-4 * largest  # it is quantized
+    assert (np.abs(found - expected).max() <= 1e-5 * largest) == (quantize == "none")
+    assert np.abs(found - expected).max() <= 0.3 * largest
+    assert (classifier.label_names, classifier.max_length) == (original.label_names, original.max_length)
+    np.testing.assert_allclose(run_graph(tmp_path / "out", items[:3]), found[:3], atol=0.01 * largest)
+    for folder in (models / "classifier", tmp_path / "out"):
+        settings = {"input": models / "labels.tsv", "output": tmp_path / f"{folder.name}.tsv", "precision": "fp32"}
+        assert predict(folder, **settings, progress=False).scores is not None
+    if quantize == "none":
+        tables = [pd.read_csv(tmp_path / f"{name}.tsv", sep="\t") for name in ("classifier", "out")]
+        pd.testing.assert_frame_equal(*tables, rtol=0, atol=1e-5)
+    refuse_other_uses(tmp_path / "out")
+
+
+def test_a_classifier_of_embeddings_is_exported_with_its_head(models: Path, exported: Path, tmp_path: Path) -> None:
+    classifier, original = open_classifier(exported), open_classifier(models / "normalized")
+    assert classifier.label_names == original.label_names == ("a", "b", "c")
+    assert np.concatenate(classifier.seen or []).tolist() == [0, 1, 2, 3]
+    items = [(text,) for text in TEXTS]
+    np.testing.assert_allclose(classifier.predict(items), original.predict(items, precision="fp32"), atol=1e-4)
+    with pytest.raises(NearfarError, match="its graph gives embeddings, no logits"):
+        Classifier.from_pretrained(exported)
+    shutil.copytree(exported, tmp_path / "copy")
+    (tmp_path / "copy" / "export.json").write_text("{}")
+    with pytest.raises(NearfarError, match=r"export\.json: is damaged; export the model again"):
+        open_classifier(tmp_path / "copy")
+
+
+def test_a_missing_runtime_is_named(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = {"onnx": "onnxruntime", "openvino": "openvino"}[exported.name]
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == runtime else found(name))
+    with pytest.raises(NearfarError, match=rf"needs the package {runtime}; install with: pip install 'nearfar\[export"):
+        Encoder.from_pretrained(exported)
 
 
 @pytest.mark.nightly
@@ -294,7 +397,7 @@ def test_a_run_is_calibrated_and_compared_on_rows_that_it_held_out(models: Path,
     assert {text for (text,) in items} <= {text for row in held_out for text in row}
     tested = comparison.comparison_rows(tmp_path / "run", source, config)
     assert (tested.metric, tested.source) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
-    assert 0 < (tested.score(lambda rows: source.compute(rows, "fp32")) or 0) <= 100
+    assert 0 < (tested.score(partial(outputs_of, source.model)) or 0) <= 100
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.evaluate.model import (
     Model,
     OpenedModel,

@@ -8,14 +8,16 @@ import importlib.util
 import json
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.export import ExportConfig
-from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_text
-from nearfar.encoder.folder_checks import EXPORTED
+from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_bytes, write_text
+from nearfar.disk.model_folder import write_seen
+from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -72,18 +74,19 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
 
     report = step or (lambda _: None)
     report("opening the model")
-    source = open_source(locate(model), config)
+    original = locate(model)
+    source = open_source(original, config)
     rows = comparison_rows(model, source, config)
     items, calibrated_on = None, None
     if (config.format, config.quantize) == ("openvino", "int8"):
         items, calibrated_on = calibration_items(model, source, config)
     with new_folder(output, replace=True) as folder:
-        _write_side_files(source, folder)
-        metadata = {"model": str(model), "pooling": source.pooling or "", "max_length": str(source.max_length)}
+        _write_side_files(source, original, folder, config)
+        facts = source.facts
+        metadata = {"model": str(model), "pooling": facts.get("pooling", ""), "max_length": str(facts["max_length"])}
         report("exporting the graph")
         opset = _write_graph(source, folder, config, items=items, metadata=metadata, report=report)
         report("comparing it with the original")
-        compared = _compare(source, folder, config, rows)
         graph = Path(FILES[config.format]).stem
         result = ExportResult(
             model=str(model),
@@ -91,17 +94,16 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
             format=config.format,
             quantize=config.quantize,
             opset=opset,
-            inputs=list(source.inputs),
-            labels=None if source.labels is None else list(source.labels),
-            **{name: getattr(source, name) for name in ("output", "width", "max_length", "pooling", "normalized")},
+            **facts,
             calibrated_on=calibrated_on,
             files={part.name: part.stat().st_size for part in sorted(folder.glob(f"{graph}.*"))},
             evaluated_on=rows.source,
             metric=rows.metric,
-            texts=compared.texts,
-            sides=compared.sides,
-            problems=compared.problems,
+            texts=0,
+            sides=[],
         )
+        result.save(folder / EXPORTED)  # by which the folder is opened as a model
+        result = replace(result, **_compare(source, folder, config, rows)._asdict())
         if not config.force:
             refuse(result)
         result.save(folder / EXPORTED)
@@ -145,7 +147,7 @@ def _write_graph(
     if config.format == "onnx":
         quantize_onnx(fp32, file)
     else:
-        write_openvino(fp32, file, feeds=None if items is None else single_feeds(folder, items, source))
+        write_openvino(fp32, file, feeds=None if items is None else single_feeds(source, items))
     for left in folder.glob("fp32.onnx*"):
         left.unlink()
     return opset
@@ -153,71 +155,85 @@ def _write_graph(
 
 def _compare(source: "Source", folder: Path, config: ExportConfig, rows: "Rows") -> "Comparison":
     """The graph in ``folder`` compared with the original, and with bfloat16 where this processor has it."""
-    import torch
-
     from nearfar.commands.export.comparison import compare_outputs
-    from nearfar.commands.export.graphs import ExportedModel
+    from nearfar.commands.export.graphs import outputs_of
+    from nearfar.encoder.classifier import Classifier
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.exported import GraphBackbone
     from nearfar.encoder.precision import cpu_has_bf16
 
-    def opened(*, native: bool = False) -> "Compute":
-        graph = ExportedModel(folder, config.format, threads=torch.get_num_threads(), native=native)
-        return partial(graph.compute, prompt=source.prompt)
-
     precision = "int8" if config.quantize == "int8" else "fp32"
-    functions: dict[str, Compute] = {
-        "nearfar fp32": lambda items: source.compute(items, "fp32"),
-        f"{config.format} {precision}": opened(),
-    }
-    if cpu_has_bf16():
-        functions["nearfar bf16"] = lambda items: source.compute(items, "bf16")
-        if config.format == "openvino":
-            name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
-            functions[name] = opened(native=True)
-    outputs = "embedding" if source.labels is None else "logits"
+    outputs = "embedding" if isinstance(source.model, Encoder) else "logits"
+    opened: Callable[..., Encoder | Classifier] = (
+        Encoder.from_pretrained if outputs == "embedding" else Classifier.from_pretrained
+    )
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*were truncated")
+        warnings.filterwarnings("ignore", message=".*were truncated|.*similarity_fn_name")
+        functions: dict[str, Compute] = {
+            "nearfar fp32": partial(outputs_of, source.model),
+            f"{config.format} {precision}": partial(outputs_of, opened(folder, device="cpu")),
+        }
+        if cpu_has_bf16():
+            functions["nearfar bf16"] = partial(outputs_of, source.model, precision="bf16")
+        if cpu_has_bf16() and config.format == "openvino":
+            native = opened(folder, device="cpu")
+            assert isinstance(native.backbone, GraphBackbone)
+            native.backbone.use_native_precision()
+            name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
+            functions[name] = partial(outputs_of, native)
         kind = "int8" if precision == "int8" else f"{outputs} fp32"
         return compare_outputs(functions, rows, kind=kind, timing=config.timing)
 
 
-def _write_side_files(source: "Source", folder: Path) -> None:
+def _write_side_files(source: "Source", original: Path, folder: Path, config: ExportConfig) -> None:
     """Write everything but the graph, the comparison and the README."""
     from tokenizers import Tokenizer
 
-    from nearfar.commands.export.graphs import EMBEDDING, OPTIMUM_OUTPUT
+    from nearfar.commands.export.graphs import OPTIMUM_OUTPUT
+    from nearfar.encoder.classifier import HEAD_FILE
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.encoder_folder import EMBEDDING
     from nearfar.encoder.pretrained import quiet
-    from nearfar.encoder.prompts import PROMPTS_FILE
+    from nearfar.encoder.prompts import PROMPTS_FILE, WIDTHS
 
-    config = source.config
-    if source.labels is None and source.width != config.hidden_size:
-        config.projection_dim = source.width  # from which sentence-transformers knows the width
+    model, max_length = source.model, source.model.max_length
+    if isinstance(model, Encoder) and model.dim != source.config.hidden_size:
+        source.config.projection_dim = model.dim  # from which sentence-transformers knows the width
+    limit = model.tokenizer.model_max_length
     with quiet():
-        config.save_pretrained(folder)
-        source.tokenizer.model_max_length = source.max_length
-        source.tokenizer.save_pretrained(folder)
+        source.config.save_pretrained(folder)
+        model.tokenizer.model_max_length = max_length
+        model.tokenizer.save_pretrained(folder)
+        model.tokenizer.model_max_length = limit
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    tokenizer.enable_truncation(source.max_length, strategy="longest_first")
-    tokenizer.enable_padding(
-        pad_id=source.tokenizer.pad_token_id or 0, pad_token=source.tokenizer.pad_token or "[PAD]", pad_type_id=0
-    )
+    tokenizer.enable_truncation(max_length, strategy="longest_first")
+    padding = {"pad_id": model.tokenizer.pad_token_id or 0, "pad_token": model.tokenizer.pad_token or "[PAD]"}
+    tokenizer.enable_padding(**padding, pad_type_id=0)
     write_text(folder / "tokenizer.json", tokenizer.to_str())
-    if source.inference is None:
-        return
-    settings: dict[str, Any] = {
-        "modules.json": [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}],
-        "sentence_bert_config.json": {
-            "max_seq_length": source.max_length,
-            **source.inference.role_lengths,
-            "transformer_task": "feature-extraction",
-            "modality_config": {"text": {"method": "forward", "method_output_name": OPTIMUM_OUTPUT}},
-            "module_output_name": EMBEDDING,
-        },
-        PROMPTS_FILE: {
-            "prompts": dict(source.inference.prompts),
-            "default_prompt_name": source.inference.default_prompt_name,
-            "similarity_fn_name": source.inference.similarity_fn_name,
-        },
-    }
+    write_seen(folder, model.seen)
+    lower_case = {"do_lower_case": True}
+    settings: dict[str, Any] = {TRANSFORMER_SETTINGS[0]: lower_case} if getattr(model, "lower_case", False) else {}
+    if isinstance(model, Encoder):
+        if (original / HEAD_FILE).is_file() and config.pooling is None:  # of a classifier of these embeddings
+            write_bytes(folder / HEAD_FILE, (original / HEAD_FILE).read_bytes())
+        inference = model.inference_settings
+        settings = {
+            "modules.json": [{"idx": 0, "name": "0", "path": "", "type": TRANSFORMER}],
+            TRANSFORMER_SETTINGS[0]: {
+                "max_seq_length": max_length,
+                **inference.role_lengths,
+                "transformer_task": "feature-extraction",
+                "modality_config": {"text": {"method": "forward", "method_output_name": OPTIMUM_OUTPUT}},
+                "module_output_name": EMBEDDING,
+                **(lower_case if inference.lower_case else {}),
+            },
+            PROMPTS_FILE: {
+                "prompts": dict(inference.prompts),
+                "default_prompt_name": inference.default_prompt_name,
+                "similarity_fn_name": inference.similarity_fn_name,
+                WIDTHS: list(inference.matryoshka),
+            },
+        }
     for name, content in settings.items():
         write_text(folder / name, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
@@ -226,19 +242,21 @@ def _write_readme(result: "ExportResult", source: "Source", folder: Path) -> Non
     """Write README.md, with an example that computes the outputs of two texts without torch."""
     from nearfar.commands.export.comparison import comparison_table
     from nearfar.commands.export.graphs import ATTRIBUTES
+    from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.exported import FILES
     from nearfar.evaluation.render import fill_template, to_markdown
 
+    prompt = source.model.resolve_prompt() if isinstance(source.model, Encoder) else ""
     text = fill_template(
         Path(__file__).with_name("readme.md"),
         result=result,
-        source=source,
+        prompt=prompt,
         title=Path(result.model).name,
         table=to_markdown(comparison_table(result.sides)),
         package=PACKAGES[result.format][-1],
         file=FILES[result.format],
-        texts=json.dumps([source.prompt + text for text in TEXTS], ensure_ascii=False),
+        texts=json.dumps([prompt + text for text in TEXTS], ensure_ascii=False),
         attributes=ATTRIBUTES,
-        outputs="vectors" if source.labels is None else "logits",
+        outputs="vectors" if result.labels is None else "logits",
     )
     write_text(folder / "README.md", text)

@@ -11,14 +11,14 @@ import numpy as np
 
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
-from nearfar.commands.export.graphs import Source
+from nearfar.commands.export.graphs import Source, outputs_of
 from nearfar.config.export import ExportConfig
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.classification import Split, infer_reader
 from nearfar.data.hold_out import DEV
 from nearfar.data.rows import load_pairs, load_sentences, load_task
-from nearfar.encoder.classifier import Item
+from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.exported import Outputs
 from nearfar.evaluation.finetuned import validation_scores
 from nearfar.evaluation.render import Table
@@ -60,8 +60,8 @@ def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> 
     Raises:
         NearfarError: rows that cannot be read.
     """
-    if source.labels is not None:
-        return _classifier_rows(model, source, config)
+    if isinstance(source.model, Classifier):
+        return _classifier_rows(model, source.model, config)
     run, metric = run_of(model), "spearman"
     if config.evaluate_on is not None:
         load_pairs(config.evaluate_on)  # an error is reported before the export
@@ -97,8 +97,8 @@ def _main_score(result: EvaluationResult) -> float | None:
     return next(iter(result.transfer.tasks.values())).compared.score
 
 
-def _classifier_rows(model: str | Path, source: Source, config: ExportConfig) -> Rows:
-    labels = source.labels or ()
+def _classifier_rows(model: str | Path, classifier: Classifier, config: ExportConfig) -> Rows:
+    labels = classifier.label_names
     metric = "accuracy" if labels else "spearman"
     if config.evaluate_on is not None:
         name, rows = config.evaluate_on, _labelled_rows(config.evaluate_on, labels)
@@ -106,7 +106,7 @@ def _classifier_rows(model: str | Path, source: Source, config: ExportConfig) ->
         name, rows = f"the test rows of {run_of(model)}", task[1]
     else:
         texts: list[Item] = [(text,) for pair in load_pairs(GENERATED) for text in pair[:2]]
-        expected = source.compute(texts, "fp32")
+        expected = outputs_of(classifier, texts)
         agreed = expected.argmax(axis=1).tolist() if labels else expected[:, 0].tolist()
         name, rows = f"{GENERATED}, with the original's own predictions as labels", Split(texts, agreed)
 
@@ -155,7 +155,7 @@ def calibration_items(model: str | Path, source: Source, config: ExportConfig) -
     items: list[Item] = []
     if config.calibrate is not None:
         items, name = [(row[0],) for row in load_sentences(config.calibrate).rows], config.calibrate
-    elif source.labels is not None and (task := _finetuning_task(model)) is not None:
+    elif isinstance(source.model, Classifier) and (task := _finetuning_task(model)) is not None:
         items, name = task[0].texts, f"the validation rows of {run}"
     elif run is not None and has_held_out(run):
         items = [(text,) for row in load_held_out(run).text_rows(DEV) for text in row]

@@ -7,72 +7,89 @@ x86 processors without VNNI add two products of an activation (0 to 255) and a w
 ONNX Runtime computes the range of the activations for each batch. For OpenVINO, a FakeQuantize operation gives it, from
 which the CPU plugin computes the product in int8. There is one range per input of a product: the mean over calibration
 texts of the smallest and of the largest value, so that a single outlier does not widen it.
+
+:class:`nearfar.Encoder` computes ragged batches by functions of its own, which no other runtime has.
+:class:`EncoderGraph` and :class:`ClassifierGraph` compute the same by transformers' own padded forward pass.
 """
 
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Encoding, Tokenizer
-from torch import nn
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
 
 from nearfar.config.export import ExportConfig
 from nearfar.disk import disk_errors
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier import Classifier, Item
-from nearfar.encoder.classifier_folder import read_classifier
+from nearfar.encoder.classifier import Classifier, Item, read_classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.exported import FILES, IDS, MASK, Feeds, Format, Outputs, open_graph, openvino_errors
+from nearfar.encoder.encoder_folder import EMBEDDING, EncoderComponents
+from nearfar.encoder.exported import (
+    IDS,
+    MASK,
+    TYPES,
+    Feeds,
+    Outputs,
+    openvino_errors,
+    refuse_graph,
+)
 from nearfar.encoder.folder_checks import holds_classifier
-from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph
-from nearfar.encoder.pretrained import PreTrainedTokenizerBase, opening, reason
-from nearfar.encoder.prompts import InferenceSettings
+from nearfar.encoder.pooling import TokenPooling, parse_pooling
+from nearfar.encoder.pretrained import PreTrainedModel, opening, reason
 from nearfar.encoder.ragged import uses_token_types
 from nearfar.types import NearfarError, Precision
 
-EMBEDDING, LOGITS = "sentence_embedding", "logits"
+LOGITS = "logits"
 OPTIMUM_OUTPUT = "last_hidden_state"
 """Name under which optimum's classes, which sentence-transformers uses, read the output of an encoder."""
-TYPES = "token_type_ids"
 ATTRIBUTES = {IDS: "ids", MASK: "attention_mask", TYPES: "type_ids"}
 """Input of a graph -> the attribute of a tokenizer's encoding that has its values."""
 EXTERNAL = 1_500_000_000
 """Bytes of weights from which they are written to a file of their own; an ONNX file holds up to 2 GB."""
 LEVELS, WEIGHT_LIMIT = 256, 64
 """Number of values of int8 activations, and the largest quantized weight."""
-TOKENS = 4096
-"""Maximum number of tokens in a batch, padding included."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(NamedTuple):
     """An encoder or a classifier to export."""
 
+    model: Encoder | Classifier
     graph: nn.Module
     """Token ids, mask (and token types) -> outputs."""
-    compute: Callable[[Sequence[Item], Precision], Outputs]
-    """The outputs of items as nearfar computes them. Items of an encoder are single texts, without the prompt."""
     config: Any
     """transformers' config of the model."""
-    tokenizer: PreTrainedTokenizerBase
     inputs: tuple[str, ...]
-    output: str
-    width: int
-    max_length: int
-    prompt: str = ""
-    """Put before each text before it is tokenised."""
-    pooling: str | None = None
-    normalized: bool | None = None
-    labels: tuple[str, ...] | None = None
-    """None for an encoder; empty for regression."""
-    inference: InferenceSettings | None = None
-    """Of an encoder: its prompts and similarity."""
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What :class:`nearfar.evaluation.results.ExportResult` says of the model and its graph."""
+        model = self.model
+        of_kind: dict[str, Any]
+        if isinstance(model, Encoder):
+            of_kind = {
+                "output": EMBEDDING,
+                "width": model.dim,
+                "pooling": model.pooling,
+                "normalized": model.normalizes,
+            }
+        else:
+            labels = model.label_names
+            of_kind = {"output": LOGITS, "width": max(1, len(labels)), "labels": list(labels)}
+        return {**of_kind, "max_length": model.max_length, "inputs": list(self.inputs)}
+
+
+def outputs_of(model: Encoder | Classifier, items: Sequence[Item], *, precision: Precision = "fp32") -> Outputs:
+    """The outputs of items, as the model or its opened graph computes them. Items of an encoder are single texts."""
+    if isinstance(model, Encoder):
+        return model.encode([text for (text,) in items], precision=precision)
+    return model.predict(items, precision=precision)
 
 
 def open_source(folder: Path, config: ExportConfig) -> Source:
@@ -81,51 +98,29 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
     Raises:
         NearfarError: a model that :meth:`nearfar.Encoder.from_pretrained` or
             :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
-            the tokens of prompts.
+            the tokens of prompts; an exported graph.
     """
+    opened: dict[str, Any] = {"max_length": config.max_length, "device": "cpu"}
+    # The parts are read a second time, because a model changes the modules of its backbone.
     if holds_classifier(folder):
         if config.pooling is not None:
             raise NearfarError(f"--pooling {config.pooling}: {folder} is a classifier, whose head pools.")
-        return _open_classifier(folder, config)
-    encoder = Encoder.from_pretrained(folder, pooling=config.pooling, max_length=config.max_length, device="cpu")
-    with opening(folder):  # a second time, because an Encoder changes the modules of its backbone
+        classifier = Classifier.from_pretrained(folder, **opened)
+        refuse_graph(classifier.model, "exported again")
+        with opening(folder):
+            model = read_classifier(folder, label_names=None, regression=False, dropout=None).model
+        inputs = (IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK)
+        return Source(classifier, ClassifierGraph(model), model.config, inputs)
+    encoder = Encoder.from_pretrained(folder, pooling=config.pooling, **opened)
+    refuse_graph(encoder.backbone, "exported again")
+    with opening(folder):
         parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
     if not parts.inference.include_prompt:
         raise NearfarError(
             f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
             "not an input of the graph, so it cannot be exported."
         )
-    return Source(
-        graph=EncoderGraph(parts),
-        compute=lambda items, precision: encoder.encode([text for (text,) in items], precision=precision),
-        config=parts.backbone.config,
-        tokenizer=parts.tokenizer,
-        inputs=(IDS, MASK),
-        output=EMBEDDING,
-        width=encoder.dim,
-        max_length=encoder.max_length,
-        prompt=encoder.resolve_prompt(),
-        pooling=encoder.pooling,
-        normalized=encoder.normalizes,
-        inference=parts.inference,
-    )
-
-
-def _open_classifier(folder: Path, config: ExportConfig) -> Source:
-    classifier = Classifier.from_pretrained(folder, max_length=config.max_length, device="cpu")
-    with opening(folder):
-        parts = read_classifier(folder, label_names=None, regression=False, dropout=None)
-    return Source(
-        graph=ClassifierGraph(parts.model),
-        compute=lambda items, precision: classifier.predict(items, precision=precision),
-        config=parts.model.config,
-        tokenizer=parts.tokenizer,
-        inputs=(IDS, MASK, TYPES) if uses_token_types(classifier.backbone) else (IDS, MASK),
-        output=LOGITS,
-        width=max(1, len(classifier.label_names)),
-        max_length=classifier.max_length,
-        labels=classifier.label_names,
-    )
+    return Source(encoder, EncoderGraph(parts), parts.backbone.config, (IDS, MASK))
 
 
 @torch.no_grad()
@@ -149,7 +144,7 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
                 kwargs=inputs,
                 dynamo=True,
                 verbose=False,
-                output_names=[source.output],
+                output_names=[source.facts["output"]],
                 dynamic_shapes={key: {0: "batch", 1: "length"} for key in inputs},
                 opset_version=opset,
             )
@@ -161,7 +156,7 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
             ) from error
     assert program is not None
     graph = program.model.graph
-    if source.output == EMBEDDING:
+    if isinstance(source.model, Encoder):
         vectors = graph.outputs[0]
         second = ir.Value(name=OPTIMUM_OUTPUT, shape=vectors.shape, type=vectors.type)
         graph.append(ir.Node("", "Identity", [vectors], outputs=[second]))
@@ -282,58 +277,84 @@ def _products(model: Any) -> Iterator[tuple[Any, Any]]:
                 yield operation, weights
 
 
-class ExportedModel:
-    """An exported folder.
+def single_feeds(source: Source, items: Sequence[Item]) -> list[Feeds]:
+    """The inputs of each item alone."""
+    model = source.model
+    if isinstance(model, Encoder):
+        ids, types = model.tokenize([text for (text,) in items]).ids, None
+    else:
+        tokens = model.tokenize(items)
+        ids, types = tokens.ids, tokens.types
+    columns = {IDS: ids, MASK: [[1] * len(row) for row in ids], TYPES: types or [[0] * len(row) for row in ids]}
+    return [{name: np.array([columns[name][row]]) for name in source.inputs} for row in range(len(items))]
 
-    Args:
-        folder: the folder.
-        kind: the format of the graph.
-        threads: number of threads.
-        native: compute in the precision that the runtime chooses on this processor, as OpenVINO does with bf16;
-            otherwise in fp32.
+
+class EncoderGraph(nn.Module):
+    """Token ids and mask -> embeddings: backbone, pooling, the modules after it, and Normalize if the model has it.
+
+    Texts are padded on the right. ``attention_mask`` is 1 for tokens and 0 for padding.
     """
 
-    def __init__(self, folder: Path, kind: Format, *, threads: int, native: bool = False) -> None:
-        self.tokenizer, self.padding = _open_tokenizer(folder)
-        self._run, self.inputs = open_graph(folder / FILES[kind], kind, threads=threads, native=native)
+    def __init__(self, parts: EncoderComponents) -> None:
+        super().__init__()
+        self.backbone = parts.backbone
+        self.tail = nn.ModuleList(parts.tail)
+        self.normalize = parts.normalize
+        self.pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
+        use_plain_attention(self.backbone)
+        self.eval()
 
-    def compute(self, items: Sequence[Item], *, prompt: str = "") -> Outputs:
-        """The outputs [items, width] in the order of ``items``, one or two texts each."""
-        encodings = _encode(self.tokenizer, items, prompt)
-        order = sorted(range(len(items)), key=lambda row: -len(encodings[row].ids))
-        outputs: dict[int, Outputs] = {}
-        while order:
-            rows = order[: max(1, TOKENS // len(encodings[order[0]].ids))]
-            feeds = _feeds([encodings[row] for row in rows], self.inputs, padding=self.padding)
-            outputs |= zip(rows, self._run(feeds), strict=True)
-            order = order[len(rows) :]
-        return np.stack([outputs[row] for row in range(len(items))]).astype(np.float32)
-
-
-def single_feeds(folder: Path, items: Sequence[Item], source: Source) -> list[Feeds]:
-    """The inputs of each item alone, tokenised by the files of ``folder``."""
-    tokenizer, padding = _open_tokenizer(folder)
-    encodings = _encode(tokenizer, items, source.prompt)
-    return [_feeds([encoding], source.inputs, padding=padding) for encoding in encodings]
-
-
-def _open_tokenizer(folder: Path) -> tuple[Tokenizer, int]:
-    """The tokenizer of an exported folder, without padding, and the id of its padding."""
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    padding = (tokenizer.padding or {}).get("pad_id", 0)
-    tokenizer.no_padding()  # batches are padded here, after they are sorted by length
-    return tokenizer, padding
+    def forward(
+        self, input_ids: Int[Tensor, "batch length"], attention_mask: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch dim"]:
+        """The embeddings."""
+        layers = self.pooling.layers
+        output = self.backbone(
+            input_ids=input_ids, attention_mask=attention_mask, output_hidden_states=True if layers else None
+        )
+        states = output.last_hidden_state
+        if layers:
+            states = torch.stack([output.hidden_states[layer] for layer in layers]).mean(0)
+        embedding = pool_masked(states, attention_mask, self.pooling.tokens)
+        for module in self.tail:
+            embedding = module({EMBEDDING: embedding})[EMBEDDING]
+        return functional.normalize(embedding, dim=-1) if self.normalize else embedding
 
 
-def _encode(tokenizer: Tokenizer, items: Sequence[Item], prompt: str) -> list[Encoding]:
-    return tokenizer.encode_batch([prompt + item[0] if len(item) == 1 else item for item in items])
+class ClassifierGraph(nn.Module):
+    """Token ids, mask and, if the backbone has them, token types -> logits."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+        use_plain_attention(model)
+        self.eval()
+
+    def forward(
+        self,
+        input_ids: Int[Tensor, "batch length"],
+        attention_mask: Int[Tensor, "batch length"],
+        token_type_ids: Int[Tensor, "batch length"] | None = None,
+    ) -> Float[Tensor, "batch classes"]:
+        """The logits."""
+        types: dict[str, Any] = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        return self.model(input_ids=input_ids, attention_mask=attention_mask, **types).logits
 
 
-def _feeds(encodings: Sequence[Encoding], names: Sequence[str], *, padding: int) -> Feeds:
-    """The inputs of a batch, padded on the right."""
-    shape = len(encodings), max(len(encoding.ids) for encoding in encodings)
-    feeds = {name: np.full(shape, padding if name == IDS else 0, dtype=np.int64) for name in names}
-    for name, values in feeds.items():
-        for row, encoding in zip(values, encodings, strict=True):
-            row[: len(encoding.ids)] = getattr(encoding, ATTRIBUTES[name])
-    return feeds
+def use_plain_attention(model: PreTrainedModel) -> None:
+    """Compute attention by matrix products and a softmax, which runtimes recognise and fuse."""
+    model.set_attn_implementation("eager")
+
+
+def pool_masked(
+    states: Float[Tensor, "batch length dim"], mask: Int[Tensor, "batch length"], tokens: TokenPooling
+) -> Float[Tensor, "batch dim"]:
+    """Pool the tokens whose mask is 1; the same vectors as :func:`nearfar.encoder.pooling.pool`."""
+    if tokens == "cls":
+        return states[:, 0]
+    if tokens == "mean_without_cls":
+        mask = torch.cat([torch.zeros_like(mask[:, :1]), mask[:, 1:]], dim=1)
+    kept = mask.unsqueeze(-1).to(states.dtype)
+    if tokens == "max":
+        return (states + (1 - kept) * torch.finfo(states.dtype).min).amax(1)
+    return (states * kept).sum(1) / kept.sum(1).clamp(min=1)

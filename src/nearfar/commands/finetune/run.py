@@ -14,8 +14,7 @@ from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty
 from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.backbone import learning_rate_factors
-from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.classifier_folder import read_classifier
+from nearfar.encoder.classifier import Classifier, read_classifier
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.evaluation.finetuned import (

@@ -228,7 +228,7 @@ def _project(data: GeometryData, of: Callable[[Iterable[str]], NDArray[Any]], se
 
 def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str, list[float | None]]:
     """Pooling -> Spearman x 100 over all pairs for each layer, as evaluating with ``layer:K:pooling`` gives it."""
-    from nearfar.encoder.layers import layer_embeddings
+    from nearfar.encoder.encoder import layer_embeddings
 
     pairs = chain(*subsets.values())
     place = {text: row for row, text in enumerate(dict.fromkeys(chain.from_iterable(pair[:2] for pair in pairs)))}

@@ -35,9 +35,9 @@ from nearfar.encoder.backbone import learning_rate_factors
 from nearfar.encoder.classifier import EmbeddingClassifier
 from nearfar.encoder.dropout import set_dropout
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.frozen import TeacherVectors
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.static import is_static, merge_square_layers
-from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.evaluation.geometry_measures import collapse_warning, geometry

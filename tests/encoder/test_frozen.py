@@ -1,13 +1,14 @@
-"""The guide: views equal pooled hidden states; it stays frozen, keeps its mode, and caches views."""
+"""The guide: views equal pooled hidden states; it stays frozen, keeps its mode, caches views. The teacher's vectors."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import guide as guide_module
-from nearfar.encoder.guide import Guide
+from nearfar.encoder import frozen
+from nearfar.encoder.frozen import Guide, TeacherVectors
 from nearfar.encoder.ragged import RaggedBatch, hidden_states, transformer_layers
 from tests.encoder.architectures import VARIED
 from tests.tiny import save_tiny, sentences
@@ -98,13 +99,13 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
     ids = encoder.tokenize(TEXTS).ids
     expected = Guide(encoder.backbone, encoder.route).views(ids)
     runs: list[int] = []
-    visit = guide_module.visit_hidden_states
+    visit = frozen.visit_hidden_states
 
     def counting(backbone, batch, route, visitor, **settings):
         runs.append(len(batch.lengths))
         visit(backbone, batch, route, visitor, **settings)
 
-    monkeypatch.setattr(guide_module, "visit_hidden_states", counting)
+    monkeypatch.setattr(frozen, "visit_hidden_states", counting)
     guide = Guide(encoder.backbone, encoder.route, keep=True)
     first = guide.views(ids[:6])
     distinct = len({*map(tuple, ids)})
@@ -119,7 +120,7 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
     assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
     runs.clear()
-    monkeypatch.setattr(guide_module, "BATCH_SIZE", 3)
+    monkeypatch.setattr(frozen, "BATCH_SIZE", 3)
     precomputed = Guide(encoder.backbone, encoder.route, keep=True)
     precomputed.precompute_views(ids)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
@@ -151,3 +152,33 @@ def test_contradictions_and_missing_layers_are_refused(encoder: Encoder) -> None
     encoder.backbone.encoder.layer = torch.nn.ModuleList(list(encoder.backbone.encoder.layer)[:1])
     with pytest.raises(NearfarError, match="BertModel has no list of its 2 layers"):
         Guide(encoder.backbone, encoder.route)
+
+
+DISTINCT = list(dict.fromkeys(sentences(30)))
+
+
+def test_vectors_of_the_teacher_are_those_of_the_encoder(encoder: Encoder) -> None:
+    encoder.prompts, encoder.default_prompt_name = {"own": "the red "}, "own"
+    encoder.normalizes = True
+    encoder.train()
+    expected = encoder.encode(DISTINCT, precision="fp32")
+    teacher = TeacherVectors(encoder, [*DISTINCT, *DISTINCT[:3]], name="teacher", bf16=False)
+    some = [DISTINCT[4], DISTINCT[2], DISTINCT[4]]
+    before = torch.get_rng_state()
+    found = teacher(some)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert not found.requires_grad
+    np.testing.assert_allclose(found.numpy(), expected[[4, 2, 4]], atol=1e-6)
+    assert teacher.mean_square == pytest.approx(1 / encoder.dim)
+    with pytest.raises(NearfarError, match=r"the teacher's vectors have the shape \(3, 32\), not"):
+        teacher.attach(np.zeros((3, 32), dtype=np.float32))
+    teacher.attach(expected)
+    np.testing.assert_allclose(teacher(some).numpy(), expected[[4, 2, 4]], atol=1e-6)
+
+
+def test_a_vector_of_the_teacher_that_is_not_finite_names_the_text(encoder: Encoder) -> None:
+    with torch.no_grad():
+        encoder.backbone.get_input_embeddings().weight[encoder.tokenizer.get_vocab()["river"]] = torch.inf
+    texts = ["a dog", "a cat", "the river", "a man"]
+    with pytest.raises(NearfarError, match=r"text 2 \(counted from 0\), 'the river': the model's output is not finite"):
+        TeacherVectors(encoder, texts, name="teacher", bf16=False)(texts[1:])

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import torch
 
+from nearfar.commands.export.graphs import ClassifierGraph, EncoderGraph, pool_masked
 from nearfar.encoder import encoder_folder
-from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.classifier_folder import read_classifier
+from nearfar.encoder.classifier import Classifier, read_classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.padded_graph import ClassifierGraph, EncoderGraph, pool_masked
+from tests.encoder.architectures import VARIED
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.tiny import ARCHITECTURES, save_tiny, sentences
+from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(5, seed=1), "dog"]
 POOLINGS = ("cls", "mean_without_cls", "max", "first_last", "embeddings_last", "last_two", "layer:1", "layer:1:max")
@@ -35,7 +35,7 @@ def embeddings(folder: Path, pooling: str | None = None) -> tuple[np.ndarray, np
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", VARIED)
 def test_every_architecture(tmp_path: Path, architecture: str) -> None:
     expected, found = embeddings(save_tiny(tmp_path, architecture))
     assert np.abs(expected).max() > 0.1
@@ -47,17 +47,6 @@ def test_every_architecture(tmp_path: Path, architecture: str) -> None:
 def test_every_pooling(tmp_path: Path, pooling: str) -> None:
     expected, found = embeddings(save_tiny(tmp_path), pooling)
     np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-@pytest.mark.long
-def test_dense_and_normalize(tmp_path: Path) -> None:
-    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-    encoder.add_dense()
-    encoder.normalizes = True
-    encoder.save_pretrained(tmp_path / "model")
-    expected, found = embeddings(tmp_path / "model")
-    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
-    np.testing.assert_allclose(found, expected, atol=1e-6)
 
 
 @pytest.mark.long

@@ -1,0 +1,595 @@
+"""nearfar's objectives as losses for sentence-transformers' ``SentenceTransformerTrainer``.
+
+Each loss is a module with the interface of that library, ``loss(sentence_features, labels)``, and has the value and the
+gradient of the nearfar method of the same objective. Importing this module imports torch and sentence-transformers;
+``import nearfar`` does not.
+
+=========================  ====================================================  =====================================
+loss                       columns of the data set                               nearfar method
+=========================  ====================================================  =====================================
+:class:`InfoNceLoss`       anchor, positive, any number of negatives; no label   info-nce, simcse-sup
+:class:`PremiseSclLoss`    premise, hypothesis, label 0, 1 or 2                  scl
+:class:`SelfGuidedLoss`    sentence, or sentence and back-translation; no label  sg, sg-opt1, sg-opt2, sg-opt, bt+sg-opt
+:class:`SupconLoss`        text, integer label                                   supcon-text
+=========================  ====================================================  =====================================
+
+The names of the columns do not matter, their order does; a label column is called ``label``, ``labels``, ``score`` or
+``scores``. Two texts are equal if they have the same token ids, without the prompts of their columns.
+
+With several processes, each process contrasts the texts of its own batch.
+"""
+
+import copy
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import torch
+from jaxtyping import Float, Int
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.sampler import DefaultBatchSampler
+from torch import Tensor, distributed, nn
+
+from nearfar.data.batching import NliBatches
+from nearfar.encoder.backbone import freeze_embeddings as freeze_embedding_layer
+from nearfar.encoder.frozen import Guide
+from nearfar.encoder.heads import ProjectionHead, SoftmaxHead
+from nearfar.encoder.pretrained import PreTrainedModel
+from nearfar.encoder.ragged import choose_route
+from nearfar.methods.base import initializer_range
+from nearfar.methods.gunel import PAPER as GUNEL
+from nearfar.methods.kim import PAPER, draw_layer, trained_weights
+from nearfar.methods.liao import PAPER as LIAO
+from nearfar.methods.simcse import PAPER as SIMCSE
+from nearfar.objectives import (
+    Directions,
+    HardNegatives,
+    SelfGuidedVariant,
+    Similarity,
+    direction_masks,
+    distinct_rows,
+    info_nce_directions,
+    nli_softmax,
+    nli_softmax_features,
+    premise_scl,
+    self_guided,
+    squared_distance,
+    supcon,
+)
+from nearfar.types import ENTAILMENT, NearfarError, NliRow
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+__all__ = ["InfoNceLoss", "PremiseBatches", "PremiseSclLoss", "SelfGuidedLoss", "SupconLoss"]
+Features: TypeAlias = dict[str, Any]
+"""The tokenized texts of one column of a batch."""
+
+EDGES = ("cls", "sep", "bos", "eos", "pad")
+"""The special tokens that a tokenizer puts around a text."""
+
+
+class TextLoss(nn.Module):
+    """A loss on the texts of a batch.
+
+    Args:
+        model: the model to train.
+        settings: the arguments of the loss by name, which become its attributes; ``locals()`` at the start of
+            ``__init__``.
+    """
+
+    paper = ""
+    """BibTeX of the paper."""
+
+    def __init__(self, model: SentenceTransformer, settings: dict[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self._settings = tuple(name for name in settings if name not in ("self", "model", "__class__"))
+        for name in self._settings:
+            setattr(self, name, settings[name])
+        self._name = type(self).__name__
+        self._edges = edge_tokens(model)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """The settings, for the model card."""
+        return {name: getattr(self, name) for name in self._settings}
+
+    @property
+    def citation(self) -> str:
+        """BibTeX of the paper, for the model card."""
+        return self.paper
+
+    def text_ids(self, columns: Sequence[Features]) -> list[Int[Tensor, " batch"]]:
+        """:func:`text_ids` with the model's own special tokens around a text."""
+        return text_ids(columns, self._edges)
+
+    def embed(self, columns: Iterable[Features]) -> list[Tensor]:
+        """The embeddings of each column, [batch, dim]."""
+        return [self.model(features)["sentence_embedding"] for features in columns]
+
+    def columns_of(self, features: Iterable[Features], counts: Sequence[int], names: str) -> list[Features]:
+        """The columns of a batch.
+
+        Raises:
+            NearfarError: their number is not one of ``counts``; ``names`` says which columns the loss expects.
+        """
+        columns = list(features)
+        if len(columns) not in counts:
+            found = "1 column" if len(columns) == 1 else f"{len(columns)} columns"
+            raise NearfarError(
+                f"{self._name} needs the columns {names}, but the data set has {found} of texts; "
+                "choose them in this order by dataset.select_columns([...])"
+            )
+        return columns
+
+    def refuse_labels(self, labels: Tensor | None) -> None:
+        """Raise NearfarError if there are labels, which the loss would ignore."""
+        if labels is not None:
+            raise NearfarError(
+                f"{self._name} takes no labels, but the data set has a label column; "
+                "remove it by dataset.remove_columns([...]), or choose a loss that reads labels"
+            )
+
+    def integer_labels(self, labels: Tensor | None, like: Tensor, meaning: str) -> Int[Tensor, " batch"]:
+        """The labels of a batch with the rows of ``like``, on its device.
+
+        Raises:
+            NearfarError: there are none, or not one integer for each row; ``meaning`` says what the labels are.
+        """
+        if labels is None:
+            raise NearfarError(f"{self._name} needs a column label: {meaning}; the data set has none")
+        rows = len(like)
+        if labels.is_floating_point() or labels.dtype == torch.bool or labels.numel() != rows:
+            kind = str(labels.dtype).removeprefix("torch.")
+            raise NearfarError(
+                f"{self._name} needs one integer label for each of the {rows} rows of a batch: {meaning}; found {kind} "
+                f"labels of shape {tuple(labels.shape)}"
+            )
+        return labels.reshape(rows).long().to(like.device)
+
+    def check_width(self, embeddings: Tensor, width: int, *, without: str) -> None:
+        """Raise NearfarError unless the embeddings have the width that the loss was made for."""
+        if embeddings.shape[1] != width:
+            raise NearfarError(
+                f"{self._name} was made for embeddings of width {width}, but they are {embeddings.shape[1]} wide; "
+                f"MatryoshkaLoss, which shortens them, needs a loss without a head: {without}"
+            )
+
+    def refuse_processes(self, *, without: str) -> None:
+        """Raise NearfarError in one of several processes: each would train weights outside the model on its own.
+
+        The trainer synchronises the model's forward pass alone.
+        """
+        if distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1:
+            raise NearfarError(
+                f"{self._name} has a part outside the model's forward pass, whose gradients the trainer does not "
+                f"average over the {distributed.get_world_size()} processes; train in one process, by `nearfar train`, "
+                f"or with {without}"
+            )
+
+
+def mean_or_zero(losses: Float[Tensor, " anchors"]) -> Float[Tensor, ""]:
+    """The mean of the losses; 0, not 0 / 0, without an anchor."""
+    return losses.sum() / max(len(losses), 1)
+
+
+def edge_tokens(model: SentenceTransformer) -> frozenset[int]:
+    """The ids of the special tokens that the model's tokenizer puts around a text."""
+    ids = (getattr(model.tokenizer, f"{name}_token_id", None) for name in EDGES)
+    return frozenset(token for token in ids if token is not None)
+
+
+def token_rows(features: Features) -> list[list[int]]:
+    """The token ids of each text of a column, without padding.
+
+    Raises:
+        NearfarError: the column has no token ids: its rows are not texts.
+    """
+    ids = features.get("input_ids")
+    if not isinstance(ids, Tensor):
+        raise NearfarError("the losses of nearfar need texts, but a column of the data set has no token ids")
+    if "cu_seq_lens_q" in features:  # texts are concatenated, for attention without padding
+        flat, ends = ids.flatten().tolist(), features["cu_seq_lens_q"].tolist()
+        return [flat[start:end] for start, end in pairwise(ends)]
+    if ids.ndim == 1:  # StaticEmbedding
+        flat, starts = ids.tolist(), features["offsets"].tolist()
+        return [flat[start:end] for start, end in zip(starts, [*starts[1:], len(flat)], strict=True)]
+    masks = features["attention_mask"].bool().tolist() if "attention_mask" in features else None
+    rows: list[list[int]] = ids.tolist()
+    if masks is None:
+        return rows
+    return [[token for token, real in zip(*both, strict=True) if real] for both in zip(rows, masks, strict=True)]
+
+
+def text_ids(columns: Sequence[Features], edges: frozenset[int]) -> list[Int[Tensor, " batch"]]:
+    """A number for each text of each column; equal texts have equal numbers in all columns.
+
+    Texts are compared by their token ids without prompt and without the special tokens ``edges`` around them. So texts
+    are equal if the model cannot distinguish them, also where they differ only after the maximum length.
+    """
+    numbers: dict[tuple[int, ...], int] = {}
+    found = []
+    for features in columns:
+        prompt = _prompt_length(features)
+        keys = (_stripped(tokens[prompt:], edges) for tokens in token_rows(features))
+        ids = [numbers.setdefault(key, len(numbers)) for key in keys]
+        found.append(torch.tensor(ids, device=features["input_ids"].device))
+    return found
+
+
+def _prompt_length(features: Features) -> int:
+    """Number of first tokens that are the column's prompt."""
+    length = features.get("prompt_length", 0)
+    return int(length.flatten()[0]) if isinstance(length, Tensor) else int(length)
+
+
+def _stripped(tokens: Sequence[int], edges: frozenset[int]) -> tuple[int, ...]:
+    start, end = 0, len(tokens)
+    while start < end and tokens[start] in edges:
+        start += 1
+    while start < end and tokens[end - 1] in edges:
+        end -= 1
+    return tuple(tokens[start:end])
+
+
+def embedding_width(model: SentenceTransformer) -> int:
+    """The width of the model's embeddings.
+
+    Raises:
+        NearfarError: the model does not say.
+    """
+    width = model.get_embedding_dimension()
+    if width is None:
+        raise NearfarError("the model's modules do not say how wide its embeddings are, so no head fits on them")
+    return int(width)
+
+
+class InfoNceLoss(TextLoss):
+    """InfoNCE with in-batch negatives, of which those that the rows show to be positives are left out.
+
+    The mean over the rows of :func:`nearfar.objectives.info_nce_directions`. Left out as negatives of an anchor are
+    texts equal to it, and the positives of all rows with the same anchor text. Other losses need batches without
+    repeated texts for this; here every batch will do.
+
+    **Columns**: anchor, positive, and any number of negatives, in this order. **Labels**: none.
+
+    For single sentences (SimCSE without supervision) give the same column twice; dropout makes the two views.
+
+    Args:
+        model: the model to train.
+        temperature: divides the similarities.
+        directions: ``query_to_doc`` compares anchors with positives and negatives, ``doc_to_query`` positives with
+            anchors, ``both`` is the mean of the two, ``all`` one softmax over all comparisons.
+        hard_negative_weight: added to the logit of an anchor's own negative (log alpha of Gao et al. 2021); with one
+            column of negatives.
+        similarity: ``cosine`` or ``dot``.
+
+    Raises:
+        NearfarError: in the first batch, for other columns, for labels, and for settings out of range.
+
+    Source: Gao et al. 2021 (SimCSE). The masks are nearfar's addition; the method ``info-nce`` has the same loss.
+    """
+
+    temperature: float
+    directions: Directions
+    hard_negative_weight: float
+    similarity: Similarity
+    paper = SIMCSE
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        temperature: float = 0.05,
+        directions: Directions = "query_to_doc",
+        hard_negative_weight: float = 0.0,
+        similarity: Similarity = "cosine",
+    ) -> None:
+        super().__init__(model, locals())
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar."""
+        self.refuse_labels(labels)
+        columns = self.columns_of(sentence_features, range(2, sys.maxsize), "anchor, positive[, negatives]")
+        anchor_ids, positive_ids, *negative_ids = self.text_ids(columns)
+        anchors, positives, *negatives = self.embed(columns)
+        hard = torch.cat(negatives) if negatives else None
+        hard_ids = torch.cat(negative_ids) if negatives else None
+        owners = anchor_ids.repeat(len(negatives)) if negatives else None
+        masks = direction_masks(self.directions, anchor_ids, positive_ids, hard_ids, owners=owners)
+        return info_nce_directions(anchors, positives, hard, masks=masks, **self.get_config_dict()).mean()
+
+
+class PremiseSclLoss(TextLoss):
+    """(1 - scl_weight) cross-entropy + scl_weight SCL, on rows of natural language inference.
+
+    SCL is the mean over the entailment pairs of a batch of :func:`nearfar.objectives.premise_scl`: each premise is
+    pulled towards the hypotheses that it entails, and away from its others and those of other premises. A hypothesis
+    equal to the premise, or to one that the premise entails, is not a negative. SCL of a batch without an entailment is
+    0. The cross-entropy is that of a classifier over (u, v, abs(u - v)), which is trained along and dropped afterwards.
+
+    **Columns**: premise, hypothesis. **Labels**: 0 entailment, 1 neutral, 2 contradiction (as in SNLI, MultiNLI and
+    all-nli on the hub); rows with the label -1 have to be removed.
+
+    Use :class:`PremiseBatches` as ``batch_sampler``, so that all rows of a premise are in one batch, as in the paper.
+
+    Args:
+        model: the model to train. With ``similarity="dot"`` it should not end in a Normalize module.
+        scl_weight: lambda, the weight of SCL, from 0 to 1; with 1 there is no classifier.
+        temperature: divides the similarities.
+        similarity: ``dot``, as in the authors' code, or ``cosine``.
+        hard_negatives: negatives with the anchor's own premise: ``all`` that are not entailed, ``contradiction``, or
+            ``none``.
+        max_positives: maximum number of positives of an anchor, drawn at random; None for all.
+        max_negatives: maximum number of negatives of an anchor, drawn at random; None for all.
+        head_layers: linear layers of the classifier: 2 as in the paper, or 1 as in SBERT.
+
+    Raises:
+        NearfarError: for a ``scl_weight`` outside 0..1; in the first batch, for other columns, missing labels or labels
+            other than 0, 1, 2, other settings out of range, and in several processes with a classifier, whose gradient
+            the trainer does not average.
+
+    Source: Liao 2021, eq. 2 and 3; the method ``scl`` has the same loss, with these defaults.
+    """
+
+    scl_weight: float
+    paper = LIAO
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        scl_weight: float = 0.3,
+        temperature: float = 1.0,
+        similarity: Similarity = "dot",
+        hard_negatives: HardNegatives = "all",
+        max_positives: int | None = None,
+        max_negatives: int | None = None,
+        head_layers: Literal[1, 2] = 2,
+    ) -> None:
+        if not 0 <= scl_weight <= 1:
+            raise NearfarError(f"scl_weight must be in [0, 1], not {scl_weight}")
+        super().__init__(model, locals())
+        self.dim = embedding_width(model)
+        self.head = SoftmaxHead(self.dim, layers=head_layers).to(model.device) if scl_weight < 1 else None
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar."""
+        if self.head is not None:
+            self.refuse_processes(without="scl_weight=1")
+        columns = self.columns_of(sentence_features, [2], "premise, hypothesis")
+        premise_ids, hypothesis_ids = self.text_ids(columns)
+        labels = self.integer_labels(labels, premise_ids, "0 entailment, 1 neutral, 2 contradiction")
+        premises, hypotheses = self.embed(columns)
+        losses = premise_scl(
+            premises,
+            hypotheses,
+            premise_ids,
+            labels,
+            hypothesis_ids=hypothesis_ids,
+            **{name: getattr(self, name) for name in self._settings if name not in ("scl_weight", "head_layers")},
+        )
+        scl = mean_or_zero(losses)
+        if self.head is None:
+            return scl
+        self.check_width(premises, self.dim, without="scl_weight=1")
+        cross_entropy = nli_softmax(self.head(nli_softmax_features(premises, hypotheses)), labels).mean()
+        return (1 - self.scl_weight) * cross_entropy + self.scl_weight * scl
+
+
+class PremiseBatches(DefaultBatchSampler):
+    """A ``batch_sampler``: all rows with the same premise are in one batch; premises are shuffled in each epoch.
+
+    Give the class itself to ``SentenceTransformerTrainingArguments(batch_sampler=PremiseBatches)``. The batches are
+    those of ``nearfar train scl`` with the same rows, batch size and seed (:class:`nearfar.data.batching.NliBatches`):
+    a premise that does not fit starts the next batch, and one with more rows than a batch is a batch by itself. No row
+    is dropped, whatever ``drop_last`` says.
+
+    Args:
+        dataset: the rows; its first column that is no label has the premises.
+        batch_size: maximum number of rows in a batch.
+        drop_last: has no effect.
+        valid_label_columns: the names of label columns.
+        generator: has no effect; the order depends on ``seed`` and the epoch.
+        seed: seed of the order.
+
+    Raises:
+        NearfarError: a data set without rows or without a column of texts.
+    """
+
+    def __init__(
+        self,
+        dataset: "Dataset",
+        batch_size: int,
+        *,
+        drop_last: bool = False,
+        valid_label_columns: list[str] | None = None,
+        generator: torch.Generator | None = None,
+        seed: int = 0,
+    ) -> None:
+        shared: dict[str, Any] = {"valid_label_columns": valid_label_columns, "generator": generator, "seed": seed}
+        super().__init__(dataset, batch_size=batch_size, drop_last=drop_last, **shared)
+        columns = [name for name in dataset.column_names if name not in (valid_label_columns or ())]
+        if not columns:
+            raise NearfarError(f"PremiseBatches: the data set has no column of premises, only {dataset.column_names}")
+        rows = [NliRow(premise, "", ENTAILMENT) for premise in dataset[columns[0]]]
+        self._batches = NliBatches(rows, min(batch_size, max(len(rows), 1)), seed=seed)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        """The row indices of each batch of the epoch that ``set_epoch`` chose."""
+        for batch in self._batches.epoch(self.epoch):
+            yield batch.rows
+
+    def __len__(self) -> int:
+        """The number of batches of this epoch."""
+        return self._batches.steps(self.epoch)
+
+
+class SupconLoss(TextLoss):
+    """Texts of one label are positives of each other, all others negatives.
+
+    The mean of :func:`nearfar.objectives.supcon` over the texts that have another of their label in the batch; 0
+    without such a text. A text that comes twice in a batch counts once, with the label of its first row.
+
+    **Columns**: text. **Labels**: integers.
+
+    Use batches in which labels repeat: ``batch_sampler=BatchSamplers.GROUP_BY_LABEL``.
+
+    Args:
+        model: the model to train.
+        temperature: divides the cosines.
+
+    Raises:
+        NearfarError: in the first batch, for other columns, missing labels, labels that are not integers, and a
+            temperature that is not positive.
+
+    Source: Gunel et al. 2021, eq. 4, without the cross-entropy; the method ``supcon-text`` has the same loss.
+    """
+
+    temperature: float
+    paper = GUNEL
+
+    def __init__(self, model: SentenceTransformer, *, temperature: float = 0.3) -> None:
+        super().__init__(model, locals())
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar."""
+        columns = self.columns_of(sentence_features, [1], "text")
+        (ids,) = self.text_ids(columns)
+        labels = self.integer_labels(labels, ids, "the class of the text")
+        (embeddings,) = self.embed(columns)
+        first: dict[int, int] = {}
+        for row, text in enumerate(ids.tolist()):
+            first.setdefault(text, row)
+        distinct = list(first.values())
+        return mean_or_zero(supcon(embeddings[distinct], labels[distinct], temperature=self.temperature))
+
+
+class SelfGuidedLoss(TextLoss):
+    """A sentence's embedding against the layers of a frozen copy of the model (SG-OPT), plus the drift of the weights.
+
+    The mean of :func:`nearfar.objectives.self_guided` over the sentences, plus ``drift_weight`` times the squared
+    distance of the trained weights from the initial ones. The frozen copy is that of the model when the loss is made.
+    Its views of a sentence are its hidden layers, pooled over all tokens. Embeddings and views pass a projection head,
+    which is trained along and dropped afterwards. Rows that share a text are not each other's negatives.
+
+    **Columns**: sentence; or sentence and its back-translation, which the frozen copy then reads (the method
+    ``bt+sg-opt``). **Labels**: none.
+
+    The paper's model has the pooling ``cls``, and AdamW has ``adam_beta2=0.9``.
+
+    Args:
+        model: the model to train: a transformer and a pooling, without a Dense that changes the width.
+        variant: ``opt3``, all layers are views (SG-OPT); or, with a random layer for each sentence, ``sg``, ``opt1`` or
+            ``opt2``.
+        temperature: divides the cosines.
+        drift_weight: lambda, the weight of the drift.
+        projection: width of the projection head; None for no head.
+        views: first and last layer of the views; None for all. 0 is the embedding layer.
+        view_pooling: ``max`` over tokens as in the paper, or ``mean`` as in the authors' code.
+        guide_dropout: leave the frozen copy's dropout on, as the authors' code does.
+        freeze_embeddings: do not train the embedding layer. This changes ``model`` when the loss is made.
+
+    Raises:
+        NearfarError: for a model without a transformer or with LoRA adapters and a ``drift_weight``, an embedding of
+            another width than the layers, and layers that the model does not have; in the first batch, for other
+            columns, for labels, other settings out of range, and in several processes with a projection head or
+            a drift, whose gradients the trainer does not average.
+
+    Source: Kim et al. 2021, section 3; the methods ``sg``, ``sg-opt1``, ``sg-opt2``, ``sg-opt`` and ``bt+sg-opt`` have
+    the same loss, with these defaults.
+    """
+
+    variant: SelfGuidedVariant
+    temperature: float
+    drift_weight: float
+    paper = PAPER
+
+    def __init__(
+        self,
+        model: SentenceTransformer,
+        *,
+        variant: SelfGuidedVariant = "opt3",
+        temperature: float = 0.01,
+        drift_weight: float = 0.1,
+        projection: int | None = 4096,
+        views: tuple[int, int] | None = None,
+        view_pooling: Literal["max", "mean"] = "max",
+        guide_dropout: bool = False,
+        freeze_embeddings: bool = True,
+    ) -> None:
+        settings = locals()
+        backbone = _backbone(model)
+        dim = _common_width(model, backbone)
+        if drift_weight and hasattr(backbone, "peft_config"):
+            raise NearfarError(
+                "SelfGuidedLoss: adapters do not change the model's weights, so there is no drift to regularise; set "
+                "drift_weight=0"
+            )
+        super().__init__(model, settings)
+        self.dim = dim
+        self.head: ProjectionHead | None = None
+        if projection is not None:
+            self.head = ProjectionHead(dim, projection, std=initializer_range(backbone)).to(model.device)
+        # Not of ``backbone`` itself: choosing a route sets an attention function that padded batches do not have.
+        copied = copy.deepcopy(backbone)
+        self.guide = Guide(
+            copied, choose_route(copied), pooling=view_pooling, layers=views, dropout=guide_dropout, keep=False
+        )
+        if freeze_embeddings:
+            freeze_embedding_layer(backbone)
+        self.views = list(self.guide.layers)
+
+    def forward(self, sentence_features: Iterable[Features], labels: Tensor | None = None) -> Tensor:
+        """The loss of a batch, a scalar."""
+        self.refuse_labels(labels)
+        if self.head is not None or self.drift_weight:
+            self.refuse_processes(without="projection=None and drift_weight=0")
+        columns = self.columns_of(sentence_features, [1, 2], "sentence[, back-translation]")
+        ids = self.text_ids(columns)
+        views = self.guide.views(token_rows(columns[-1]))
+        (embeddings,) = self.embed(columns[:1])
+        self.check_width(embeddings, self.dim, without="there is none here, as layers cannot be shortened alike")
+        if self.variant != "opt3":
+            views = draw_layer(views)
+        rows = torch.cat([embeddings[:, None], views.to(embeddings.device)], dim=1)
+        projected = rows.to(torch.promote_types(rows.dtype, torch.float32))
+        if self.head is not None:
+            projected = self.head(projected)
+        contrast = self_guided(
+            projected[:, 0],
+            projected[:, 1:] if self.variant == "opt3" else projected[:, 1],
+            temperature=self.temperature,
+            variant=self.variant,
+            mask=distinct_rows(*ids),
+        ).mean()
+        if not self.drift_weight:
+            return contrast
+        drift = squared_distance(*trained_weights(_backbone(self.model), self.guide.backbone))
+        return contrast + self.drift_weight * drift
+
+
+def _backbone(model: nn.Module) -> PreTrainedModel:
+    """The transformer of a model, which the trainer may have wrapped.
+
+    Raises:
+        NearfarError: it has none.
+    """
+    model = getattr(model, "module", model)  # of DistributedDataParallel
+    model = getattr(model, "_orig_mod", model)  # of torch.compile
+    backbone = getattr(model, "transformers_model", None)
+    if backbone is None:
+        raise NearfarError("SelfGuidedLoss needs a model with a transformer: the views are its layers")
+    return backbone
+
+
+def _common_width(model: SentenceTransformer, backbone: PreTrainedModel) -> int:
+    """The width of embeddings and layers."""
+    width = embedding_width(model)
+    if width != backbone.config.hidden_size:
+        raise NearfarError(
+            f"SelfGuidedLoss: the model's embeddings are {width} wide, its layers {backbone.config.hidden_size}; the "
+            "loss compares the two, so they must be equally wide"
+        )
+    return width
