@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from nearfar.commands.train import train
     from nearfar.config.encode import EncodeConfig
     from nearfar.config.export import ExportConfig
-    from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.search import SearchConfig
     from nearfar.config.study import ReproduceConfig, StudyConfig
-    from nearfar.config.training import TrainConfig
+    from nearfar.config.training import FinetuneConfig, TrainConfig
     from nearfar.config.verbs import (
         BackTranslateConfig,
         CompareConfig,
@@ -88,12 +87,11 @@ _NAMES = {
     "commands.train": "train",
     "config.encode": "EncodeConfig",
     "config.export": "ExportConfig",
-    "config.finetune": "FinetuneConfig",
     "config.geometry": "GeometryConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.search": "SearchConfig",
     "config.study": "ReproduceConfig StudyConfig",
-    "config.training": "TrainConfig",
+    "config.training": "FinetuneConfig TrainConfig",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig GetDataConfig PredictConfig "
     "PushConfig ReportConfig SoupConfig StaticConfig",
     "encoder.classifier": "Classifier",

@@ -14,8 +14,8 @@ from rich.console import Console
 import nearfar
 from nearfar import Encoder, FinetuneConfig
 from nearfar.cli import VERBS, main
-from nearfar.cli.parsing import _field_help
-from nearfar.commands.finetune import command as finetune_module
+from nearfar.cli.parsing import describe_fields
+from nearfar.commands import finetune as finetune_module
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, to_rich
@@ -121,7 +121,7 @@ def test_a_flag_that_turns_an_option_off_says_what_it_does() -> None:
     found = {(kind, field.name) for kind in kinds for field in fields(kind) if field.default is True}
     assert len(found) > 20
     for kind, name in found:
-        assert f"--no-{name.replace('_', '-')}: " in _field_help(kind)[name], (kind, name)
+        assert f"--no-{name.replace('_', '-')}: " in describe_fields(kind)[name][1], (kind, name)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

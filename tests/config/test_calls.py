@@ -101,8 +101,8 @@ def test_any_number_of_positional_arguments() -> None:
     [
         ({"outptu": "x"}, "copy(): no setting is called 'outptu'. Did you mean 'output'?"),
         ({"output": "x", "progres": False}, "copy(): no setting is called 'progres'. Did you mean 'progress'?"),
-        ({}, "copy(): missing output."),
-        ({"times": 2}, "copy(): missing output."),
+        ({}, "copy(): lacks output."),
+        ({"times": 2}, "copy(): lacks output."),
         ({"output": "x", "times": 0}, "copy(): times = 0: must be at least 1."),
         ({"output": "x", "tasks": 3}, 'copy(): tasks = 3: must be a list, as in ["one", "two"].'),
         ({"output": "x", "mode": "fast", "times": 6}, "copy(): --times: at most 5 with --mode fast."),

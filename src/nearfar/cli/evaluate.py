@@ -4,7 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import ExtraOption
+from nearfar.cli.parsing import Option
 from nearfar.cli.verbs import Call, MakeConsole, several, verb
 from nearfar.config.bounds import File
 from nearfar.types import NearfarError
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig
     from nearfar.evaluation.results import StudyTable
 
-DRY_RUN = ExtraOption(
+DRY_RUN = Option(
     "dry_run",
     bool,
     "Do not run anything. List the cells, what is finished, and data that are missing and how to get them.",
@@ -130,9 +130,9 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
 
 @verb(
     "StudyConfig",
-    ExtraOption("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
+    Option("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
     DRY_RUN,
-    ExtraOption(
+    Option(
         "report",
         File | None,
         "Alone: write page.md, table.csv, table.tex and the plots of this folder again, from its study.json.",

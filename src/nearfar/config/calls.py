@@ -2,13 +2,13 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature, signature
 from typing import Any, TypeVar, get_type_hints
 
 from nearfar.config.encoder import fields_in_order
-from nearfar.config.values import Settings, convert_values, field_types
+from nearfar.config.values import Settings, field_types, make
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message
 
@@ -85,14 +85,7 @@ def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, 
         name: (value,) if field_types(kind)[name].is_sequence and isinstance(value, (str, os.PathLike)) else value
         for name, value in settings.items()
     }
-    clean = convert_values(kind, listed, source=source)
-    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
-    if given is None and missing:
-        raise NearfarError(f"{source}: missing {' and '.join(missing)}.")
-    try:
-        return kind(**clean) if given is None else replace(given, **clean)
-    except NearfarError as error:  # settings that are valid alone but not together
-        raise NearfarError(f"{source}: {error}") from None
+    return make(kind, listed, source=source, given=given)
 
 
 def with_settings(own: Signature, kind: type[Settings]) -> Signature:

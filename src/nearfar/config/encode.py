@@ -32,6 +32,9 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     output: Output
     """File to write: .npy, or .parquet with the columns row and embedding. For output in parts: a folder, or its fsspec
     address, for part-00000.parquet, ... with the columns row and vector."""
+
+    # --- Texts and vectors ---
+
     column: str | None = None
     """Column with the texts."""
     normalize: bool = False
@@ -58,6 +61,9 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available. Workers on Ray reserve a GPU each if it is cuda."""
+
+    # --- Output in parts ---
+
     shard_rows: RowCount | None = None
     """Write a folder of parts with this number of rows each; 1,000,000 where parts are written for another reason. Each
     part is one job, which a worker does, or does again, as a whole."""

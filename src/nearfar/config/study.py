@@ -25,6 +25,9 @@ class StudyConfig(Settings):
     """Folder of the finished cells; studies with the same folder share them. Default: OUTPUT/cells."""
     only: tuple[str, ...] = ()
     """Run only these rows, by their ids; the table has the finished cells of all rows."""
+
+    # --- Workers ---
+
     workers: ProcessCount = 1
     """Number of worker processes on this machine."""
     threads: Count | None = None
@@ -37,6 +40,9 @@ class StudyConfig(Settings):
     """Run one part of the cells, as in 3/40: the third of 40. All parts need the same --cells."""
     discard_models: bool = False
     """Remove the model of each training when all cells that need it are finished."""
+
+    # --- Statistics ---
+
     resamples: Resamples = 10_000
     """Number of bootstrap resamples of intervals and tests."""
     seed: Seed = 0

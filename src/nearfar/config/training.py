@@ -1,9 +1,10 @@
-"""Settings of every run, and of every training of a sentence encoder."""
+"""Settings of every run, of every training of a sentence encoder, and of fine-tuning."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from nearfar.config.bounds import (
+    AtLeastTwo,
     BelowOne,
     Count,
     Epochs,
@@ -21,43 +22,72 @@ from nearfar.config.bounds import (
     RowCount,
     Seed,
     Steps,
+    Temperature,
     Weight,
     Width,
 )
 from nearfar.config.values import Settings
-from nearfar.types import NearfarError, Precision, Schedule, Tracker
+from nearfar.types import NearfarError, Precision, Schedule, Splits, Tracker
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
     """Settings of every run: the encoder, the rows, the optimiser, evaluation and checkpoints."""
 
+    # --- Run ---
+
     output: Output
     """Run folder to create: config, metrics, checkpoint, and the trained model in OUTPUT/model."""
     model: File = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the hub."""
+    seed: Seed = 1
+    """Seed of the batch order, dropout, and the heads' initial weights."""
+    device: str | None = None
+    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    precision: Precision = "auto"
+    """auto computes encoder and heads in bf16 (bfloat16, on weights that stay float32) where that is native, else in
+    fp32."""
+    fingerprints: bool = True
+    """Save 64-bit hashes of the training and dev texts with the model, so that evaluations report which test rows it
+    has seen. Whoever has the model and a text can then check whether the text was used. --no-fingerprints: save none,
+    if the texts are confidential; then evaluations cannot tell what the model has seen."""
+    track: tuple[Tracker, ...] = ()
+    """Also record losses, learning rate, gradient norm, dev scores and settings with these trackers, in
+    OUTPUT/tracking; a resumed run may have others (tensorboard needs nearfar[track])."""
+
+    # --- Rows ---
+
+    limit: RowCount | None = None
+    """Use only the first LIMIT rows of the data."""
+    skip_empty: bool = False
+    """Leave out rows with an empty cell, and say how many; by default they are an error."""
+
+    # --- Texts and model ---
+
     max_length: Length | None = None
     """Maximum number of tokens, in training and inference; by default the model's own limit."""
     train_max_length: Length | None = None
     """Maximum number of tokens in training only; by default MAX_LENGTH."""
     dropout: BelowOne | None = None
     """Probability of dropout in training; by default the model's own, 0.1 in BERT and RoBERTa."""
-    limit: RowCount | None = None
-    """Use only the first LIMIT rows of the data."""
-    skip_empty: bool = False
-    """Leave out rows with an empty cell, and say how many; by default they are an error."""
+
+    # --- Batches and steps ---
+
     batch_size: Count = 64
     """Batch size per process; the default shrinks to the number of rows."""
     micro_batch: Count | None = None
     """Micro-batch size for gradient caching: the same gradient in less memory, for a second forward pass."""
     micro_batch_tokens: Steps | None = None
     """Number of tokens in a micro-batch, in place of MICRO_BATCH."""
+    accumulate: Count = 1
+    """Batches whose gradients are averaged into one step."""
     epochs: Epochs = 1
     """Passes over the rows."""
     max_steps: Steps | None = None
     """Stop after this number of optimiser steps, whatever EPOCHS says; the schedule ends there too."""
-    accumulate: Count = 1
-    """Batches whose gradients are averaged into one step."""
+
+    # --- Optimiser ---
+
     learning_rate: LearningRate = 2e-5
     """Peak learning rate."""
     head_learning_rate: LearningRate | None = None
@@ -80,13 +110,9 @@ class RunConfig(Settings):
     ema: OpenFraction | None = None
     """Average the weights over the steps: exponential moving average with this decay, as in 0.99. Evaluations and the
     saved model use the average; by default off."""
-    precision: Precision = "auto"
-    """auto computes encoder and heads in bf16 (bfloat16, on weights that stay float32) where that is native, else in
-    fp32."""
-    device: str | None = None
-    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
-    seed: Seed = 1
-    """Seed of the batch order, dropout, and the heads' initial weights."""
+
+    # --- Evaluation and checkpoints ---
+
     evaluate_every: Steps | None = None
     """Steps between evaluations; by default a tenth of the run. The weights before the first step and after the last
     one are always evaluated."""
@@ -96,13 +122,6 @@ class RunConfig(Settings):
     """Weights that are saved as OUTPUT/model: those of the best evaluation, or of the last step."""
     checkpoint_every: Steps = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
-    track: tuple[Tracker, ...] = ()
-    """Also record losses, learning rate, gradient norm, dev scores and settings with these trackers, in
-    OUTPUT/tracking; a resumed run may have others (tensorboard needs nearfar[track])."""
-    fingerprints: bool = True
-    """Save 64-bit hashes of the training and dev texts with the model, so that evaluations report which test rows it
-    has seen. Whoever has the model and a text can then check whether the text was used. --no-fingerprints: save none,
-    if the texts are confidential; then evaluations cannot tell what the model has seen."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
@@ -118,26 +137,40 @@ class TrainConfig(RunConfig):
     recipe_batch_size: ClassVar[int | None] = None
     """The batch size that train --data sets where the rows choose the method; it shrinks as the default does."""
 
+    # --- Rows ---
+
     data: tuple[File, ...] = ()
     """Training rows: files, or named data sets."""
+    evaluate_on: File | None = None
+    """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2. By default rows of
+    DATA are held out: half choose the best step, half test the result."""
+    hold_out: HoldOut | None = None
+    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 200, at most 1,000 and
+    at most a fifth; none with EVALUATE_ON."""
+
+    # --- Texts and model ---
+
     pooling: str | None = None
     """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
     for the model's own."""
-    start_weight: BelowOne = 0.0
-    """Average the trained weights with those of MODEL, whose share this is, as in 0.5 (Wortsman et al. 2022, WiSE-FT).
-    Evaluations and the saved model use the average; 0 turns it off."""
-    keep_layers: str | None = None
-    """Keep only these transformer layers of MODEL: a number of them, evenly spaced, or their numbers, as in 2,4,6."""
     query_prompt: Prompt | None = None
     """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
     document_prompt: Prompt | None = None
     """Text before each document (positive, negative, hypothesis), or a prompt's name; by default the model's own."""
     prompt: Prompt | None = None
     """Text before all other texts (single sentences, scored pairs), or a prompt's name; by default the model's own."""
+    keep_layers: str | None = None
+    """Keep only these transformer layers of MODEL: a number of them, evenly spaced, or their numbers, as in 2,4,6."""
     lora_rank: Width | None = None
     """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
     lora_alpha: Positive = 16.0
     """Scale of the adapters: LORA_ALPHA / LORA_RANK."""
+    start_weight: BelowOne = 0.0
+    """Average the trained weights with those of MODEL, whose share this is, as in 0.5 (Wortsman et al. 2022, WiSE-FT).
+    Evaluations and the saved model use the average; 0 turns it off."""
+
+    # --- More than one loss ---
+
     matryoshka: tuple[Width, ...] | None = None
     """Train the first dimensions to be embeddings of their own: the loss at each of these widths, summed, as in
     384,256,128,64 (Kusupati et al. 2022). By default only the full width."""
@@ -151,12 +184,6 @@ class TrainConfig(RunConfig):
     """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
     second_weight: Weight = 0.1
     """Weight of the second objective's loss; the first has weight 1."""
-    evaluate_on: File | None = None
-    """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2. By default rows of
-    DATA are held out: half choose the best step, half test the result."""
-    hold_out: HoldOut | None = None
-    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 200, at most 1,000 and
-    at most a fifth; none with EVALUATE_ON."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
@@ -181,3 +208,83 @@ class TrainConfig(RunConfig):
                 f"--matryoshka-weights {' '.join(f'{weight:g}' for weight in weights)}: must be one weight for each "
                 f"width of --matryoshka ({' '.join(map(str, widths)) if widths else 'which is not given'})."
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneConfig(RunConfig):
+    """Fine-tune a classifier by cross-entropy and supervised contrastive learning (Gunel et al. 2021).
+
+    It is tested on rows that it was not trained on. Columns of FILE: text, label; or sentence1, sentence2, label, for
+    pairs that are read together. Labels with a fraction, such as 3.5, are scores. For single texts nearfar train --data
+    FILE is better, above all for few. FILE.toml has all settings; those of the paper are in
+    configs/gunel-*.toml.
+    """
+
+    # --- Rows ---
+
+    task: File = "sst2"
+    """sst2, cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb (a regression), amazon2, yelp2; or your own labelled file."""
+    splits: Splits = "auto"
+    """Where validation and test rows come from. few-shot: one half of GLUE's validation set is the test set, rows of
+    the other half choose the step. full: GLUE's validation set is the test set; training rows, as many, choose the
+    step. held-out: the same, but VALIDATION_ROWS training rows. 10-90: the first 10% of GLUE's validation set choose
+    the step, the others are the test set. auto, for GLUE tasks: few-shot with a sample of rows, else full; for all
+    other rows: held-out."""
+    validation: File | None = None
+    """File of validation rows, which choose the best step; by default rows as SPLITS says."""
+    test: File | None = None
+    """File of test rows; by default those of SPLITS, or a fifth of your own file."""
+    text_columns: tuple[str, ...] = ()
+    """One or two columns with the texts of a file; by default text, or sentence1 and sentence2."""
+    label_column: str = "label"
+    """Column of a file with the labels or scores."""
+    validation_rows: AtLeastTwo | None = None
+    """Number of validation rows, in the labels' proportions; by default 500, and with full splits as many as test rows.
+    """
+    metric: Literal["accuracy", "f1", "matthews", "pearson", "spearman"] | None = None
+    """Metric on the validation rows that chooses the best step; by default Matthews correlation for cola, Pearson
+    correlation for scores, and accuracy for all other tasks."""
+
+    # --- Loss ---
+
+    scl_weight: Fraction = 0.9
+    """Lambda in the loss (1 - lambda) * cross-entropy + lambda * SCL; 0 means cross-entropy only. Without FILE.toml the
+    default is 0.5."""
+    temperature: Temperature = 0.3
+    """Temperature of SCL."""
+
+    # --- Few rows and noise ---
+
+    sample_size: AtLeastTwo | None = None
+    """Few-shot: train on a random sample of this number of rows; by default on all rows."""
+    sample_seed: Seed = 1
+    """Seed of the sample."""
+    sample_balanced: bool = True
+    """Sample the same number of rows for each label. --no-sample-balanced: sample in the labels' proportions."""
+    noise: File = "none"
+    """Noise in the training texts: word-dropout, word-swap or characters, or a file of back-translations to use."""
+    noise_rate: Fraction = 0.1
+    """Fraction of words or characters that the noise changes."""
+    noise_mode: Literal["replace", "add"] = "replace"
+    """replace trains on the noisy texts in place of the originals; add trains on both, twice the number of rows."""
+
+    # --- Batches and steps ---
+
+    batch_size: Count = 16
+    """Batch size per process."""
+    epochs: Epochs = 3
+    """Number of passes over the training rows. Without FILE.toml the default fits their number."""
+    learning_rate: LearningRate = 1e-5
+    """Peak learning rate (1e-5 in the paper). Without FILE.toml the default fits the encoder."""
+    balanced: bool = False
+    """Balance each batch: the same number of rows for each label."""
+
+    def __post_init__(self) -> None:
+        """Check all values and their combinations."""
+        super().__post_init__()
+        if self.validation is not None and self.splits not in ("auto", "held-out"):
+            raise NearfarError(
+                f"--splits {self.splits} and --validation: each chooses the validation rows; give one of them."
+            )
+        if self.validation_rows is not None and self.splits == "10-90":
+            raise NearfarError("--validation-rows: --splits 10-90 sets the number of validation rows; leave one out.")

@@ -41,6 +41,8 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     Every score has a 95% bootstrap confidence interval.
     """
 
+    # --- Tasks ---
+
     suite: Literal["sts", "transfer", "all"] | None = None
     """Task suite. sts: STS12-16, STS-B, SICK-R; transfer: the SentEval tasks; all: both. Default: sts if no tasks are
     named."""
@@ -53,6 +55,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     label."""
     mteb: tuple[str, ...] = ()
     """STS tasks of mteb by name, as in STSBenchmark: their scored pairs. Needs the extra mteb."""
+
+    # --- Retrieval ---
+
     retrieval: tuple[File, ...] = ()
     """Retrieval tasks: pairs (a file with the columns anchor and positive), NLI rows (premises search for the
     hypotheses that they entail), a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT,
@@ -68,6 +73,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     """Leave out rows of your own files with an empty cell, and say how many; by default they are an error."""
     exclude_same_id: bool = False
     """Do not rank the document that has the id of the query, as BEIR does for ArguAna and Quora."""
+
+    # --- Held-out rows ---
+
     held_out: bool = False
     """Evaluate a run on the rows that it held out to test on: neither trained on nor used to choose the step."""
     held_out_of: File | None = None
@@ -80,6 +88,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     document_prompt: Prompt | None = None
     """Text before each document of retrieval tasks, or a prompt's name; '' for no prompt. By default the model's
     own."""
+
+    # --- Vectors ---
+
     dimensions: Width | None = None
     """Score the first DIMENSIONS of the embeddings; by default all."""
     quantize: Literal["float16", "int8", "binary"] | None = None
@@ -87,6 +98,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     ranges of int8 are those of at most 10,000 texts of the tasks."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is fp32, as in published scores; bf16 changes scores slightly."""
+
+    # --- Probes ---
+
     protocol: Literal["senteval", "exact"] = "senteval"
     """Probe classifier: SentEval's own, or logistic regression solved to convergence on the same folds."""
     probe_preset: Literal["senteval", "liao", "kim"] = "senteval"
@@ -115,6 +129,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     """Seed of the probes' initial weights, held-out rows and batches; 1111 in published results."""
     fold_seed: NumpySeed = 1111
     """Seed of the cross-validation folds; 1111 in published results."""
+
+    # --- Output ---
+
     resamples: ResamplesOrNone = 1000
     """Bootstrap resamples for each 95% confidence interval; 0 means no intervals."""
     seed: NumpySeed = 0
