@@ -207,7 +207,6 @@ def test_a_reader_that_differs_from_the_plain_one_is_found(reader: Any, plain: A
         (2, "nearfar: a.tsv: " + "x" * 9999, "characters"),
         (2, "nearfar: a.tsv: this is a bug in nearfar", "reported as a bug"),
         (2, "nearfar: a.tsv: no. Tried:\none\ntwo\nthree\nfour", ""),
-        (2, "╭─ Parsing error ─╮\n│ Argument a.tsv │\n╰──╯", ""),
     ],
 )
 def test_verdicts_of_commands(status: int, output: str, problem: str) -> None:

@@ -49,13 +49,10 @@ def of_command(done: Done, names: Collection[str], *, statuses: Sequence[int] = 
 
 
 def error_of(done: Done) -> str | None:
-    """The error message of a command: from the line that begins with its form to the end, or the parser's box."""
+    """The error message of a command: from the line that begins with its form to the end."""
     lines = done.output.rstrip("\n").split("\n")
     starts = [number for number, line in enumerate(lines) if line.startswith(_ERROR_FORM)]
-    if starts:
-        return "\n".join(lines[starts[-1] :]).removeprefix(_ERROR_FORM)
-    boxed = [line for line in lines if line.startswith(("│", "╭"))]
-    return " ".join(" ".join(line.strip("│╭╮─ ") for line in boxed).split()) if boxed else None
+    return "\n".join(lines[starts[-1] :]).removeprefix(_ERROR_FORM) if starts else None
 
 
 def _of_message(message: str, names: Collection[str]) -> str:
