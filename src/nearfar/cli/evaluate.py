@@ -11,8 +11,7 @@ from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.config.geometry import GeometryConfig
-    from nearfar.config.study import ReproduceConfig, StudyConfig
-    from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig
+    from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig, ReproduceConfig, StudyConfig
     from nearfar.evaluation.results import StudyTable
 
 DRY_RUN = Option(
@@ -190,7 +189,7 @@ def reproduce(call: Call, config: "ReproduceConfig", names: tuple[str, ...], *, 
 
 
 def _say_tables(call: Call, config: "ReproduceConfig") -> None:
-    from nearfar.config.study import SCALES
+    from nearfar.config.verbs import SCALES
     from nearfar.studies.papers import PAPERS, list_tables
 
     papers = list_tables(config)

@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from nearfar.commands.search import OpenedSearch
     from nearfar.commands.search.hits import Hit
     from nearfar.config.encode import EncodeConfig
-    from nearfar.config.export import ExportConfig
     from nearfar.config.mining import DedupConfig
     from nearfar.config.search import SearchConfig
-    from nearfar.config.verbs import PredictConfig, PushConfig
+    from nearfar.config.verbs import ExportConfig, PredictConfig, PushConfig
 
 PROMPT = "query (an empty line ends): "
 STATES = {

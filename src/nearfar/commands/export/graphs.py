@@ -22,7 +22,7 @@ import torch
 from tokenizers import Encoding, Tokenizer
 from torch import nn
 
-from nearfar.config.export import ExportConfig
+from nearfar.config.verbs import ExportConfig
 from nearfar.disk import disk_errors
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier, Item
