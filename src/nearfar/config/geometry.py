@@ -27,6 +27,8 @@ class GeometryConfig(EncoderOptions):
     page: Output | None = None
     """The .html file to write: an offline page with a map of --texts, search, and the nearest and farthest texts of
     each by one or two encoders. Needs --texts and no other data."""
+    overwrite: bool = False
+    """Replace PAGE, and files of these names in OUTPUT, even if nearfar did not write them."""
 
     # --- Page ---
 
@@ -40,8 +42,6 @@ class GeometryConfig(EncoderOptions):
     has a menu of all such columns."""
     texts_limit: PageTexts = 50_000
     """Maximum number of texts on the page; of more distinct texts, a random sample is shown (see --seed)."""
-    overwrite: bool = False
-    """Replace PAGE, and files of these names in OUTPUT, even if nearfar did not write them."""
 
     # --- Measures and plots ---
 

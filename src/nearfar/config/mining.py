@@ -30,8 +30,6 @@ class MineConfig(SearchOptions, ComputeOptions):
     another call does not compute them again.
     """
 
-    # --- Rows ---
-
     model: File
     """Encoder that scores the candidates: a model folder, a run folder, or owner/name on the Hugging Face Hub."""
     data: tuple[File, ...]
@@ -74,7 +72,7 @@ class MineConfig(SearchOptions, ComputeOptions):
     """Give pairs with too few negatives random documents below the limits. By default such a pair has fewer rows, or
     none."""
 
-    # --- Output ---
+    # --- Rows and output ---
 
     limit: RowCount | None = None
     """Use only the first LIMIT pairs of the data."""
