@@ -92,9 +92,8 @@ class Option:
                 return kind.from_text(words[0])
             if kind.nullable and [word.lower() for word in words] == ["none"]:
                 return None
-            if kind.scalar in (int, float) or kind.choices:  # these may also have commas between them
-                words = [part for word in words for part in word.split(",")]
-            return tuple(kind.from_text(word) for word in words)
+            commas = kind.scalar in (int, float) or bool(kind.choices)  # lists of these may have them
+            return tuple(kind.from_text(part) for word in words for part in (word.split(",") if commas else [word]))
         except InvalidValueError as error:
             raise NearfarError(f"{name} {' '.join(map(format_text, words))}: {error.problem}.") from None
 
@@ -197,7 +196,9 @@ def _help_lines(kind: type[Settings], options: Sequence[Option], prog: str) -> I
             if len(head) > _INDENT - 2:
                 yield head
                 head = ""
-            yield from wrap(option.text, width, initial_indent=head.ljust(_INDENT), subsequent_indent=indent)
+            yield from wrap(
+                option.text, width, initial_indent=head.ljust(_INDENT), subsequent_indent=indent, break_on_hyphens=False
+            )
 
 
 def describe_fields(kind: type) -> dict[str, tuple[str, str]]:
