@@ -307,7 +307,7 @@ def format_value(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     try:
-        text = repr(value)
+        text = " ".join(repr(value).splitlines())  # of a DataFrame it has several
     except ValueError:  # Python converts no integer with more digits
         return f"a number of more than {MAX_DIGITS:,} digits"
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."

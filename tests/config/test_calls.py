@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import pytest
 
+from nearfar.commands.train import train
 from nearfar.config.bounds import Count, File, Output
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import Settings
@@ -138,3 +140,19 @@ def test_help_shows_the_settings() -> None:
         *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
     ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")
+
+
+@pytest.mark.long
+def test_train_names_what_it_cannot_take() -> None:
+    """Rows given by position, as a DataFrame, whose text has several lines; an open model."""
+    rows = pd.DataFrame({"anchor": ["a", "b"], "positive": ["c", "d"]})
+    with pytest.raises(
+        NearfarError, match=r"^train\(\): the first argument is .*, not a DataFrame\. Give rows by name"
+    ):
+        train(rows, output="x")  # type: ignore[arg-type]
+    with pytest.raises(NearfarError, match=r"^train\(\): model = 3: must be text\.$"):
+        train(data="pairs.tsv", model=3, output="x")
+    with pytest.raises(
+        NearfarError, match=r"^copy\(\): config must be a CopyConfig, not DataFrame .*Give settings by name"
+    ):
+        copy("in", rows)
