@@ -53,6 +53,11 @@ def merge(first: str, *more: str, config: CopyConfig, progress: bool = True) -> 
     return (first, *more), config, progress
 
 
+@accepts_settings(CopyConfig)
+def move(place: str | Path, *others: str | Path, config: CopyConfig) -> tuple[Any, ...]:
+    return place, *others
+
+
 CONFIG = CopyConfig(output="out", tasks=("a", "b"), times=2)
 
 
@@ -140,6 +145,14 @@ def test_help_shows_the_settings() -> None:
         *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
     ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")
+
+
+def test_an_open_model_is_no_folder() -> None:
+    assert move("a", Path("b"), output="x") == ("a", Path("b"))
+    with pytest.raises(NearfarError, match=re.escape("move(): place must be a name or a folder, not a dict; save it")):
+        move({}, output="x")  # type: ignore[arg-type]
+    with pytest.raises(NearfarError, match=re.escape("move(): others must be a name or a folder, not a int; save it")):
+        move("a", "b", 3, output="x")
 
 
 @pytest.mark.long
