@@ -56,7 +56,7 @@ def test_help_loads_nothing_heavy() -> None:
         import nearfar
         from nearfar.cli import main
         for words in {[*HELPS, ["--version"]]!r}:
-            print("words:", *words)
+            print("@@", *words)
             try:
                 main(words)
             except SystemExit as left:
@@ -65,7 +65,7 @@ def test_help_loads_nothing_heavy() -> None:
             assert not loaded, (words, loaded)
     """
     output = run(code)
-    for words, help_output in zip(HELPS, output.split("words: ")[1:], strict=False):
+    for words, help_output in zip(HELPS, output.split("@@")[1:], strict=False):
         assert "nearfar" in help_output, words
         if words[1:] == ["--help"] and words != ["train", "--help"]:
             assert f"usage: nearfar {words[0]}" in help_output, words
