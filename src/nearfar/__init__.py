@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from nearfar.commands.static import static
     from nearfar.commands.train import train
     from nearfar.config.encode import EncodeConfig
-    from nearfar.config.export import ExportConfig
-    from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.search import SearchConfig
-    from nearfar.config.study import ReproduceConfig, StudyConfig
-    from nearfar.config.training import TrainConfig
+    from nearfar.config.training import FinetuneConfig, TrainConfig
     from nearfar.config.verbs import (
         BackTranslateConfig,
         CompareConfig,
         DemoConfig,
         EnvConfig,
         EvaluateConfig,
+        ExportConfig,
         GetDataConfig,
         PredictConfig,
         PushConfig,
         ReportConfig,
+        ReproduceConfig,
         SoupConfig,
         StaticConfig,
+        StudyConfig,
     )
     from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
@@ -87,15 +87,12 @@ _NAMES = {
     "commands.static": "static",
     "commands.train": "train",
     "config.encode": "EncodeConfig",
-    "config.export": "ExportConfig",
-    "config.finetune": "FinetuneConfig",
     "config.geometry": "GeometryConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.search": "SearchConfig",
-    "config.study": "ReproduceConfig StudyConfig",
-    "config.training": "TrainConfig",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig GetDataConfig PredictConfig "
-    "PushConfig ReportConfig SoupConfig StaticConfig",
+    "config.training": "FinetuneConfig TrainConfig",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig ExportConfig GetDataConfig "
+    "PredictConfig PushConfig ReportConfig ReproduceConfig SoupConfig StaticConfig StudyConfig",
     "encoder.classifier": "Classifier",
     "encoder.encoder": "Encoder",
     "evaluation.tables.pages": "ComparisonResult EvaluationResult PairwiseResult load_result",

@@ -5,12 +5,12 @@ This is above the registry: a file names its method, and a key that a class lack
 
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, asdict, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 from nearfar.config.training import RunConfig, TrainConfig
-from nearfar.config.values import Settings, convert_values, field_types
+from nearfar.config.values import Settings, convert_values, field_types, make
 from nearfar.registry import METHODS, all_methods, find_entry, name_of
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message
@@ -106,14 +106,8 @@ def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) 
         NearfarError: an unknown key (with the nearest valid one), a value of the wrong type or out of bounds, or a key
             that is missing.
     """
-    clean = check_values(kind, values, source=source)
-    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
-    if missing:
-        raise NearfarError(f"{source}: lacks {', '.join(missing)}.")
-    try:
-        return kind(**clean)
-    except NearfarError as error:
-        raise NearfarError(f"{source}: {error}") from error
+    check_keys(kind, values, source=source)
+    return make(kind, values, source=source, nulls=True)
 
 
 def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> dict[str, Any]:
@@ -123,10 +117,7 @@ def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str
         NearfarError: an unknown key, or a value of the wrong type or out of bounds.
     """
     check_keys(kind, values, source=source)
-    given = {
-        key: None if value == "none" and field_types(kind)[key].nullable else value for key, value in values.items()
-    }
-    return convert_values(kind, given, source=source)
+    return convert_values(kind, values, source=source, nulls=True)
 
 
 def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> None:

@@ -308,6 +308,7 @@ def format_value(value: Any) -> str:
         return str(value).lower()
     try:
         text = repr(value)
+        text = " ".join(text.split()) if "\n" in text else text  # that of a DataFrame has several lines
     except ValueError:  # Python converts no integer with more digits
         return f"a number of more than {MAX_DIGITS:,} digits"
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."

@@ -103,7 +103,6 @@ def test_a_wrong_writer_is_found(writer: str, tmp_path: Path, monkeypatch: pytes
         (2, "nearfar: a.tsv: " + "x" * 9999, "characters"),
         (70, "nearfar: a.tsv: this is a bug in nearfar", "raised: nearfar: a.tsv"),
         (2, "nearfar: a.tsv: no. Tried:\none\ntwo\nthree\nfour", ""),
-        (2, "╭─ Parsing error ─╮\n│ Argument a.tsv │\n╰──╯", ""),
     ],
 )
 def test_verdicts(status: int, output: str, problem: str) -> None:

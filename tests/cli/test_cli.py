@@ -14,7 +14,7 @@ from rich.console import Console
 import nearfar
 from nearfar import Encoder, FinetuneConfig
 from nearfar.cli import VERBS, main
-from nearfar.cli.parsing import _field_help
+from nearfar.cli.parsing import describe_fields, parse
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, to_rich
@@ -55,7 +55,7 @@ def test_help_loads_nothing_heavy() -> None:
         papers = {{name for name in sys.modules if name.startswith("nearfar.methods.")}}
         assert papers == {{f"nearfar.methods.{{name}}" for name in ("base", "describe", "liao", "settings")}}, papers
         for words in {[*HELPS, ["--version"]]!r}:
-            print("words:", *words)
+            print("@@", *words)
             try:
                 main(words)
             except SystemExit as left:
@@ -64,10 +64,10 @@ def test_help_loads_nothing_heavy() -> None:
             assert not loaded, (words, loaded)
     """
     output = run(code)
-    for words, help_output in zip(HELPS, output.split("words: ")[1:], strict=False):
+    for words, help_output in zip(HELPS, output.split("@@")[1:], strict=False):
         assert "nearfar" in help_output, words
         if words[1:] == ["--help"] and words != ["train", "--help"]:
-            assert "-h, --help" in help_output, words
+            assert f"usage: nearfar {words[0]}" in help_output, words
 
 
 def run(code: str) -> str:
@@ -96,7 +96,7 @@ def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.C
         "--no-sample-balanced Sample in the labels' proportions.",
         "--no-fingerprints Save none, if the texts are confidential;",
         "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
-        "In short: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]",
+        "usage: nearfar finetune [TASK|FILE|FILE.toml] --output STR [flags]",
     ):
         assert expected in shown, expected
 
@@ -106,7 +106,62 @@ def test_a_flag_that_turns_an_option_off_says_what_it_does() -> None:
     found = {(kind, field.name) for kind in kinds for field in fields(kind) if field.default is True}
     assert len(found) > 20
     for kind, name in found:
-        assert f"--no-{name.replace('_', '-')}: " in _field_help(kind)[name], (kind, name)
+        assert f"--no-{name.replace('_', '-')}: " in describe_fields(kind)[name][1], (kind, name)
+
+
+@pytest.mark.long
+def test_help_lists_each_flag_once_in_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {getattr(nearfar, name) for name in nearfar.__all__ if name.endswith("Config")} - {nearfar.TrainConfig}
+    for kind in kinds:
+        with pytest.raises(SystemExit):
+            parse(kind, ["--help"], prog="nearfar verb")
+        lines = capsys.readouterr().out.splitlines()
+        shown = [line.split()[0] for line in lines if line.startswith("  --")]
+        assert sorted(shown) == sorted(
+            f"--{'no-' * (field.default is True)}{field.name.replace('_', '-')}" for field in fields(kind)
+        ), kind
+        if kind is FinetuneConfig:
+            titles = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+            expected = ["Run:", "Rows:", "Texts and model:", "Batches and steps:", "Optimiser:"]
+            assert titles == [*expected, "Evaluation and checkpoints:", "Loss:", "Few rows and noise:"]
+            assert lines.index("Batches and steps:") < shown_at(lines, "--epochs") < lines.index("Optimiser:")
+
+
+def shown_at(lines: list[str], name: str) -> int:
+    return next(number for number, line in enumerate(lines) if line.startswith(f"  {name} "))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("m --input a", "nearfar encode: lacks --output; nearfar encode --help describes them."),
+        ("m --input a --output", "--output: needs a value."),
+        ("m --output b --input --precision fp32", "--input: needs a value."),
+        ("m q --input a --output b", "q: is neither a flag nor the value of one."),
+        ("m -x --input a --output b", "no flag is called '-x'."),
+        ("m --inptu a --output b", "no flag is called '--inptu'. Did you mean '--input'?"),
+        ("m --input a --output b --input c", "--input: is given twice; give it once."),
+        (
+            "m --input a --output b --overwrite=yes",
+            "--overwrite=yes: this flag takes no value",
+        ),
+    ],
+)
+def test_flags_that_are_refused(words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["encode", *words.split()]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_values_are_taken_as_they_are_typed() -> None:
+    words = ["--output=x=y", "--hard_negative_weight", "-1e-3", "--query-prompt", "-a: ", "--prompt", "", "--data", "a"]
+    config, _ = parse(nearfar.InfoNceConfig, [*words, "-5", "--matryoshka", "8,4", "2"], prog="nearfar train")
+    assert (config.output, config.hard_negative_weight, config.query_prompt, config.prompt) == (
+        "x=y",
+        -1e-3,
+        "-a: ",
+        "",
+    )
+    assert (config.data, config.matryoshka) == (("a", "-5"), (8, 4, 2))
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import pandas as pd
 import pytest
 
+from nearfar.commands.train import train
 from nearfar.config.bounds import Count, File, Output
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import Settings
@@ -49,6 +51,11 @@ def copy(source: str, config: CopyConfig, *, block: int = 3, progress: bool = Tr
 @accepts_settings(CopyConfig)
 def merge(first: str, *more: str, config: CopyConfig, progress: bool = True) -> tuple[Any, ...]:
     return (first, *more), config, progress
+
+
+@accepts_settings(CopyConfig)
+def move(place: str | Path, *others: str | Path, config: CopyConfig) -> tuple[Any, ...]:
+    return place, *others
 
 
 CONFIG = CopyConfig(output="out", tasks=("a", "b"), times=2)
@@ -101,8 +108,8 @@ def test_any_number_of_positional_arguments() -> None:
     [
         ({"outptu": "x"}, "copy(): no setting is called 'outptu'. Did you mean 'output'?"),
         ({"output": "x", "progres": False}, "copy(): no setting is called 'progres'. Did you mean 'progress'?"),
-        ({}, "copy(): missing output."),
-        ({"times": 2}, "copy(): missing output."),
+        ({}, "copy(): lacks output."),
+        ({"times": 2}, "copy(): lacks output."),
         ({"output": "x", "times": 0}, "copy(): times = 0: must be at least 1."),
         ({"output": "x", "tasks": 3}, 'copy(): tasks = 3: must be a list, as in ["one", "two"].'),
         ({"output": "x", "mode": "fast", "times": 6}, "copy(): --times: at most 5 with --mode fast."),
@@ -138,3 +145,27 @@ def test_help_shows_the_settings() -> None:
         *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress")
     ]
     assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")
+
+
+def test_an_open_model_is_no_folder() -> None:
+    assert move("a", Path("b"), output="x") == ("a", Path("b"))
+    with pytest.raises(NearfarError, match=re.escape("move(): place must be a name or a folder, not a dict; save it")):
+        move({}, output="x")  # type: ignore[arg-type]
+    with pytest.raises(NearfarError, match=re.escape("move(): others must be a name or a folder, not a int; save it")):
+        move("a", "b", 3, output="x")
+
+
+@pytest.mark.long
+def test_train_names_what_it_cannot_take() -> None:
+    """Rows given by position, as a DataFrame, whose text has several lines; an open model."""
+    rows = pd.DataFrame({"anchor": ["a", "b"], "positive": ["c", "d"]})
+    with pytest.raises(
+        NearfarError, match=r"^train\(\): the first argument is .*, not a DataFrame\. Give rows by name"
+    ):
+        train(rows, output="x")  # type: ignore[arg-type]
+    with pytest.raises(NearfarError, match=r"^train\(\): model = 3: must be text\.$"):
+        train(data="pairs.tsv", model=3, output="x")
+    with pytest.raises(
+        NearfarError, match=r"^copy\(\): config must be a CopyConfig, not DataFrame .*Give settings by name"
+    ):
+        copy("in", rows)

@@ -13,7 +13,8 @@ import yaml
 from torch.distributed.run import get_args_parser
 
 from nearfar import InfoNceConfig
-from nearfar.cli.train import _parse
+from nearfar.cli.parsing import parse
+from nearfar.cli.train import RESUME
 
 FOLDER = Path(__file__).parents[2] / "examples"
 SLURM, SKYPILOT = FOLDER / "slurm-two-nodes.sh", FOLDER / "skypilot-two-nodes.yaml"
@@ -55,10 +56,9 @@ def assert_trains(found: Namespace, data: str, output: str) -> None:
     assert (found.module, found.training_script) == (True, "nearfar")
     verb, method, *flags = found.training_script_args
     assert (verb, method) == ("train", "info-nce")
-    arguments = _parse(method, flags)
-    assert isinstance(arguments.config, InfoNceConfig)
-    assert arguments.resume
-    assert (arguments.config.data, arguments.config.output) == ((data,), output)
+    config, options = parse(InfoNceConfig, flags, prog=f"nearfar train {method}", extras=[RESUME])
+    assert options == {"resume": True}
+    assert (config.data, config.output) == ((data,), output)
 
 
 @pytest.mark.long

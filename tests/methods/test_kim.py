@@ -123,16 +123,6 @@ def test_sg_opt_draws_no_random_numbers_and_all_layers_are_drawn_equally_often(s
     assert built.loss(3).value < 0.5 * built.loss(4).value
 
 
-@pytest.mark.parametrize("name", VARIANT_NAMES.values())
-def test_a_batch_of_equal_texts_has_loss_0_and_a_finite_gradient(start, name):
-    built = Built(start, name)
-    built.batch = next(built.method.batches.epoch(0))
-    built.batch.columns[0][:] = [0] * len(built.rows)
-    loss = built.loss()
-    assert loss.value.item() == pytest.approx(0, abs=1e-12)
-    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(loss.value, built.weights))
-
-
 def test_the_trained_copy_reads_the_first_text_and_the_frozen_one_the_second(start):
     built = Built(start, "bt+sg-opt")
     items = built.method.extract_items(built.batch)

@@ -33,20 +33,16 @@ def nli_rows():
 MARGIN = {"false_negative_margin": 0.1}
 METHODS = {
     "simcse-unsup, margin": (SimcseUnsupConfig, 1, MARGIN),
-    "simcse-sup": (SimcseSupConfig, 3, {"mlp": "none", "hard_negative_weight": 0.5, "temperature": 0.2}),
     "simcse-sup, margin": (SimcseSupConfig, 3, {"mlp": "none", "temperature": 0.2, **MARGIN}),
-    "info-nce": (InfoNceConfig, 2, {"similarity": "dot", "temperature": 2.0}),
     "info-nce, all directions": (InfoNceConfig, 2, {"directions": "all", "temperature": 0.2, **MARGIN}),
-    "nli-order": (NliOrderConfig, 0, {"temperature": 0.2, "order_pairs": "batch", "distinct_texts": False}),
-    "nli-order, both directions, margin": (
+    "nli-order, both directions": (
         NliOrderConfig,
         0,
-        {"temperature": 0.2, "directions": "both", "distinct_texts": False, **MARGIN},
+        {"temperature": 0.2, "directions": "both", "order_pairs": "batch", "distinct_texts": False, **MARGIN},
     ),
     "supcon-text": (SupconTextConfig, 1, {}),
     "sg": {},
     "sg-opt1, margin": MARGIN,
-    "sg-opt2": {},
     "sg-opt, margin": MARGIN,
     "bt, margin": MARGIN,
 }

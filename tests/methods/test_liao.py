@@ -83,14 +83,6 @@ def test_scl_mixes_cross_entropy_and_contrast_in_value_and_gradient(weight, temp
     assert_same_gradients(loss.total, expected, [*table.parameters(), *method.head.parameters()])
 
 
-def test_scl_without_cross_entropy_has_no_head():
-    table, method = build("scl", scl_weight=1.0)
-    loss = method.loss(only_batch(method))
-    assert method.head is None
-    assert set(loss.terms) == {"scl"}
-    torch.testing.assert_close(loss.total, contrast(table, ROWS))
-
-
 @pytest.mark.parametrize("weight", [0.3, 1.0])
 def test_the_contrastive_loss_of_a_batch_without_an_anchor_is_0(weight):
     # In file order the first two rows have no entailment.
@@ -168,11 +160,6 @@ def test_augmented_pairs_respect_the_caps():
     added = augmented_pairs(pairs, max_positives=None, max_negatives=3)
     assert (added.labels == ENTAILMENT).sum() == 12  # the one other positive of each anchor
     assert 0 < (added.labels == CONTRADICTION).sum() <= 12 * 3
-
-
-def test_without_anchors_no_pairs_are_added():
-    pairs = Pairs(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([NEUTRAL, NEUTRAL]))
-    assert all(len(column) == 0 for column in augmented_pairs(pairs, max_positives=3, max_negatives=3))
 
 
 # --- invalid settings and inputs ---

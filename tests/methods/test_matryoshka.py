@@ -18,7 +18,7 @@ from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.commands.train.run import PreparedRun, prepare
 from nearfar.methods import Loss, Method
-from nearfar.methods.matryoshka import train_at_widths
+from nearfar.methods.mixture import train_at_widths
 from nearfar.methods.simcse import InfoNceConfig
 from nearfar.registry import METHODS
 from nearfar.training.gradients import seed_rng
@@ -97,26 +97,6 @@ def test_the_loss_is_the_sum_of_the_losses_of_the_first_dimensions(method: str, 
     assert float(our_gradients[0].abs().max()) > 1e-6
     for one, other in zip(our_gradients, expected_gradients, strict=True):
         assert torch.allclose(one, other, rtol=1e-7, atol=1e-10)
-
-
-@pytest.mark.long
-def test_a_classifier_uses_the_first_columns_of_its_weight(folder: Path) -> None:
-    """The efficient variant of the paper: one linear layer on (u, v, |u - v|) for all widths, here written out."""
-    run = prepare(config("sbert", folder, head_layers=1, matryoshka=(DIM, 5)))
-    method, batch = step(run)
-    rows = in_float64(run, len(batch.sentences), ())
-    assert method.head is not None
-    weight, bias = method.head.parameters()
-    expected = 0.0
-    for width in (DIM, 5):
-        columns = [*range(width), *range(DIM, DIM + width), *range(2 * DIM, 2 * DIM + width)]
-        for premise, hypothesis, label in zip(batch.premises, batch.hypotheses, batch.labels, strict=True):
-            u, v = rows[premise, :width], rows[hypothesis, :width]
-            logits = weight[:, columns] @ torch.cat([u, v, (u - v).abs()]) + bias
-            expected += (logits.logsumexp(0) - logits[label]).item() / len(batch.labels)
-    loss = method.loss_fn(batch, rows)
-    assert loss.total.item() == pytest.approx(expected, rel=1e-9)
-    assert loss.terms.keys() == {"ce", "accuracy", "loss@32", "loss@5"}
 
 
 class Given(nn.Module):

@@ -253,13 +253,6 @@ def test_settings_that_exclude_each_other_are_refused():
         build(order_unrelated=True)
 
 
-def test_rows_without_anchors_are_refused():
-    with pytest.raises(NearfarError, match="none of the 2 rows is an entailment"):
-        build(ROWS[1:3])
-    with pytest.raises(NearfarError, match=r"all 3 rows have the same premise, 'A dog runs\.'"):
-        build(ROWS[:3])
-
-
 def test_rows_without_comparisons_are_refused():
     entailed = [row for row in ROWS if row.label == ENTAILMENT]
     with pytest.raises(NearfarError, match=r"no premise has hypotheses of two labels, so --order-weight 1 has nothing"):

@@ -141,21 +141,6 @@ def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
     compare(method.loss(batch), expected, [table, method.head])
 
 
-def test_the_margin_keeps_the_hard_negative_of_a_row():
-    rows = [("a", "b", "c"), ("d", "e", "f")]
-    table, method, batch = build("info-nce", rows, false_negative_margin=0.0)
-    with torch.no_grad():
-        for text in "abcdef":
-            table.vectors.weight[table.numbers[text]] = torch.eye(DIM, dtype=torch.float64)["abcdef".index(text)]
-        table.vectors.weight[table.numbers["c"]] = table.vectors.weight[table.numbers["a"]]  # much more similar than b
-        table.vectors.weight[table.numbers["f"]] = table.vectors.weight[table.numbers["a"]]
-    loss = method.loss(batch)
-    # a: b at 0, its own c at 1 / t; e at 0; d: e, b, c, f at 0. Row 1's f, at 1 from a, is excluded only for a.
-    expected = (math.log(2 + math.exp(20)) + math.log(4)) / 2
-    assert loss.total.item() == pytest.approx(expected)
-    assert loss.terms["left_out"].item() == pytest.approx(1 / 6)
-
-
 @pytest.mark.parametrize("margin", [None, 0.0])
 def test_accuracy_is_the_share_of_anchors_whose_positive_is_most_similar(margin):
     """Candidates excluded by a margin still count."""

@@ -43,12 +43,6 @@ def test_the_loss_by_hand_in_value_and_gradient(temperature):
     assert_same_gradients(method.loss(batch).total, by_hand(table, rows, temperature), list(table.parameters()))
 
 
-def test_an_unbalanced_batch_averages_over_rows_with_a_positive():
-    table, method = build()
-    rows = [("goal", 0), ("tax", 1), ("sun", 2), ("team", 0)]
-    torch.testing.assert_close(method.loss(of(*rows)).total, by_hand(table, rows, 0.3))
-
-
 def test_a_repeated_text_counts_once_and_its_first_row_decides():
     table, method = build()
     repeated = [("goal", 0), ("team", 0), ("tax", 1), ("goal", 0), ("team", 1), ("vote", 1)]

@@ -90,19 +90,6 @@ def test_vectors_of_every_length(name: str, scale: tuple[torch.dtype, float]) ->
 
 @pytest.mark.long
 @FEW
-@given(
-    name=st.sampled_from(sorted(OBJECTIVES)),
-    count=st.integers(1, 5),
-    seed=st.integers(0, 1000),
-    exponent=st.floats(-8, 4),
-    dtype=st.sampled_from([*SCALES]),
-)
-def test_any_temperature(name: str, count: int, seed: int, exponent: float, dtype: torch.dtype) -> None:
-    assert_exact(name, *batch(count, dtype, seed=seed), 10.0**exponent)
-
-
-@pytest.mark.long
-@FEW
 @example(values=[(0.25, 0), (-0.75, 1)], exponent=-1.375, dtype=torch.float64)  # softplus between 20 and 40
 @given(
     values=st.lists(st.tuples(st.floats(-1, 1, width=32), st.integers(0, 3)), min_size=1, max_size=7),

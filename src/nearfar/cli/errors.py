@@ -21,7 +21,7 @@ _TORCH_FILE_ERROR = re.compile(
 """How a RuntimeError of torch says that a file could not be opened or mapped."""
 _OUT_OF_MEMORY = ("can't allocate memory", "Cannot allocate memory")
 MAX_MESSAGE_CHARS = 300
-PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy", "tyro")
+PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy")
 
 
 def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]:

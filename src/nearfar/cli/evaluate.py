@@ -4,18 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import ExtraOption
+from nearfar.cli.parsing import Option
 from nearfar.cli.verbs import Call, MakeConsole, several, verb
 from nearfar.config.bounds import File
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.config.geometry import GeometryConfig
-    from nearfar.config.study import ReproduceConfig, StudyConfig
-    from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig
+    from nearfar.config.verbs import CompareConfig, EvaluateConfig, ReportConfig, ReproduceConfig, StudyConfig
     from nearfar.evaluation.results import StudyTable
 
-DRY_RUN = ExtraOption(
+DRY_RUN = Option(
     "dry_run",
     bool,
     "Do not run anything. List the cells, what is finished, and data that are missing and how to get them.",
@@ -130,9 +129,9 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
 
 @verb(
     "StudyConfig",
-    ExtraOption("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
+    Option("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
     DRY_RUN,
-    ExtraOption(
+    Option(
         "report",
         File | None,
         "Alone: write page.md, table.csv, table.tex and the plots of this folder again, from its study.json.",
@@ -190,7 +189,7 @@ def reproduce(call: Call, config: "ReproduceConfig", names: tuple[str, ...], *, 
 
 
 def _say_tables(call: Call, config: "ReproduceConfig") -> None:
-    from nearfar.config.study import SCALES
+    from nearfar.config.verbs import SCALES
     from nearfar.studies.papers import PAPERS, list_tables
 
     papers = list_tables(config)

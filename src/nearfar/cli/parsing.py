@@ -1,16 +1,20 @@
-"""Turns a settings class into flags, and flags into settings.
+"""Turns a settings class into flags and their help, and flags into settings.
 
-tyro prints the help and the errors about missing flags. It receives plain texts, which takes a third of the time that
-typed values take; :mod:`nearfar.config.values` converts them.
+The docstring of a field is the help of its flag. A comment ``# --- Title ---`` in a class begins a group of fields,
+which the help lists under that title; a field that a subclass overrides stays in its group.
 """
 
 import ast
 import inspect
-from collections.abc import Mapping, Sequence
-from dataclasses import MISSING
-from functools import cache
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from functools import cache, cached_property
 from importlib import import_module
-from typing import Annotated, Any, NamedTuple, TypeVar
+from textwrap import wrap
+from typing import Any, TypeVar
 
 from nearfar.config.encoder import fields_in_order
 from nearfar.config.values import FieldType, Settings, flag
@@ -19,30 +23,79 @@ from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, format_text, unknown_name_message
 
 Parsed = TypeVar("Parsed", bound=Settings)
+OPTIONS = "Options"
+"""The group of fields without a title; it comes first."""
+_TITLE = re.compile(r"    # --- (.+) ---")
+_HELP = ("-h", "--help")
+_INDENT = 24
+"""Columns before the texts of flags in ``--help``."""
+_NUMBER = re.compile(r"-[.\d]")
 
 
-class ExtraOption(NamedTuple):
-    """An option that is not in the command's config: a flag or, with ``positional_name``, positional arguments."""
+@dataclass(frozen=True)
+class Option:
+    """An option of a verb: a flag or, with ``positional_name``, positional arguments."""
 
     name: str
     type: Any
     help: str
-    default: Any = MISSING
+    default: Any = field(default_factory=lambda: MISSING)
+    """MISSING: the option must be given."""
     positional_name: str | None = None
+    group: str = OPTIONS
 
-
-class _Default:
-    """Marks a value that was not given on the command line."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    @cached_property
+    def kind(self) -> FieldType:
+        """The values that it accepts."""
+        return FieldType(self.type)
 
     @property
-    def texts(self) -> list[str]:
-        """The default as ``--help`` shows it."""
-        if self.value is None:
-            return ["none"]
-        return [str(value) for value in (self.value if isinstance(self.value, tuple) else (self.value,))]
+    def is_switch(self) -> bool:
+        """Whether it is a flag without a value."""
+        return self.kind.scalar is bool
+
+    @property
+    def typed(self) -> str:
+        """The flag as it is typed, or the name of the argument."""
+        negative = self.is_switch and self.default
+        return self.positional_name or flag(f"no_{self.name}" if negative else self.name)
+
+    @property
+    def usage(self) -> str:
+        """The flag and the placeholder for its values."""
+        return self.typed if self.is_switch or self.positional_name else f"{self.typed} {self.kind.metavar}"
+
+    @property
+    def text(self) -> str:
+        """What it does, and its default."""
+        if self.is_switch:  # the text of one that turns something off is the part after --no-NAME:
+            what = self.help.partition(f"{self.typed}: ")[2] if self.default else self.help
+            return what[:1].upper() + what[1:]
+        if self.default is MISSING:
+            return f"{self.help} (required)"
+        shown = " ".join(map(str, self.default)) if isinstance(self.default, tuple) else str(self.default)
+        return self.help if shown == "" else f"{self.help} (default: {'none' if self.default is None else shown})"
+
+    def value(self, words: Sequence[str]) -> Any:
+        """The value that the words on the command line give.
+
+        Raises:
+            NearfarError: there is none, or the option does not accept it.
+        """
+        name, kind = self.typed.split()[0], self.kind
+        if self.is_switch:
+            return not self.default
+        if not words:
+            raise NearfarError(f"{name}: needs a value{'; give one or more' * kind.is_sequence}.")
+        try:
+            if not kind.is_sequence:
+                return kind.from_text(words[0])
+            if kind.nullable and [word.lower() for word in words] == ["none"]:
+                return None
+            commas = kind.scalar in (int, float) or bool(kind.choices)  # lists of these may have them
+            return tuple(kind.from_text(part) for word in words for part in (word.split(",") if commas else [word]))
+        except InvalidValueError as error:
+            raise NearfarError(f"{name} {' '.join(map(format_text, words))}: {error.problem}.") from None
 
 
 def parse(
@@ -50,7 +103,7 @@ def parse(
     argv: Sequence[str],
     *,
     prog: str,
-    extras: Sequence[ExtraOption] = (),
+    extras: Sequence[Option] = (),
     values: Mapping[str, Any] | None = None,
     source: str | None = None,
 ) -> tuple[Parsed, dict[str, Any]]:
@@ -59,145 +112,124 @@ def parse(
     ``values`` come from the file ``source``; flags override them.
 
     Raises:
-        NearfarError: a value of the wrong type or out of bounds, settings that conflict, a flag that is unknown
-            or given twice.
-        SystemExit: with 0 after ``--help``; with 2, after an error message, for a missing flag or value.
+        NearfarError: a value of the wrong type or out of bounds, settings that conflict, a flag that is missing,
+            unknown or given twice.
+        SystemExit: with 0 after ``--help``.
     """
-    import tyro
-
     from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
-    help_of = _field_help(kind)
-    every = [
-        *extras,
-        *(
-            ExtraOption(field.name, field.type, help_of.get(field.name, ""), from_file.get(field.name, field.default))
-            for field in fields_in_order(kind)
-        ),
-    ]
-    known = {one.name: FieldType(one.type) for one in every}
-    flags = {_flag_name(one, known[one.name]): known[one.name].scalar for one in every if not one.positional_name}
-    _check_flags(argv, flags)
-    parameters = [_parameter(one, known[one.name]) for one in every]
-
-    def command(**found: Any) -> dict[str, Any]:
-        return found
-
-    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    settings = (tyro.conf.FlagCreatePairsOff,)
-    doc = inspect.cleandoc(kind.__doc__ or "")
-    found = tyro.cli(command, args=list(argv), prog=prog, description=doc, config=settings)
-    clean = {one.name: _value(one, known[one.name], found[one.name]) for one in every}
-    extra_values = {extra.name: clean.pop(extra.name) for extra in extras}
+    described, options = describe_fields(kind), [*extras]
+    for setting in fields_in_order(kind):
+        group, text = described.get(setting.name, (OPTIONS, ""))
+        default = from_file.get(setting.name, setting.default)
+        options.append(Option(setting.name, setting.type, text, default, group=group))
+    if any(word in _HELP for word in argv):
+        sys.stdout.writelines(f"{line}\n" for line in _help_lines(kind, options, prog))
+        raise SystemExit(0)
+    given = _split(argv, options)
+    missing = [option.typed for option in options if option.default is MISSING and option.name not in given]
+    if missing:
+        verb = prog.partition(" [")[0]
+        raise NearfarError(f"{verb}: lacks {', '.join(missing)}; {verb} --help describes them.")
+    clean = {option.name: option.value(given[option.name]) for option in options if option.name in given}
+    extra_values = {extra.name: clean.pop(extra.name, extra.default) for extra in extras}
     try:
-        return kind(**clean), extra_values
+        return kind(**{**from_file, **clean}), extra_values
     except NearfarError as error:  # each value is valid alone, so the error is about a combination
         raise NearfarError(f"{source}: {error}" if source else str(error)) from None
 
 
-def _parameter(one: ExtraOption, kind: FieldType) -> inspect.Parameter:
-    """The parameter from which tyro makes a flag."""
-    import tyro
-    from tyro.constructors import PrimitiveConstructorSpec
+def _split(argv: Sequence[str], options: Sequence[Option]) -> dict[str, list[str]]:
+    """The words on the command line of each option that is given.
 
-    hint: Any = bool
-    default = one.default
-    if kind.scalar is not bool:
-        spec: PrimitiveConstructorSpec[Any] = PrimitiveConstructorSpec(
-            nargs="*" if kind.is_sequence else 1,
-            metavar=one.positional_name or kind.metavar,
-            instance_from_str=list,
-            is_instance=lambda _: True,
-            str_from_instance=lambda default: default.texts,
-        )
-        hint = Annotated[object, spec]
-        default = inspect.Parameter.empty if default is MISSING else _Default(default)
-    no_default = default.texts == [] if isinstance(default, _Default) else False
-    text = _negative_help(one) if kind.scalar is bool and default else one.help
-    hint = Annotated[hint, tyro.conf.arg(help=text, help_behavior_hint="" if no_default else None)]
-    if one.positional_name:
-        hint = Annotated[hint, tyro.conf.Positional]
-    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
-
-
-def _negative_help(one: ExtraOption) -> str:
-    """What the flag does that turns an option off: the part of its help after ``--no-NAME:``."""
-    before, marked, text = one.help.partition(f"{flag(f'no_{one.name}')}: ")
-    return f"{text[0].upper()}{text[1:]}" if marked else f"Turns this off: {before}"
-
-
-def _value(one: ExtraOption, kind: FieldType, found: Any) -> Any:
-    """The value of an option from the words on the command line."""
-    name = one.positional_name.split()[0] if one.positional_name else flag(one.name)
-    if isinstance(found, _Default):
-        return found.value
-    if not isinstance(found, list):
-        return found  # a flag without a value
-    if not found:
-        raise NearfarError(f"{name}: needs a value; give one or more.")
-    try:
-        if not kind.is_sequence:
-            return kind.from_text(found[0])
-        if kind.nullable and [text.lower() for text in found] == ["none"]:
-            return None
-        if kind.scalar in (int, float) or kind.choices:  # a list of numbers or of fixed names may also have commas
-            return tuple(kind.from_text(part) for text in found for part in text.split(","))
-        return tuple(kind.from_text(text) for text in found)
-    except InvalidValueError as error:
-        raise NearfarError(f"{name} {' '.join(map(format_text, found))}: {error.problem}.") from None
-
-
-def _flag_name(one: ExtraOption, kind: FieldType) -> str:
-    """The flag as it is typed."""
-    return flag(f"no_{one.name}" if kind.scalar is bool and one.default else one.name)
-
-
-def _check_flags(argv: Sequence[str], known: Mapping[str, type | None]) -> None:
-    """Raise for an unknown flag, a flag given twice, and a value of a flag that takes none.
-
-    tyro would silently drop a value, or name only the value. ``known`` maps each flag to the type of its values.
+    Raises:
+        NearfarError: a flag that is unknown, is given twice, or has a value though it takes none; a word too many.
     """
-    seen = set()
+    flags = {option.typed: option for option in options if not option.positional_name}
+    free = [option for option in options if option.positional_name]
+    given: dict[str, list[str]] = {}
+    taking, only_words = None, False
     for word in argv:
-        if word == "--":
-            return
         name, equals, value = word.partition("=")
         name = name.replace("_", "-")
-        if not name.startswith("--") or name == "--help":
-            continue
-        if name not in known:
-            raise NearfarError(unknown_name_message(name, sorted(known), what="flag"))
-        if equals and known[name] is bool:
-            raise NearfarError(f"{name}={format_text(value)}: this flag takes no value; write {name} alone.")
-        if name in seen:
-            raise NearfarError(f"{name}: is given twice; give it once.")
-        seen.add(name)
+        lone_dash = word.startswith("-") and len(word) > 1 and not _NUMBER.match(word) and taking is None
+        if word == "--" and not only_words:
+            taking, only_words = None, True
+        elif not only_words and (name.startswith("--") or lone_dash):
+            if name not in flags:
+                raise NearfarError(unknown_name_message(name, sorted(flags), what="flag"))
+            option = flags[name]
+            if equals and option.is_switch:
+                raise NearfarError(f"{name}={format_text(value)}: this flag takes no value; write {name} alone.")
+            if option.name in given:
+                raise NearfarError(f"{name}: is given twice; give it once.")
+            given[option.name] = [value] if equals else []
+            taking = None if option.is_switch or (equals and not option.kind.is_sequence) else option
+        elif taking is not None:
+            given[taking.name].append(word)
+            taking = taking if taking.kind.is_sequence else None
+        elif free:
+            given.setdefault(free[0].name, []).append(word)
+            free = free if free[0].kind.is_sequence else free[1:]
+        else:
+            raise NearfarError(f"{format_text(word)}: is neither a flag nor the value of one.")
+    return given
 
 
-def _field_help(kind: type) -> dict[str, str]:
-    """The docstring of each field of a class and its base classes."""
-    texts: dict[str, str] = {}
+def _help_lines(kind: type[Settings], options: Sequence[Option], prog: str) -> Iterator[str]:
+    """The text of ``--help``: usage, what the verb does, and the options by groups."""
+    arguments = [option for option in options if option.positional_name]
+    flags = [option for option in options if not option.positional_name]
+    required = [option for option in flags if option.default is MISSING]
+    width = min(shutil.get_terminal_size().columns, 120)
+    words = [prog, *(option.typed for option in arguments), *(option.usage for option in required), "[flags]"]
+    yield f"usage: {' '.join(words)}"
+    yield ""
+    yield inspect.cleandoc(kind.__doc__ or "")
+    groups = {"Arguments": arguments, OPTIONS: []}
+    for option in flags:
+        groups.setdefault(option.group, []).append(option)
+    for title, members in groups.items():
+        if members:
+            yield f"\n{title}:"
+        for option in members:
+            head, indent = f"  {option.usage}", " " * _INDENT
+            if len(head) > _INDENT - 2:
+                yield head
+                head = ""
+            yield from wrap(
+                option.text, width, initial_indent=head.ljust(_INDENT), subsequent_indent=indent, break_on_hyphens=False
+            )
+
+
+def describe_fields(kind: type) -> dict[str, tuple[str, str]]:
+    """The group and the help of each field of a class."""
+    described: dict[str, tuple[str, str]] = {}
     for base in reversed(kind.__mro__):
-        if issubclass(base, Settings):
-            texts |= _field_docstrings(base.__module__).get(base.__name__, {})
-    return texts
+        for name, (group, text) in _fields_of(base.__module__).get(base.__name__, {}).items():
+            first, inherited = described.get(name, (OPTIONS, ""))
+            described[name] = (group if first == OPTIONS else first, text or inherited)
+    return described
 
 
 @cache
-def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> its docstring, parsed from the module's source."""
+def _fields_of(module: str) -> dict[str, dict[str, tuple[str, str]]]:
+    """Class -> field -> its group and its docstring, parsed from the module's source."""
     try:
         source = inspect.getsource(import_module(module))
     except (OSError, TypeError):  # no file, as in a notebook
         source = ""
-    found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(source).body:
-        if not isinstance(node, ast.ClassDef):
+    titles = {number: title[1] for number, line in enumerate(source.splitlines(), 1) if (title := _TITLE.match(line))}
+    described: dict[str, dict[str, tuple[str, str]]] = {}
+    for kind in ast.parse(source).body:
+        if not isinstance(kind, ast.ClassDef):
             continue
-        texts = found.setdefault(node.name, {})
-        for field, below in zip(node.body, node.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+        members = described.setdefault(kind.name, {})
+        for member, below in zip(kind.body, [*kind.body[1:], None], strict=True):
+            if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
+                above = [OPTIONS, *(titles[line] for line in range(kind.lineno, member.lineno) if line in titles)]
                 match below:
                     case ast.Expr(value=ast.Constant(value=str(text))):
-                        texts[field.target.id] = " ".join(text.split())
-    return found
+                        members[member.target.id] = above[-1], " ".join(text.split())
+                    case _:
+                        members[member.target.id] = above[-1], ""
+    return described

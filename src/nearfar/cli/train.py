@@ -3,9 +3,9 @@
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.cli.parsing import Option, parse
 from nearfar.cli.verbs import SAVED, Call, MakeConsole, one_model, several, short, verb
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag
@@ -14,14 +14,14 @@ from nearfar.settings import check_values, load_method, load_toml, read_toml
 from nearfar.types import NearfarError, metric_title
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from nearfar.commands.mine import MiningResult
     from nearfar.commands.train import TrainResult
     from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.run import Plan
-    from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.mining import MineConfig
+    from nearfar.config.training import FinetuneConfig
     from nearfar.config.verbs import SoupConfig, StaticConfig
 
 
@@ -44,29 +44,21 @@ hard_neg. Rows are held out: half choose the best step, half test the result (--
 
 Methods:
 """
-FINETUNE_USAGE = """
-In short: nearfar finetune FILE|TASK|FILE.toml --output RUN [flags]
-
-Fine-tunes a classifier by cross-entropy and supervised contrastive learning, and tests it on rows that it was not
-trained on. Columns of FILE: text, label; or sentence1, sentence2, label, for pairs that are read together. Labels with
-a fraction, such as 3.5, are scores. For single texts nearfar train --data FILE is better, above all for few.
-
-Rows:      --text-columns --label-column --validation FILE --test FILE --splits --limit --sample-size --noise
-Training:  --model --epochs --learning-rate --batch-size --scl-weight (lambda) --temperature --seed --resume
-Selection: --metric --evaluate-every --patience --keep
-Epochs, learning rate and lambda fit the number of rows and the encoder. FILE.toml has all settings; those of the paper
-are in configs/gunel-*.toml. TASK: sst2, cola, mrpc, mrpc-glue, rte, qnli, mnli, stsb, amazon2, yelp2.
-"""
-RESUME = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
-DRY_RUN = ExtraOption(
+RESUME = Option("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False, group="Run")
+DRY_RUN = Option(
     "dry_run",
     bool,
     "Do not train. Check everything that a run checks, print three batches as text, and count rows, labels, tokens, "
     "steps and memory.",
     False,
+    group="Run",
 )
-VERBOSE = ExtraOption(
-    "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False
+VERBOSE = Option(
+    "verbose",
+    bool,
+    "With --dry-run, print all anchors of each batch, not only the first three.",
+    False,
+    group="Run",
 )
 
 
@@ -78,7 +70,15 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         sys.stdout.write("\n".join([USAGE, *lines, "", more, ""]))
         return 0 if argv else 2
     choice = _choose(argv) if argv[0].startswith("-") else None
-    args = _parse(argv[0], argv[1:]) if choice is None else _parse_rows(argv, choice)
+    extras, source = (RESUME, DRY_RUN, VERBOSE), argv[0] if argv[0].endswith(".toml") else None
+    if choice is None:
+        kind, values = load_method(argv[0])
+        config, options = parse(
+            kind, argv[1:], prog=f"nearfar train {argv[0]}", extras=extras, values=values, source=source
+        )
+    else:
+        config, options = parse(METHODS[choice.method], argv, prog="nearfar train", extras=extras, values=choice.values)
+    resume = options["resume"]
     call = Call("train", argv, make_console)
     if choice is not None:
         call.say(choice.explain())
@@ -88,21 +88,21 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
             "measured for the rows and the start."
         )
 
-    if args.dry_run:
+    if options["dry_run"]:
         from nearfar.commands.train.run import plan
 
-        anchors = None if args.verbose else 3
-        _say_plan(call, plan(args.config, resume=args.resume, anchors=anchors, console=call.console))
+        anchors = None if options["verbose"] else 3
+        _say_plan(call, plan(config, resume=resume, anchors=anchors, console=call.console))
         return 0
 
     from nearfar.commands.train import train as run
     from nearfar.training.trainer import Interrupted
 
     try:
-        trained = run(args.config, resume=args.resume, console=call.console)
+        trained = run(config, resume=resume, console=call.console)
     except Interrupted:
-        return call.interrupted(SAVED, resumed=args.resume)
-    _say_run(call, trained, args.config)
+        return call.interrupted(SAVED, resumed=resume)
+    _say_run(call, trained, config)
     return 0
 
 
@@ -118,20 +118,6 @@ def _next_commands(run: Path, model: str, *, held_out: bool, labels: bool) -> li
     return [f"  {shlex.join(line)}" for line in lines]
 
 
-class _TrainArgs(NamedTuple):
-    config: TrainConfig
-    resume: bool
-    dry_run: bool
-    verbose: bool
-
-
-def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
-    """The config and the other options. Flags override the values of a config file."""
-    kind, values = load_method(method_or_file)
-    source = method_or_file if method_or_file.endswith(".toml") else None
-    return _parse_flags(kind, flags, prog=f"nearfar train {method_or_file}", values=values, source=source)
-
-
 def _choose(flags: list[str]) -> "Choice":
     """The method that the columns of --data choose."""
     from nearfar.commands.train.choose import CHANGES_RECIPE, choose_method
@@ -141,11 +127,6 @@ def _choose(flags: list[str]) -> "Choice":
     data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
     model = _values(flags, "--model") or [TrainConfig.model]
     return choose_method(data, given, model=model[0])
-
-
-def _parse_rows(flags: list[str], choice: "Choice") -> _TrainArgs:
-    """The config and the other options, without a method on the command line."""
-    return _parse_flags(METHODS[choice.method], flags, prog="nearfar train", values=choice.values)
 
 
 def _values(flags: "Sequence[str]", name: str) -> list[str]:
@@ -160,14 +141,6 @@ def _values(flags: "Sequence[str]", name: str) -> list[str]:
         elif inside:
             found.append(word)
     return found
-
-
-def _parse_flags(
-    kind: type[TrainConfig], flags: list[str], *, prog: str, values: "Mapping[str, Any]", source: str | None = None
-) -> _TrainArgs:
-    extras = (RESUME, DRY_RUN, VERBOSE)
-    config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
-    return _TrainArgs(config, **extra_values)
 
 
 def _say_plan(call: Call, plan: "Plan") -> None:
@@ -215,12 +188,7 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
 
 def finetune(argv: list[str], make_console: MakeConsole) -> int:
     """Fine-tune a classifier; returns the exit status."""
-    try:
-        config, resume = _parse_finetune(*_file_and_flags(argv))
-    except SystemExit:
-        if {"-h", "--help"} & set(argv):  # below the list of all flags, where it stays on the screen
-            sys.stdout.write(FINETUNE_USAGE)
-        raise
+    config, resume = _parse_finetune(*_file_and_flags(argv))
     call = Call("finetune", argv, make_console)
 
     from nearfar.commands.finetune import finetune
@@ -248,7 +216,7 @@ def _file_and_flags(argv: list[str]) -> tuple[str | None, list[str]]:
 
 def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneConfig, bool]":
     """The config, and whether to resume. Flags override the values of a config file."""
-    from nearfar.config.finetune import FinetuneConfig
+    from nearfar.config.training import FinetuneConfig
 
     values: dict[str, Any] = {} if task_or_file is None else {"task": task_or_file}
     source = None

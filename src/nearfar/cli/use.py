@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from nearfar.cli.parsing import ExtraOption
+from nearfar.cli.parsing import Option
 from nearfar.cli.verbs import Call, one_model, several, short, verb
 from nearfar.types import NearfarError
 
@@ -15,10 +15,9 @@ if TYPE_CHECKING:
     from nearfar.commands.search import OpenedSearch
     from nearfar.commands.search.hits import Hit
     from nearfar.config.encode import EncodeConfig
-    from nearfar.config.export import ExportConfig
     from nearfar.config.mining import DedupConfig
     from nearfar.config.search import SearchConfig
-    from nearfar.config.verbs import PredictConfig, PushConfig
+    from nearfar.config.verbs import ExportConfig, PredictConfig, PushConfig
 
 PROMPT = "query (an empty line ends): "
 STATES = {
@@ -194,7 +193,7 @@ def export(call: Call, config: "ExportConfig", model: str) -> None:
 @verb(
     "PushConfig",
     one_model("A finished run folder, or a model folder.", "FOLDER"),
-    ExtraOption("name", str, "The repository on the hub, owner/name.", positional_name="OWNER/NAME"),
+    Option("name", str, "The repository on the hub, owner/name.", positional_name="OWNER/NAME"),
 )
 def push(call: Call, config: "PushConfig", model: str, name: str) -> None:
     """Upload a model, or list what would be uploaded (--dry-run)."""

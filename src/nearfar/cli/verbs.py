@@ -7,7 +7,7 @@ from functools import cached_property, wraps
 from typing import TYPE_CHECKING, TypeAlias
 
 import nearfar
-from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.cli.parsing import Option, parse
 from nearfar.config.bounds import File
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Call:
         return self.stopped(f"; finished parts are kept in {kept_vectors(output)}. Continue with")
 
 
-def verb(settings: str, *extras: ExtraOption, name: str | None = None) -> Callable[[Callable[..., int | None]], Main]:
+def verb(settings: str, *extras: Option, name: str | None = None) -> Callable[[Callable[..., int | None]], Main]:
     """Make a verb of ``run(call, config, **extras)``, which calls a command of Python and prints what it returns.
 
     The verb is called as the function. ``settings`` names the config class in :mod:`nearfar`, which is imported
@@ -87,14 +87,14 @@ def verb(settings: str, *extras: ExtraOption, name: str | None = None) -> Callab
     return decorate
 
 
-def one_model(text: str = "Model folder, or owner/name on the Hugging Face Hub.", name: str = "MODEL") -> ExtraOption:
+def one_model(text: str = "Model folder, or owner/name on the Hugging Face Hub.", name: str = "MODEL") -> Option:
     """The positional argument of a verb that takes one model."""
-    return ExtraOption("model", File, text, positional_name=name)
+    return Option("model", File, text, positional_name=name)
 
 
-def several(name: str, text: str, shown: str, kind: object = File) -> ExtraOption:
+def several(name: str, text: str, shown: str, kind: object = File) -> Option:
     """Positional arguments of any number, which may be none."""
-    return ExtraOption(name, tuple[kind, ...], text, (), positional_name=shown)  # type: ignore[valid-type]
+    return Option(name, tuple[kind, ...], text, (), positional_name=shown)  # type: ignore[valid-type]
 
 
 def short(text: str, most: int) -> str:

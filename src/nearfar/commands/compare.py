@@ -12,6 +12,7 @@ from nearfar.commands.evaluate.tasks import run_of, stored_evaluation
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig, EvaluateConfig
 from nearfar.data.hold_out import TEST
+from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.retrieval import RetrievalTask
@@ -33,6 +34,7 @@ MODEL_FILES = ("modules.json", "config.json", "run.json")
 """A folder that contains one of these is a model or a run folder."""
 
 
+@takes_rows
 @accepts_settings(CompareConfig)
 @path_errors()
 def compare(

@@ -2,13 +2,14 @@
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import MISSING, fields
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import BoundArguments, Parameter, Signature, signature
+from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from nearfar.config.encoder import fields_in_order
-from nearfar.config.values import Settings, convert_values, field_types
+from nearfar.config.values import Settings, field_types, make
 from nearfar.types import NearfarError
 from nearfar.validation import format_value, unknown_name_message
 
@@ -34,7 +35,8 @@ def accepts_settings(
 
     Raises:
         NearfarError: from the decorated command, for a keyword that is neither a setting nor a parameter, a value that
-            the setting does not take, a missing required setting, or a ``config`` of another class.
+            the setting does not take, a missing required setting, a ``config`` of another class, or something else than
+            a text or path where a parameter is ``str | Path``.
         TypeError: from the decorated command, for too many or missing positional arguments, as in any Python call.
     """
 
@@ -49,6 +51,7 @@ def accepts_settings(
                 bound = own.bind_partial(*arguments, **keywords)
             except TypeError as error:
                 raise TypeError(f"{source}: {error}; give settings by name") from None
+            _check_paths(bound, source=source)
             given = bound.arguments.get("config")
             _check_names(kind, settings, parameters=own.parameters, source=source)
             config = _build(kind, given, settings, source=source)
@@ -61,6 +64,16 @@ def accepts_settings(
         return call
 
     return decorate
+
+
+def _check_paths(bound: BoundArguments, *, source: str) -> None:
+    """Refuse something else than a text or path, such as an open model, where a parameter names a file or folder."""
+    for name, value in bound.arguments.items():
+        parameter = bound.signature.parameters[name]
+        for given in value if parameter.kind is Parameter.VAR_POSITIONAL else (value,):
+            if parameter.annotation == str | Path and not isinstance(given, str | os.PathLike):
+                kind = type(given).__name__
+                raise NearfarError(f"{source}: {name} must be a name or a folder, not a {kind}; save it to one.")
 
 
 def _check_names(
@@ -85,14 +98,7 @@ def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, 
         name: (value,) if field_types(kind)[name].is_sequence and isinstance(value, (str, os.PathLike)) else value
         for name, value in settings.items()
     }
-    clean = convert_values(kind, listed, source=source)
-    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
-    if given is None and missing:
-        raise NearfarError(f"{source}: missing {' and '.join(missing)}.")
-    try:
-        return kind(**clean) if given is None else replace(given, **clean)
-    except NearfarError as error:  # settings that are valid alone but not together
-        raise NearfarError(f"{source}: {error}") from None
+    return make(kind, listed, source=source, given=given)
 
 
 def with_settings(own: Signature, kind: type[Settings]) -> Signature:

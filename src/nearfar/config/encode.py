@@ -32,6 +32,16 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     output: Output
     """File to write: .npy, or .parquet with the columns row and embedding. For output in parts: a folder, or its fsspec
     address, for part-00000.parquet, ... with the columns row and vector."""
+    processes: ProcessCount = 1
+    """Number of processes. They share the processor cores of this machine, or use one GPU each."""
+    resume: bool = False
+    """Resume an interrupted run: write the parts that are missing or whose checksum is wrong, in OUTPUT.partial or in a
+    folder OUTPUT."""
+    overwrite: bool = False
+    """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
+
+    # --- Texts and vectors ---
+
     column: str | None = None
     """Column with the texts."""
     normalize: bool = False
@@ -49,15 +59,11 @@ class EncodeConfig(EncoderOptions, ComputeOptions):
     comparable with the new ones. By default the ranges of the embeddings themselves."""
     with_texts: bool = False
     """Add the texts to the .parquet file, as the column text."""
-    processes: ProcessCount = 1
-    """Number of processes. They share the processor cores of this machine, or use one GPU each."""
-    resume: bool = False
-    """Resume an interrupted run: write the parts that are missing or whose checksum is wrong, in OUTPUT.partial or in a
-    folder OUTPUT."""
-    overwrite: bool = False
-    """Replace OUTPUT if it exists; of a folder, what a run of nearfar encode wrote there."""
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available. Workers on Ray reserve a GPU each if it is cuda."""
+
+    # --- Output in parts ---
+
     shard_rows: RowCount | None = None
     """Write a folder of parts with this number of rows each; 1,000,000 where parts are written for another reason. Each
     part is one job, which a worker does, or does again, as a whole."""

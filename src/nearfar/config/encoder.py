@@ -15,6 +15,8 @@ from nearfar.types import NearfarError, Precision
 class DeviceOption(Settings):
     """Where a model computes."""
 
+    # --- Model ---
+
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
@@ -23,6 +25,8 @@ class DeviceOption(Settings):
 class ComputeOptions(DeviceOption):
     """Where a model computes, and how precisely."""
 
+    # --- Model ---
+
     precision: Precision = "auto"
     """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
 
@@ -30,6 +34,8 @@ class ComputeOptions(DeviceOption):
 @dataclass(frozen=True, kw_only=True)
 class EncoderOptions(DeviceOption):
     """How an encoder is opened."""
+
+    # --- Model ---
 
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
@@ -50,6 +56,8 @@ class EncoderOptions(DeviceOption):
 @dataclass(frozen=True, kw_only=True)
 class RoleOptions(EncoderOptions):
     """How an encoder is opened that encodes queries and documents."""
+
+    # --- Model ---
 
     query_prompt: Prompt | None = None
     """Text before each query, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default

@@ -20,11 +20,18 @@ class GeometryConfig(EncoderOptions):
     both.
     """
 
+    # --- Output ---
+
     output: Output | None = None
     """Folder to write: geometry.json, the table geometry.md, and the plots. Uses --pairs, --task and --labelled."""
     page: Output | None = None
     """The .html file to write: an offline page with a map of --texts, search, and the nearest and farthest texts of
     each by one or two encoders. Needs --texts and no other data."""
+    overwrite: bool = False
+    """Replace PAGE, and files of these names in OUTPUT, even if nearfar did not write them."""
+
+    # --- Page ---
+
     texts: File | None = None
     """Texts on the page: a named set, a text file with one text per line, or a .tsv, .csv, .jsonl or .parquet file,
     whose other columns are shown too."""
@@ -35,8 +42,9 @@ class GeometryConfig(EncoderOptions):
     has a menu of all such columns."""
     texts_limit: PageTexts = 50_000
     """Maximum number of texts on the page; of more distinct texts, a random sample is shown (see --seed)."""
-    overwrite: bool = False
-    """Replace PAGE, and files of these names in OUTPUT, even if nearfar did not write them."""
+
+    # --- Measures and plots ---
+
     pairs: File | None = None
     """Scored pairs to measure alignment and uniformity on: a named set, or a file with the columns score, sentence1,
     sentence2. Default: stsb:dev. microworld:dev is generated and needs no download."""

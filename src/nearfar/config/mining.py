@@ -46,6 +46,9 @@ class MineConfig(SearchOptions, ComputeOptions):
     """Column of the positives."""
     corpus_column: str = "text"
     """Column of the documents in CORPUS."""
+
+    # --- Negatives ---
+
     negatives: Negatives = 1
     """Number of negatives for each pair; each is a row of the output."""
     relative_margin: BelowOne | None = 0.05
@@ -68,6 +71,9 @@ class MineConfig(SearchOptions, ComputeOptions):
     fill_random: bool = False
     """Give pairs with too few negatives random documents below the limits. By default such a pair has fewer rows, or
     none."""
+
+    # --- Rows and output ---
+
     limit: RowCount | None = None
     """Use only the first LIMIT pairs of the data."""
     skip_empty: bool = False

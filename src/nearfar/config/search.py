@@ -17,6 +17,8 @@ class SearchConfig(SearchOptions, ComputeOptions):
     asks for queries in the terminal.
     """
 
+    # --- Texts ---
+
     model: File
     """Model folder, run folder, or owner/name on the Hugging Face Hub."""
     input: File
@@ -27,6 +29,9 @@ class SearchConfig(SearchOptions, ComputeOptions):
     only column."""
     show: tuple[str, ...] | None = None
     """Columns to show next to the texts; by default all others, none for no columns."""
+
+    # --- Queries and hits ---
+
     queries: File | None = None
     """File with queries, in the same formats."""
     query_column: str | None = None
@@ -42,6 +47,9 @@ class SearchConfig(SearchOptions, ComputeOptions):
     """File to write the hits to: .tsv or .jsonl. By default they are printed."""
     overwrite: bool = False
     """Replace OUTPUT if it exists."""
+
+    # --- Index ---
+
     index: Output | None = None
     """Folder of the index; by default INPUT.index, next to the file."""
     rebuild: bool = False

@@ -5,9 +5,9 @@ Types are strict (see :mod:`nearfar.validation`). Accepted are also a path for a
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from numbers import Integral, Real
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from msgspec import inspect as kinds
 
@@ -24,6 +24,7 @@ from nearfar.validation import (
     type_info,
 )
 
+Made = TypeVar("Made", bound="Settings")
 _SCALARS: dict[type, tuple[type, str, str]] = {
     bool: (kinds.BoolType, "true or false", "BOOL"),
     int: (kinds.IntType, "a whole number", "INT"),
@@ -180,16 +181,19 @@ def named_models(settings: "Settings") -> dict[str, str]:
     return {name: model for name, model in named.items() if model is not None}
 
 
-def convert_values(kind: "type[Settings]", values: Mapping[str, Any], *, source: object) -> dict[str, Any]:
-    """The values of settings, each checked by itself, as the config has them.
+def convert_values(
+    kind: "type[Settings]", values: Mapping[str, Any], *, source: object, nulls: bool = False
+) -> dict[str, Any]:
+    """The values of settings, each checked by itself, as the config has them; ``nulls`` as in :func:`make`.
 
     Raises:
         NearfarError: a value of the wrong type or out of bounds; the sentence names source, setting and value.
     """
     clean = {}
     for name, value in values.items():
+        field_type = field_types(kind)[name]
         try:
-            clean[name] = field_types(kind)[name].validate(value)
+            clean[name] = None if nulls and value == "none" and field_type.nullable else field_type.validate(value)
         except InvalidValueError as error:
             raise NearfarError(f"{source}: {name} = {format_value(value)}: {error.problem}.") from None
     return clean
@@ -214,3 +218,24 @@ class Settings:
                 raise NearfarError(f"{flag(name)} {format_value(value)}: {error.problem}.") from None
             if clean is not value:
                 object.__setattr__(self, name, clean)
+
+
+def make(
+    kind: type[Made], values: Mapping[str, Any], *, source: object, given: Made | None = None, nulls: bool = False
+) -> Made:
+    """The settings of plain values; those of ``given``, if there are some, where ``values`` has none.
+
+    With ``nulls`` the text "none" stands for None, as TOML has no null.
+
+    Raises:
+        NearfarError: a value of the wrong type or out of bounds, a value that is missing, or values that exclude each
+            other; the sentence begins with the source.
+    """
+    clean = convert_values(kind, values, source=source, nulls=nulls)
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
+    if given is None and missing:
+        raise NearfarError(f"{source}: lacks {', '.join(missing)}.")
+    try:
+        return kind(**clean) if given is None else replace(given, **clean)
+    except NearfarError as error:  # values that are valid alone but not together
+        raise NearfarError(f"{source}: {error}") from None

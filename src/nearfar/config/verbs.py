@@ -4,29 +4,11 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
 
-from nearfar.config.bounds import (
-    Beams,
-    Count,
-    File,
-    Folds,
-    Fraction,
-    Hidden,
-    LearningRate,
-    Length,
-    NumpySeed,
-    Output,
-    Positive,
-    Prompt,
-    Resamples,
-    ResamplesOrNone,
-    Seed,
-    Steps,
-    Tenacity,
-    Weight,
-    Width,
-)
+from msgspec import Meta
+
+from nearfar.config import bounds
 from nearfar.config.encoder import ComputeOptions, DeviceOption, RoleOptions
 from nearfar.config.values import FieldType, Settings
 from nearfar.types import NearfarError, Precision, RetrievalMeasure
@@ -41,23 +23,28 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     Every score has a 95% bootstrap confidence interval.
     """
 
+    # --- Tasks ---
+
     suite: Literal["sts", "transfer", "all"] | None = None
     """Task suite. sts: STS12-16, STS-B, SICK-R; transfer: the SentEval tasks; all: both. Default: sts if no tasks are
     named."""
-    tasks: tuple[File, ...] | None = None
+    tasks: tuple[bounds.File, ...] | None = None
     """Tasks to evaluate: names from either suite, or files of scored pairs."""
-    pairs: tuple[File, ...] = ()
+    pairs: tuple[bounds.File, ...] = ()
     """Your own scored pairs: files with the columns score, sentence1, sentence2."""
-    labelled: tuple[File, ...] = ()
+    labelled: tuple[bounds.File, ...] = ()
     """Your own labelled texts, for a classification probe: files with the columns text (or sentence1 and sentence2) and
     label."""
     mteb: tuple[str, ...] = ()
     """STS tasks of mteb by name, as in STSBenchmark: their scored pairs. Needs the extra mteb."""
-    retrieval: tuple[File, ...] = ()
+
+    # --- Retrieval ---
+
+    retrieval: tuple[bounds.File, ...] = ()
     """Retrieval tasks: pairs (a file with the columns anchor and positive), NLI rows (premises search for the
     hypotheses that they entail), a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT,
     default: test), or such a data set on the hub (hub:owner/name)."""
-    corpus: File | None = None
+    corpus: bounds.File | None = None
     """More documents for the pairs or NLI rows of --retrieval, relevant to no query: a text file, or a table with the
     column text."""
     anchor_column: str = "anchor"
@@ -68,58 +55,70 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
     """Leave out rows of your own files with an empty cell, and say how many; by default they are an error."""
     exclude_same_id: bool = False
     """Do not rank the document that has the id of the query, as BEIR does for ArguAna and Quora."""
+
+    # --- Held-out rows ---
+
     held_out: bool = False
     """Evaluate a run on the rows that it held out to test on: neither trained on nor used to choose the step."""
-    held_out_of: File | None = None
+    held_out_of: bounds.File | None = None
     """Evaluate any model on the rows that this run held out to test on."""
-    prompt: Prompt | None = None
+    prompt: bounds.Prompt | None = None
     """Text before each text of all tasks but retrieval, as in "query: ", or the name of one of the model's prompts; ''
     for no prompt. By default the model's own."""
-    query_prompt: Prompt | None = None
+    query_prompt: bounds.Prompt | None = None
     """Text before each query of retrieval tasks, or a prompt's name; '' for no prompt. By default the model's own."""
-    document_prompt: Prompt | None = None
+    document_prompt: bounds.Prompt | None = None
     """Text before each document of retrieval tasks, or a prompt's name; '' for no prompt. By default the model's
     own."""
-    dimensions: Width | None = None
+
+    # --- Vectors ---
+
+    dimensions: bounds.Width | None = None
     """Score the first DIMENSIONS of the embeddings; by default all."""
     quantize: Literal["float16", "int8", "binary"] | None = None
     """Score embeddings that are stored as by nearfar encode --quantize; queries of retrieval are not quantized. The
     ranges of int8 are those of at most 10,000 texts of the tasks."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is fp32, as in published scores; bf16 changes scores slightly."""
+
+    # --- Probes ---
+
     protocol: Literal["senteval", "exact"] = "senteval"
     """Probe classifier: SentEval's own, or logistic regression solved to convergence on the same folds."""
     probe_preset: Literal["senteval", "liao", "kim"] = "senteval"
     """Settings of the probes. senteval: those of SentEval's published results; liao: those of Liao 2021 (5 folds,
     RMSprop, batches of 128, tenacity 3, a check every 2 epochs); kim: those of Kim et al. 2021 (50 hidden units). A
     single setting overrides the preset."""
-    nhid: Hidden | None = None
+    nhid: bounds.Hidden | None = None
     """Hidden units of SentEval's classifier; 0 means logistic regression. Default: 0; with --probe-preset kim, 50."""
-    folds: Folds | None = None
+    folds: bounds.Folds | None = None
     """Number of cross-validation folds of the probes. Default: 10; with --probe-preset liao, 5."""
     probe_optimiser: Literal["adam", "rmsprop"] | None = None
     """Optimiser of SentEval's classifier. Default: adam; with --probe-preset liao, rmsprop."""
-    probe_learning_rate: LearningRate | None = None
+    probe_learning_rate: bounds.LearningRate | None = None
     """Its learning rate. Default: 0.001 for adam, 0.01 for rmsprop."""
-    probe_batch_size: Count | None = None
+    probe_batch_size: bounds.Count | None = None
     """Its batch size. Default: 64; with --probe-preset liao, 128."""
-    probe_tenacity: Tenacity | None = None
+    probe_tenacity: bounds.Tenacity | None = None
     """Checks without improvement before the one that stops its training. Default: 5; with --probe-preset liao, 3."""
-    probe_epoch_size: Count | None = None
+    probe_epoch_size: bounds.Count | None = None
     """Epochs between two checks. Default: 4; with --probe-preset liao, 2."""
-    probe_max_epochs: Count | None = None
+    probe_max_epochs: bounds.Count | None = None
     """No check starts after this number of epochs. Default: 200."""
-    probe_l2: tuple[Weight, ...] | None = None
+    probe_l2: tuple[bounds.Weight, ...] | None = None
     """L2 penalties to choose from. Default: 1e-5 1e-4 1e-3 1e-2."""
-    probe_seed: NumpySeed = 1111
+    probe_seed: bounds.NumpySeed = 1111
     """Seed of the probes' initial weights, held-out rows and batches; 1111 in published results."""
-    fold_seed: NumpySeed = 1111
+    fold_seed: bounds.NumpySeed = 1111
     """Seed of the cross-validation folds; 1111 in published results."""
-    resamples: ResamplesOrNone = 1000
+
+    # --- Output ---
+
+    resamples: bounds.ResamplesOrNone = 1000
     """Bootstrap resamples for each 95% confidence interval; 0 means no intervals."""
-    seed: NumpySeed = 0
+    seed: bounds.NumpySeed = 0
     """Seed of the bootstrap and of baselines that are fitted."""
-    output: Output | None = None
+    output: bounds.Output | None = None
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False
     """Replace OUTPUT even if nearfar did not write it."""
@@ -141,7 +140,7 @@ class CompareConfig(Settings):
     A paired test per task and over all tasks; a test over seeds where a side has several runs.
     """
 
-    tasks: tuple[File, ...] | None = None
+    tasks: tuple[bounds.File, ...] | None = None
     """Tasks to compare on; by default all that both sides have, or the rows that a side, a run, held out to test on."""
     held_out: bool = False
     """Compare on the rows that the first run among the sides held out to test on; the default for runs that have them
@@ -153,11 +152,11 @@ class CompareConfig(Settings):
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None
     """Measure of retrieval tasks. Default: mrr@10 for pairs, ndcg@10 for BEIR's layout."""
-    resamples: Resamples = 10_000
+    resamples: bounds.Resamples = 10_000
     """Number of bootstrap resamples."""
-    seed: Seed = 0
+    seed: bounds.Seed = 0
     """Seed of the bootstrap."""
-    output: Output | None = None
+    output: bounds.Output | None = None
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False
     """Replace OUTPUT even if nearfar did not write it."""
@@ -167,9 +166,9 @@ class CompareConfig(Settings):
 class PredictConfig(ComputeOptions):
     """Predict labels and their probabilities for the rows of a file, and score them where the file has labels."""
 
-    input: File
+    input: bounds.File
     """Text file with one text per line (a blank line is an empty text); or a .tsv, .csv, .jsonl or .parquet file."""
-    output: Output
+    output: bounds.Output
     """File to write: .tsv, .csv or .jsonl."""
     overwrite: bool = False
     """Replace OUTPUT if it exists."""
@@ -177,7 +176,7 @@ class PredictConfig(ComputeOptions):
     """One or two columns with the texts of a row; by default text, or sentence1 and sentence2."""
     label_column: str | None = None
     """Column with labels, or scores, to score the predictions; by default label, if there is one."""
-    max_length: Length | None = None
+    max_length: bounds.Length | None = None
     """Maximum number of tokens in a row; longer rows are truncated. By default the model's own limit."""
 
 
@@ -185,7 +184,7 @@ class PredictConfig(ComputeOptions):
 class ReportConfig(Settings):
     """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings."""
 
-    output: Output
+    output: bounds.Output
     """The .html file to write (with a Markdown file next to it)."""
     overwrite: bool = False
     """Replace OUTPUT even if nearfar did not write it."""
@@ -195,9 +194,9 @@ class ReportConfig(Settings):
     """Whether to test each pair of evaluated models; auto: if there are 2 to 6."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
-    resamples: Resamples = 10_000
+    resamples: bounds.Resamples = 10_000
     """Number of bootstrap resamples of the comparison."""
-    seed: Seed = 0
+    seed: bounds.Seed = 0
     """Seed of the bootstrap."""
 
 
@@ -209,25 +208,25 @@ class BackTranslateConfig(DeviceOption):
     Run the same command again to resume an interrupted run.
     """
 
-    input: File
+    input: bounds.File
     """Text file with one sentence per line; or a .tsv, .csv, .jsonl or .parquet file with --column."""
-    output: Output
+    output: bounds.Output
     """The .tsv file to write, with the columns sentence, translation, pivot. An unfinished one is resumed."""
     column: str | None = None
     """Column with the sentences."""
-    forward: File = "Helsinki-NLP/opus-mt-en-de"
+    forward: bounds.File = "Helsinki-NLP/opus-mt-en-de"
     """Translation model to the other language: a folder, or owner/name on the Hugging Face Hub."""
-    backward: File = "Helsinki-NLP/opus-mt-de-en"
+    backward: bounds.File = "Helsinki-NLP/opus-mt-de-en"
     """Translation model back to the original language."""
-    beams: Beams = 5
+    beams: bounds.Beams = 5
     """Number of beams in beam search."""
-    temperature: Positive | None = None
+    temperature: bounds.Positive | None = None
     """Sample at this temperature instead of beam search; higher is noisier."""
-    batch_size: Count = 32
+    batch_size: bounds.Count = 32
     """Number of sentences to translate at a time."""
-    max_length: Length = 128
+    max_length: bounds.Length = 128
     """Maximum number of tokens in a sentence and in a translation."""
-    seed: Seed = 1
+    seed: bounds.Seed = 1
     """Seed of the sampling."""
 
 
@@ -248,16 +247,16 @@ class EnvConfig(Settings):
 class DemoConfig(Settings):
     """Show the whole workflow on generated pairs, offline: train, test on held-out rows, search, explore."""
 
-    output: Output = "demo"
+    output: bounds.Output = "demo"
     """Folder to write; the folder of an earlier demo is replaced."""
-    model: File = "sentence-transformers/all-MiniLM-L6-v2"
+    model: bounds.File = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the Hugging Face Hub."""
-    seed: Seed = 1
+    seed: bounds.Seed = 1
     """Seed of the held-out rows and of training."""
     precision: Precision = "fp32"
     """Precision of training; auto is bf16 (bfloat16) if the device supports it natively, else fp32. Scores are computed
     in fp32."""
-    max_steps: Steps | None = None
+    max_steps: bounds.Steps | None = None
     """Stop training after this number of optimiser steps."""
 
 
@@ -268,10 +267,10 @@ class GetDataConfig(Settings):
     Without NAME and --source it lists all sets. A download that was interrupted is resumed by the same command.
     """
 
-    source: File | None = None
+    source: bounds.File | None = None
     """Convert this instead of downloading: a folder, archive or file, as SentEval's data/downstream, GLUE's archives,
     or the official packages."""
-    output: Output | None = None
+    output: bounds.Output | None = None
     """The data folder to write; by default NEARFAR_DATA."""
     list: bool = False
     """List the sets: where each is, its rows and licence, the papers' tables that need it, and how to get it."""
@@ -288,7 +287,7 @@ class PushConfig(Settings):
 
     private: bool = False
     """Create the repository as a private one; an existing repository stays as it is."""
-    results: tuple[File, ...] = ()
+    results: tuple[bounds.File, ...] = ()
     """Result files of nearfar evaluate whose scores the card shows."""
     message: str = "Upload model"
     """Message of the commit."""
@@ -307,11 +306,11 @@ class StaticConfig(ComputeOptions):
     It is much faster and less accurate. nearfar train distill --model OUTPUT fits it to the encoder.
     """
 
-    output: Output
+    output: bounds.Output
     """Folder to write, in the format of sentence-transformers."""
-    dim: Width | None = 256
+    dim: bounds.Width | None = 256
     """Number of principal components to keep, at most the width of MODEL; none for all."""
-    sif: Fraction = 1e-4
+    sif: bounds.Fraction = 1e-4
     """A token of frequency p gets the weight SIF / (SIF + p), where frequencies follow Zipf's law in the order of the
     vocabulary; 0 for equal weights."""
 
@@ -323,14 +322,14 @@ class SoupConfig(ComputeOptions):
     The models must have the same architecture, tokenizer, pooling and prompts; only their weights may differ.
     """
 
-    output: Output
+    output: bounds.Output
     """Model folder to create."""
     weights: str | None = None
     """Weight of each model in the average, in their order, as in 2,1,1; by default all equal."""
     greedy: bool = False
     """Add the models one by one, from the best on the dev set down, and keep each only if the score of the average does
     not fall."""
-    evaluate_on: File | None = None
+    evaluate_on: bounds.File | None = None
     """Dev set of GREEDY, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
     fingerprints: bool = True
     """Save the hashes of the texts that the models were trained on, and of the dev set, with the average.
@@ -360,8 +359,140 @@ class SoupConfig(ComputeOptions):
         """
         if self.weights is None:
             return None
-        kind = FieldType(Positive)
+        kind = FieldType(bounds.Positive)
         try:
             return tuple(kind.from_text(part) for part in self.weights.split(","))
         except InvalidValueError as error:
             raise NearfarError(f"--weights {format_text(self.weights)}: each {error.problem}; as in 2,1,1.") from None
+
+
+Opset = Annotated[int, Meta(ge=18, le=23)]
+"""Version of ONNX's operator set; torch's exporter writes 18 and later."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportConfig(Settings):
+    """Export an encoder or a classifier as one ONNX or OpenVINO graph, and compare it with the original.
+
+    The graph takes token ids and a mask. It returns pooled embeddings, normalised if the model normalises them, or the
+    logits of a classifier. OUTPUT also gets the tokenizer, the config, the comparison (export.json), and a README.md
+    with a short example that needs no torch.
+    """
+
+    output: bounds.Output
+    """Folder to write."""
+    format: Literal["onnx", "openvino"] = "onnx"
+    """Format of the graph: onnx for ONNX Runtime, openvino for OpenVINO."""
+    quantize: Literal["none", "int8"] = "none"
+    """int8: weights as 8-bit integers, one scale per output channel. onnx computes the scale of activations for each
+    batch; openvino takes fixed ranges from calibration texts."""
+    calibrate: bounds.File | None = None
+    """Texts to calibrate the activation ranges of --format openvino --quantize int8 on: a text file with one text per
+    line, or a table with the column text. By default the dev rows that the model's run held out."""
+    evaluate_on: bounds.File | None = None
+    """Rows to compare the scores of graph and original on: scored pairs, a file or a name such as stsb:dev; for a
+    classifier, labelled rows. By default the rows that the model's run tests on, else STS-B dev, else generated
+    pairs."""
+    opset: Opset | None = None
+    """Version of ONNX's operator set, for --format onnx. By default the one that torch recommends."""
+    pooling: str | None = None
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
+    max_length: bounds.Length | None = None
+    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
+    timing: bool = True
+    """Measure the texts per second of each side. --no-timing: leave them out, which saves some seconds."""
+    force: bool = False
+    """Keep the graph even if it differs too much from the original."""
+    overwrite: bool = False
+    """Replace OUTPUT if it is an earlier export."""
+
+    def __post_init__(self) -> None:
+        """Check each value, and the values together."""
+        super().__post_init__()
+        if self.opset is not None and self.format != "onnx":
+            raise NearfarError(f"--opset {self.opset}: is for --format onnx; OpenVINO has its own operators.")
+        if self.calibrate is not None and (self.format, self.quantize) != ("openvino", "int8"):
+            raise NearfarError(
+                f"--calibrate {self.calibrate}: is for --format openvino --quantize int8. No other export needs "
+                "calibration; remove the flag."
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig(Settings):
+    """Run a study, that is, all cells of a table described by a TOML file, and write the table with tests and plots.
+
+    A study that was stopped goes on with the same command. Cells that are finished are not run again.
+    """
+
+    output: bounds.Output
+    """Folder to write: study.json, page.md, table.csv, table.tex and plots."""
+    scale: str | None = None
+    """Scale of the study, one of the tables [scales.NAME] of the file; by default the file itself."""
+    start: bounds.File | None = None
+    """Model that replaces {start} in the file: a folder, or owner/name on the Hugging Face Hub."""
+    cells: bounds.Output | None = None
+    """Folder of the finished cells; studies with the same folder share them. Default: OUTPUT/cells."""
+    only: tuple[str, ...] = ()
+    """Run only these rows, by their ids; the table has the finished cells of all rows."""
+
+    # --- Workers ---
+
+    workers: bounds.ProcessCount = 1
+    """Number of worker processes on this machine."""
+    threads: bounds.Count | None = None
+    """Threads of each worker; by default the cores of this machine divided by WORKERS."""
+    engine: Literal["process", "inline", "ray"] = "process"
+    """Where cells run: in worker processes, in this process, or as tasks on a Ray cluster (needs nearfar[scale])."""
+    ray_address: str | None = None
+    """Address of the Ray cluster; by default a Ray is started on this machine."""
+    shard: bounds.Shard | None = None
+    """Run one part of the cells, as in 3/40: the third of 40. All parts need the same --cells."""
+    discard_models: bool = False
+    """Remove the model of each training when all cells that need it are finished."""
+
+    # --- Statistics ---
+
+    resamples: bounds.Resamples = 10_000
+    """Number of bootstrap resamples of intervals and tests."""
+    seed: bounds.Seed = 0
+    """Seed of the bootstrap."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if self.ray_address is not None and self.engine != "ray":
+            raise NearfarError(f"--ray-address is for --engine ray, not {self.engine}.")
+        if self.engine == "inline" and self.workers > 1:
+            raise NearfarError("--engine inline runs one cell at a time; leave --workers out, or use --engine process.")
+
+    @property
+    def shard_numbers(self) -> tuple[int, int]:
+        """``3/40`` as (3, 40); (1, 1) without shards."""
+        return bounds.shard_numbers(self.shard)
+
+
+Scale: TypeAlias = Literal["tiny", "here", "paper"]
+SCALES: tuple[Scale, ...] = ("paper", "here", "tiny")
+START = "sentence-transformers/all-MiniLM-L6-v2"
+"""The encoder that the scale ``here`` starts from by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReproduceConfig(StudyConfig):
+    """Reproduce tables and figures of the papers; without a name, list them.
+
+    Each is a study (see nearfar study). The table has the paper's numbers beside ours, and says what differs.
+    """
+
+    output: bounds.Output = "reproduced"
+    """Folder to write: OUTPUT/NAME has study.json, page.md, table.csv, table.tex and plots of a table."""
+    scale: Scale = "here"
+    """paper: the models, data, settings and seeds of the paper. here: smaller, for two cores and the data folder, from
+    START. tiny: generated data and a tiny encoder, in seconds, to try the command."""
+    start: bounds.File | None = None
+    """Model to start from at the scale here; by default all-MiniLM-L6-v2. At the scale tiny by default a generated
+    encoder. The scale paper has the paper's models."""
+    cells: bounds.Output | None = None
+    """Folder of the finished cells; tables with the same folder share them. Default: OUTPUT/cells."""

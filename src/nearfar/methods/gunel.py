@@ -46,8 +46,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config.bounds import File, Temperature
-from nearfar.config.finetune import FinetuneConfig
-from nearfar.config.training import TrainConfig
+from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method, require_data, sentences_of, text_facts
 from nearfar.methods.describe import pluralize
 from nearfar.methods.settings import TextColumn
@@ -74,10 +73,15 @@ StatesFn: TypeAlias = "Callable[[Sequence[tuple[str, ...]]], Tensor]"
 class SupconTextConfig(TextColumn, TrainConfig):
     """supcon-text: supervised contrastive loss over the labels of texts (the loss of Gunel et al. 2021)."""
 
+    # --- Rows ---
+
     data: tuple[File, ...] = ()
     """Labelled texts: files with the columns below, or trec, sst2, sst5, mr, cr, subj, mpqa."""
     label_column: str = "label"
     """Column of the labels."""
+
+    # --- Options ---
+
     temperature: Temperature = 0.3
     """Divides the cosines (best almost everywhere in Gunel et al. 2021)."""
 

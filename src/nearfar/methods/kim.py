@@ -158,6 +158,8 @@ class SgOptConfig(SgConfig):
 class TranslationRows(Settings):
     """Methods that train on sentences and their back-translations."""
 
+    # --- Rows ---
+
     data: tuple[File, ...] = ()
     """Files with a sentence and its back-translation, as nearfar back-translate makes them; or flickr8k, microworld."""
     sentence_column: str = "sentence"

@@ -25,6 +25,7 @@ from nearfar.methods.base import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.liao import Pairs, batch_nli, describe_silent, read_nli, require_anchors
 from nearfar.methods.settings import DirectionSettings, InfoNceSettings, NliSettings
+from nearfar.methods.simcse import contrastive_loss
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, MethodEntry, NearfarError
 
 if TYPE_CHECKING:
@@ -187,7 +188,6 @@ def _contrast(
     """The mean over anchors of the mean over their positives, and the terms to log."""
     import torch
 
-    from nearfar.methods.contrastive import contrastive_loss
     from nearfar.objectives import RowMask, not_known_positive
     from nearfar.runtime.transfer import to_device
 

@@ -43,6 +43,8 @@ class RegressionConfig(TrainConfig):
 
     recipe_batch_size: ClassVar[int | None] = 32
 
+    # --- Rows ---
+
     data: tuple[File, ...] = ("stsb:train",)
     """Scored pairs: stsb:train, sickr:train, or files with the columns below."""
     first_column: str = "sentence1"
@@ -51,6 +53,9 @@ class RegressionConfig(TrainConfig):
     """Column of the second texts."""
     score_column: str = "score"
     """Column of the scores."""
+
+    # --- Options ---
+
     objective: Literal["mse", "cosent", "angle"] = "mse"
     """mse: squared error; cosent: rank the cosines of a batch as the scores (CoSENT); angle: the same, in-batch
     negatives, and a ranking of angles in complex space (AnglE, Li & Li 2024)."""

@@ -51,6 +51,8 @@ class DirectionSettings(Settings):
 class TextColumn(Settings):
     """Methods whose rows are single texts."""
 
+    # --- Rows ---
+
     text_column: str = "text"
     """Column of the texts, in tables."""
 
@@ -58,6 +60,8 @@ class TextColumn(Settings):
 @dataclass(frozen=True, kw_only=True)
 class NliSettings(Settings):
     """Methods whose rows are NLI rows."""
+
+    # --- Rows ---
 
     data: tuple[File, ...] = ("snli",)
     """NLI rows: snli, mnli, snli+mnli, snli:dev+test, microworld, or files; several are joined."""

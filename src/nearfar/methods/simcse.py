@@ -46,12 +46,13 @@ from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, In
 from nearfar.types import MethodEntry, NearfarError
 
 if TYPE_CHECKING:
+    from jaxtyping import Float
     from torch import Tensor, nn
 
     from nearfar.data.batching import TextBatch, TextBatches
     from nearfar.data.rows import TextData
     from nearfar.encoder.training_encoder import TrainingText
-    from nearfar.objectives import DirectionMasks, Directions
+    from nearfar.objectives import DirectionMasks, Directions, RowMask, Similarity
 
 PAPER = """@inproceedings{gao2021simcse,
   title     = {{SimCSE}: Simple Contrastive Learning of Sentence Embeddings},
@@ -116,6 +117,8 @@ class SimcseSupConfig(DirectionSettings, HardNegativeSettings, SimcseConfig):
 class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     """info-nce: InfoNCE on your own pairs or triplets, with the other rows of the batch as negatives."""
 
+    # --- Rows ---
+
     data: tuple[File, ...] = ()
     """Files with the columns below, or flickr8k (captions of one photo), microworld."""
     anchor_column: str = "anchor"
@@ -125,6 +128,9 @@ class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     negative_column: str | None = "auto"
     """Column of the hard negatives, which are negatives of the whole batch: a text or a list of them, also in numbered
     columns (negative_1, ...); each makes a row. auto is negative or hard_neg, if it is there; none reads pairs."""
+
+    # --- Options ---
+
     similarity: Literal["cosine", "dot"] = "cosine"
     """cosine, or dot."""
 
@@ -141,7 +147,6 @@ def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: "
     import torch
     from torch import nn
 
-    from nearfar.methods.contrastive import contrastive_loss
     from nearfar.objectives import DirectionMasks, distinct_rows
 
     batches, head = _batches_and_head(config, context, rows)
@@ -206,7 +211,6 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
     import torch
     from torch import nn
 
-    from nearfar.methods.contrastive import contrastive_loss
     from nearfar.objectives import RowMask, direction_masks
     from nearfar.runtime.transfer import to_device
 
@@ -256,6 +260,64 @@ def build_contrastive(config: SimcseSupConfig | InfoNceConfig, context: BuildCon
     method = Method(name, batches, roles.items, context.encoder.embed, loss_fn, describe, head)
     extra = _extra_losses(config, context, batches, roles.items) if isinstance(config, SimcseSupConfig) else ()
     return BuiltMethod(method, text_facts(rows), extra)
+
+
+def contrastive_loss(
+    config: InfoNceSettings,
+    anchors: 'Float[Tensor, "batch dim"]',
+    positives: 'Float[Tensor, "batch dim"]',
+    negatives: 'Float[Tensor, "negatives dim"] | None',
+    *,
+    masks: "DirectionMasks",
+    own_negatives: "RowMask | None" = None,
+    directions: "Directions" = "query_to_doc",
+    hard_negative_weight: float = 0.0,
+    similarity: "Similarity" = "cosine",
+) -> 'tuple[Float[Tensor, " batch"], dict[str, Tensor]]':
+    """The loss of each row, and the terms to log: ``accuracy``, and with a margin ``left_out``.
+
+    ``masks`` are True where a candidate is a negative, judged by the texts alone; there must be one for
+    ``query_to_doc``. ``own_negatives`` is True where a document is a hard negative of the row's own anchor, which the
+    margin never leaves out. ``accuracy`` is the share of anchors with no negative more similar than their own positive,
+    ``left_out`` the share of an anchor's negatives that the margin leaves out.
+    """
+    import torch
+
+    from nearfar.objectives import DirectionMasks, below_positive, info_nce_directions, masked_fraction
+
+    documents = positives if negatives is None else torch.cat([positives, negatives])
+    known, margin = masks.query_to_doc, config.false_negative_margin
+    assert known is not None
+    # The share of anchors with no negative nearer than the positive; the margin leaves out none of them.
+    below = below_positive(anchors, positives, documents, margin=0.0, similarity=similarity)
+    terms = {"accuracy": (below | ~known).all_candidates().float().sum() / max(len(anchors), 1)}
+    if margin is not None:
+        of_directions = (  # an anchor, its positive, and the candidates
+            (anchors, positives, documents),
+            (positives, anchors, anchors),
+            (anchors, positives, anchors),
+            (positives, anchors, documents),
+        )
+        query_to_doc, *others = (
+            None if mask is None else mask & below_positive(*vectors, margin=margin, similarity=similarity)
+            for mask, vectors in zip(masks, of_directions, strict=True)
+        )
+        assert query_to_doc is not None
+        if own_negatives is not None:
+            query_to_doc |= known & own_negatives
+        masks = DirectionMasks(query_to_doc, *others)
+        terms["left_out"] = masked_fraction(query_to_doc, known)
+    losses = info_nce_directions(
+        anchors,
+        positives,
+        negatives,
+        directions=directions,
+        temperature=config.temperature,
+        hard_negative_weight=hard_negative_weight,
+        similarity=similarity,
+        masks=masks,
+    )
+    return losses, terms
 
 
 def _batches_and_head(

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
 from msgspec import Meta
 
 from nearfar.config.bounds import Count, File, Length, Prompt, RowCount, Runs, Seed
-from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
-from nearfar.config.training import TrainConfig
+from nearfar.config.training import FinetuneConfig, TrainConfig
 from nearfar.config.values import Settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.registry import METHODS

@@ -11,7 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.study import SCALES, START, ReproduceConfig
+from nearfar.config.verbs import SCALES, START, ReproduceConfig
 from nearfar.disk import new_folder, path_errors, write_text
 from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.run import DryRun, dry_run, study, without_folders

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.baselines.named import is_baseline, parse_spec
-from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
-from nearfar.config.training import RunConfig, TrainConfig
+from nearfar.config.training import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.catalog import parse

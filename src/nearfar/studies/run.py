@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.study import StudyConfig
+from nearfar.config.verbs import StudyConfig
 from nearfar.data.paths import as_path
 from nearfar.disk import create_folder, path_errors
 from nearfar.evaluation.results import StudyTable

@@ -19,9 +19,8 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
-from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
-from nearfar.config.training import RunConfig
+from nearfar.config.training import FinetuneConfig, RunConfig
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.paths import is_file
 from nearfar.disk import read_json, write_text

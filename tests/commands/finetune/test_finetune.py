@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import FinetuneConfig
@@ -23,7 +22,6 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.settings import dump_toml
 from nearfar.training import callbacks
-from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.training.trainer import Interrupted
 from nearfar.types import NearfarError
 from tests import interrupted_runs
@@ -189,28 +187,6 @@ def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneCon
     assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry.predicted
 
 
-def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
-    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # the scores vary
-    finetune(config)
-    history = json.loads((Path(config.output) / "run.json").read_text())["history"]
-    decreasing = next(
-        step for number, (step, score) in enumerate(history) if score < max(s for _, s in history[: number + 1])
-    )
-    config = replace(config, max_steps=decreasing)
-    texts, labels = zip(*separable(40, seed=1), strict=True)
-    kept = {}
-    for keep in ("best", "last"):
-        finished = finetune(replace(config, keep=keep, output=str(tmp_path / keep)))  # type: ignore[arg-type]
-        classifier = Classifier.from_pretrained(tmp_path / keep / "model")
-        found = classifier.predict([(text,) for text in texts]).argmax(axis=1)
-        right = np.mean([("fruit", "pet")[label] == gold for label, gold in zip(found, labels, strict=True)])
-        assert entry_of(finished.result).dev_accuracy == pytest.approx(100 * right)
-        kept[keep] = (finished.best_step, finished.best_score, right)
-    assert kept["best"][:2] == kept["last"][:2]
-    assert kept["last"][2] < kept["best"][2] == kept["best"][1]
-    assert kept["last"][2] == lines_of(str(tmp_path / "last"))[-1]["accuracy"]
-
-
 def test_the_loss_changes_neither_the_rows_nor_the_head_nor_the_batches(config: FinetuneConfig) -> None:
     """Cross-entropy and SCL can be compared run by run."""
     heads, batches = [], []
@@ -274,26 +250,6 @@ def test_a_resumed_run_ends_bit_identical(
     finished = finetune(config, resume=True)
     assert_same_run(config.output, finished_run[0].output)
     assert (finished.best_step, finished.start_score) == (finished_run[1].best_step, finished_run[1].start_score)
-
-
-def test_ctrl_c_while_the_last_step_is_saved_interrupts_the_run(
-    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
-    config = replace(config, epochs=1)
-    save = Checkpoints.save
-
-    def saving(self: Checkpoints, progress: Progress, *rest: Any) -> None:
-        if progress.finished:
-            press_ctrl_c()
-        save(self, progress, *rest)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Checkpoints, "save", saving)
-        with pytest.raises(Interrupted):
-            finetune(config)
-    assert not (Path(config.output) / "result.json").exists()
-    assert finetune(config, resume=True).steps == 8
 
 
 def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,19 +336,6 @@ def test_another_metric_chooses_the_step(config: FinetuneConfig, tmp_path: Path)
     assert (training.metric, training.validation) == ("matthews", entry.dev_matthews)
     assert training.validation == pytest.approx(100 * max(line["matthews"] for line in lines[1:]))
     assert entry.dev_accuracy != entry.dev_matthews
-
-
-@pytest.mark.nightly
-def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
-    finetune(replace(config, precision="bf16", epochs=1))
-    tensors = load_file(Path(config.output) / "model" / "model.safetensors")
-    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
-    assert all(np.isfinite(line["loss"]) for line in lines_of(config.output) if "loss" in line)
-    runs = [replace(config, dropout=0.0, epochs=1, output=str(tmp_path / name)) for name in ("whole", "pieces")]
-    finetune(runs[0])
-    finetune(replace(runs[1], micro_batch_tokens=30))
-    full, micro_batched = ([line["loss"] for line in lines_of(run.output) if "loss" in line] for run in runs)
-    assert full == pytest.approx(micro_batched, abs=1e-3)
 
 
 # --- samples and noise ---
@@ -489,18 +432,6 @@ def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneCo
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
     refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"splits": "90-10"}, "--splits '90-10': must be auto, few-shot, full, held-out or 10-90"),
-        ({"metric": "f2"}, "--metric 'f2': must be accuracy, f1, matthews, pearson, spearman or none"),
-    ],
-)
-def test_invalid_values(changes: dict[str, float], message: str) -> None:
-    with pytest.raises(NearfarError, match=message):
-        FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
 
 
 def test_outputs_that_are_not_finite_are_named(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:

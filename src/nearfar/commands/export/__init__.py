@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
-from nearfar.config.export import ExportConfig
+from nearfar.config.verbs import ExportConfig
 from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_bytes, write_text
 from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS

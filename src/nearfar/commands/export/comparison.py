@@ -12,9 +12,8 @@ import numpy as np
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.evaluate.tasks import run_of
 from nearfar.commands.export.graphs import Source, outputs_of
-from nearfar.config.export import ExportConfig
-from nearfar.config.finetune import FinetuneConfig
-from nearfar.config.verbs import EvaluateConfig
+from nearfar.config.training import FinetuneConfig
+from nearfar.config.verbs import EvaluateConfig, ExportConfig
 from nearfar.data.classification import Split, infer_reader
 from nearfar.data.hold_out import DEV
 from nearfar.data.rows import load_pairs, load_sentences, load_task

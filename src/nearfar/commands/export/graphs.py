@@ -25,7 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.config.export import ExportConfig
+from nearfar.config.verbs import ExportConfig
 from nearfar.disk import disk_errors
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier import Classifier, Item, read_classifier

@@ -13,7 +13,8 @@ from nearfar.commands.model_card import write_card
 from nearfar.commands.train.choose import count_rows, read_start
 from nearfar.commands.train.recipes import RECIPE_WIDTH
 from nearfar.config.calls import accepts_settings
-from nearfar.config.finetune import FinetuneConfig
+from nearfar.config.training import FinetuneConfig
+from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.disk import path_errors
 from nearfar.evaluation.results import EvaluationResult
@@ -64,12 +65,14 @@ def recommended_settings(config: FinetuneConfig) -> dict[str, Any]:
     }
 
 
+@takes_rows
 @accepts_settings(FinetuneConfig, recommended_settings)
 @path_errors()
 def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> FinetuneResult:
     """Fine-tune a classifier, test it, and write it to ``config.output``/model.
 
     Settings can be given by name: ``finetune(task="sst2", output="runs/sst2")``; see :class:`nearfar.FinetuneConfig`.
+    ``task``, ``validation`` and ``test`` take rows in memory too, as :func:`nearfar.train` does.
     Epochs, learning rate and lambda are then those of :func:`recommended_settings` unless they are given.
     The best step is chosen on the validation rows only.
 

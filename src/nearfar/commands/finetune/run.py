@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nearfar.config.finetune import FinetuneConfig
+from nearfar.config.training import FinetuneConfig
 from nearfar.data.batching import TextBatches
 from nearfar.data.classification import ClassificationTask, Split, default_splits, draw, load_classification
 from nearfar.data.noise import add_noise, load_translations

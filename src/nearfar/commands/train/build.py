@@ -12,7 +12,7 @@ from nearfar.data.cells import MissingColumnError, fold_name
 from nearfar.data.rows import NliData, TextData
 from nearfar.data.sources import skipping_empty
 from nearfar.methods.base import BuildContext, BuiltMethod
-from nearfar.methods.matryoshka import describe_widths, train_at_widths
+from nearfar.methods.mixture import describe_widths, train_at_widths
 from nearfar.registry import find_entry
 from nearfar.settings import method_of
 from nearfar.types import MethodEntry, NearfarError

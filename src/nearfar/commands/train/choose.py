@@ -289,10 +289,18 @@ def resolve_config(method: TrainConfig | str | os.PathLike[str] | None, settings
         given = _sequences(type(method), settings)
         return replace(method, **check_values(type(method), given, source=SOURCE)) if given else method
     if method is None:
-        data = check_values(TrainConfig, _sequences(TrainConfig, {"data": settings.get("data", ())}), source=SOURCE)
-        choice = choose_method(data["data"], settings, model=os.fspath(settings.get("model", TrainConfig.model)))
+        named = {"data": (), "model": TrainConfig.model} | {
+            key: settings[key] for key in settings.keys() & {"data", "model"}
+        }
+        start = check_values(TrainConfig, _sequences(TrainConfig, named), source=SOURCE)
+        choice = choose_method(start["data"], settings, model=start["model"])
         kind = METHODS[choice.method]
         return build(kind, {**choice.values, **_sequences(kind, settings)}, source=SOURCE)
+    if not isinstance(method, str | os.PathLike):
+        raise NearfarError(
+            f"{SOURCE}: the first argument is a method's name, a TOML file or a config, not a {type(method).__name__}. "
+            "Give rows by name, as in data=..."
+        )
     name = os.fspath(method)
     kind, values = load_method(name)
     check_keys(kind, settings, source=SOURCE)
