@@ -24,7 +24,7 @@ from nearfar.config.verbs import DemoConfig
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
 from nearfar.disk import path_errors, write_table, write_text
-from nearfar.evaluation.examples import RULE, compare_rankings, describe_changes, describe_examples
+from nearfar.evaluation.examples import compare_rankings, describe_queries
 from nearfar.evaluation.render import Table, to_markdown, to_rich
 from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
@@ -170,8 +170,9 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
     rankings = [[[(hit.text, hit.score) for hit in found] for found in side] for side in hits]
     relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
     changes = compare_rankings(task.queries, relevant, first=rankings[1], second=rankings[0])
-    report.text(f"{describe_changes(changes, start='After training')} {RULE}")
-    report.code(describe_examples(changes, first="after", second="before"))
+    queries = describe_queries(changes, start="After training", first="after", second="before")
+    report.text(queries.summary)
+    report.code(queries.lines)
 
 
 def _explore(config: DemoConfig, run: Path, folder: Path, report: "Report") -> None:

@@ -18,11 +18,13 @@ from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.prompts import describe_widths, read_widths
 from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.evaluation.tables.comparison import few_queries
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 from nearfar.runs.held_out import COMPARISON, before_after
 from nearfar.settings import read_toml
+from nearfar.types import NearfarError
 
 CARD = "README.md"
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
@@ -73,18 +75,24 @@ def is_own_card(file: Path) -> bool:
 
 
 @path_errors()
-def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = ()) -> str:
+def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = (), examples: bool = False) -> str:
     """The card of a model folder, as Markdown with metadata.
 
     Args:
         model: the model folder; the records of its run are read from the folder above it, where there are any.
         name: the name on the hub, ``owner/name``; empty for a model that is only on this machine.
         results: evaluations of the model to include.
+        examples: show three of the held-out queries with their hits, which are texts of the user's data.
 
     Raises:
-        NearfarError: a record of the run is damaged.
+        NearfarError: a record of the run is damaged; ``examples`` of a model without them.
     """
     run = _read_run(model)
+    held_out = run.held_out if run else None
+    if examples and (held_out is None or held_out.queries is None):
+        raise NearfarError(
+            f"--examples: {model} is not the model of a run that compared held-out queries; leave it out."
+        )
     is_classifier = run.is_classifier if run else holds_classifier(model)
     results = [*([run.test] if run and run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
@@ -105,6 +113,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
             to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
             for table in _score_tables(run, results)
         ],
+        queries=few_queries(held_out) if examples and held_out else None,
         papers=entry.papers if run is not None and (entry := find_entry(run.method)) is not None else (),
     )
     return _without_folders(text, _paths(run, results))

@@ -246,10 +246,10 @@ def code_span(text: str) -> str:
     return f"{fence} {line} {fence}"
 
 
-def code_block(text: str) -> list[str]:
-    """The lines of a code block, which no text can leave."""
+def code_block(text: str) -> str:
+    """The text in a code block, which no text can leave."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return [fence, *(one_line(line) for line in text.splitlines()), fence]
+    return "\n".join([fence, *map(one_line, text.splitlines()), fence])
 
 
 def safe_markdown(text: str) -> str:
@@ -282,7 +282,8 @@ def _end_of_code_block(text: str) -> str:
 def fill_template(template: "Path", **values: Any) -> str:
     """Markdown of a jinja2 template file, whose values are escaped as one line of text each.
 
-    The filter ``code`` makes a code span of a value, ``safe`` leaves it as it is. Blank lines are never repeated.
+    The filter ``code`` makes a code span of a value, ``code_block`` a block of lines, ``safe`` leaves it as it is.
+    Blank lines are never repeated.
     """
     import jinja2
     from markupsafe import Markup
@@ -291,6 +292,7 @@ def fill_template(template: "Path", **values: Any) -> str:
         trim_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else markdown_text(str(value))
     )
     environment.filters["code"] = lambda value: Markup(code_span(str(value)))
+    environment.filters["code_block"] = lambda lines: Markup(code_block("\n".join(lines)))
     text = environment.from_string(template.read_text(encoding="utf-8")).render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 

@@ -134,6 +134,20 @@ def comparison(
     return result | {"overall": None, "overall_transfer": None} | changes
 
 
+def queries(*texts: str) -> dict[str, Any]:
+    """The queries of a comparison: five examples whose right hit, the first of ``texts``, rises from rank 2 to 1."""
+    hits = [{"text": text, "score": 0.5, "right": number == 0} for number, text in enumerate(texts)]
+    sides = {
+        "first": {"rank": 1, "searched": 10, "hits": hits},
+        "second": {"rank": None, "searched": 10, "hits": hits[1:]},
+    }
+    examples = [
+        {"percent": percent, "query": f"query {percent}", "right": [texts[0]], **sides}
+        for percent in (0, 25, 50, 75, 100)
+    ]
+    return {"higher": 3, "lower": 1, "same": 0, "examples": examples}
+
+
 def geometry(*names: str) -> dict[str, Any]:
     numbers = {"alignment": 0.2, "uniformity": -2.0, "isotropy": 0.5, "mean_cosine": 0.25, "effective_rank": 30.0}
     models = {

@@ -7,7 +7,16 @@ import pytest
 
 from nearfar.evaluation.report import ReportInputs, compose, to_html, to_markdown
 from nearfar.evaluation.results import ComparisonResult, GeometryResult
-from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, training_run, transfer
+from tests.evaluation.report.cases import (
+    comparison,
+    evaluation,
+    geometry,
+    queries,
+    row_of,
+    side,
+    training_run,
+    transfer,
+)
 from tests.hostile_text import HOSTILE, active_parts
 
 
@@ -23,8 +32,10 @@ def hostile_inputs() -> ReportInputs:
     sides = [side(HOSTILE[1], first), side(HOSTILE[2], second)]
     row = row_of(70.0, 60.0, separable=True)
     tested = comparison(sides[0], sides[1], {HOSTILE[0]: row}, overall={"tasks": [HOSTILE[0]]} | row)
+    before_after = ComparisonResult.from_dict(tested | {"queries": queries(*HOSTILE)})
     runs = [
-        training_run(text)._replace(files={text: text, "config.toml": text}, group_name=text) for text in HOSTILE[:9]
+        training_run(text, tested=before_after)._replace(files={text: text, "config.toml": text}, group_name=text)
+        for text in HOSTILE[:9]
     ]
     return ReportInputs(
         sides=sides,

@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from markupsafe import escape
 
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report import ReportInputs, TrainingRun, compose, to_html, to_markdown
@@ -15,6 +16,7 @@ from tests.evaluation.report.cases import (
     comparison,
     evaluation,
     geometry,
+    queries,
     row_of,
     side,
     training_run,
@@ -237,6 +239,32 @@ def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
     page = to_markdown(compose(ReportInputs(runs=[undefined]), title="t"))
     assert "broken: the test on 76 held-out rows is undefined." in page
     assert "broken: why." in page
+
+
+def test_the_queries_of_a_run() -> None:
+    run = run_with_test("good", row_of(81.5, 79.0, separable=True))
+    assert run.tested is not None
+    shown = ComparisonResult.from_dict(run.tested.to_dict() | {"queries": queries(UNSAFE, "<b>wrong</b>")})
+    page = compose(ReportInputs(runs=[run._replace(tested=shown)]), title="t")
+    lines = [
+        "0%  query 0",
+        "  before: not among the first 10",
+        "      0.500  <b>wrong</b>",
+        "  after: rank 1",
+        f"    * 0.500  {UNSAFE}",
+        "      0.500  <b>wrong</b>",
+        f"  right: {UNSAFE}",
+        "",
+    ]
+    code = "\n".join(
+        line.replace("query 0", f"query {n}").replace("0%", f"{n}%") for n in (0, 50, 100) for line in lines
+    )
+    summary = "After training, the right hit ranks higher for 3 of 4 test queries, lower for 1, and the same for 0."
+    html = to_html(page)
+    assert f'<pre tabindex="0"><code>{escape(code)}</code></pre>' in html
+    assert f"<p>{summary} The queries below are chosen by rule" in html
+    assert f"\n```\n{code.rstrip()}\n" in to_markdown(page)
+    assert (3, "Queries before and after the training of good") in ParsedPage(html).headings
 
 
 def test_the_table_of_runs(html: str) -> None:

@@ -155,7 +155,7 @@ def _markdown(block: Block, level: int) -> Iterator[str]:
         case BulletList():
             yield "\n".join(f"- {markdown_text(item)}" for item in block.items_shown)
         case Code():
-            yield "\n".join(code_block(block.text))
+            yield code_block(block.text)
     if isinstance(block, Section | Details):
         for inner in block.blocks:
             yield from _markdown(inner, level + isinstance(block, Section))

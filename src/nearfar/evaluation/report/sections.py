@@ -36,6 +36,7 @@ from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
     comparison_table,
+    few_queries,
     held_out_notes,
     metric_of,
     pairwise_table,
@@ -117,7 +118,19 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
             else "The runs hold out different rows, so the scores of different runs cannot be compared."
         )
     columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
-    return [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
+    table = Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)
+    queries = {run.name: few_queries(run.tested) for run in tested if run.tested}
+    return [
+        table,
+        *(
+            Section(
+                f"Queries before and after the training of {name}",
+                [Paragraph(shown.summary), Code("\n".join(shown.lines))],
+            )
+            for name, shown in queries.items()
+            if shown
+        ),
+    ]
 
 
 class Outcome(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from nearfar.evaluation.examples import RULE, describe_changes, describe_examples
+from nearfar.evaluation.examples import FEW, QueriesInWords, describe_queries
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import (
     AverageTest,
@@ -97,16 +97,19 @@ def comparison_table(comparison: ComparisonResult) -> Table:
     return table_of_tests("task", tasks, _averages(comparison), title=title, notes=_comparison_notes(comparison))
 
 
-def query_notes(comparison: ComparisonResult) -> list[str]:
-    """How many queries the first side ranks better or worse, and how the shown ones are chosen; empty without them."""
-    changes = comparison.queries
-    return [] if changes is None else [describe_changes(changes, start=f"With {comparison.first.name}"), RULE]
+def queries_in_words(comparison: ComparisonResult) -> QueriesInWords | None:
+    """The held-out queries of a comparison that has some, in words."""
+    first, second = (side.name for side in comparison.sides)
+    if comparison.queries is None:
+        return None
+    return describe_queries(comparison.queries, start=f"With {first}", first=first, second=second)
 
 
-def query_lines(comparison: ComparisonResult) -> list[str]:
-    """The shown queries with their hits by both sides."""
-    names = {"first": comparison.first.name, "second": comparison.second.name}
-    return [] if comparison.queries is None else describe_examples(comparison.queries, **names)
+def few_queries(comparison: ComparisonResult) -> QueriesInWords | None:
+    """Three of the queries of a model before and after training, which is the first side, in words."""
+    if comparison.queries is None:
+        return None
+    return describe_queries(comparison.queries, start="After training", first="after", second="before", percents=FEW)
 
 
 def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes: Sequence[str]) -> Table:
