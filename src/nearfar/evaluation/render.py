@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jinja2 import Template
     from markupsafe import Markup
     from rich.table import Table as RichTable
@@ -334,3 +333,26 @@ def csv_lines(rows: Sequence[Sequence[object]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([csv_text(value) if isinstance(value, str) else value for value in row] for row in rows)
     return text.getvalue()
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """For each path its last parts, as many as make the names distinct."""
+    distinct = list(dict.fromkeys(paths))
+    parts = [PurePath(path).parts or (path,) for path in distinct]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return dict(zip(distinct, names, strict=True))
+    return {path: path for path in distinct}
+
+
+def duration(seconds: float) -> str:
+    """A duration in words.
+
+    >>> duration(0.4), duration(75), duration(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min {seconds % 60:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
