@@ -16,7 +16,7 @@ from nearfar.data.named_sets import CATALOG, SOURCES
 from nearfar.disk import CARD_MARK, path_errors, read_errors, read_json, write_text
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.prompts import describe_widths, read_widths
-from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
+from nearfar.evaluation.render import Table, duration, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.evaluation.tables.comparison import few_queries
 from nearfar.evaluation.tables.evaluation import evaluation_tables
@@ -233,10 +233,10 @@ def _training(run: RunRecords) -> dict[str, Any]:
     hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
     machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
     best = info.get("best_step") if config.get("keep") == "best" else None
+    took = duration(info["seconds"]) if isinstance(info.get("seconds"), int | float) else "an unknown time"
     kept = "the last" if best is None else f"step {best}" if best else "those before training, as no step was better"
     facts = [
-        f"Steps: {info.get('step')}; kept weights: {kept}; training took {_duration(info.get('seconds'))}, without "
-        "evaluation.",
+        f"Steps: {info.get('step')}; kept weights: {kept}; training took {took}, without evaluation.",
         f"Hardware: {', '.join(str(part) for part in machine if part)}; "
         f"{hardware.get('cores')} cores, {info.get('processes', 1)} process(es); precision {info.get('precision')}.",
         f"Versions: {', '.join(f'{key} {value}' for key, value in versions.items())}.",
@@ -299,11 +299,3 @@ def _without_folders(text: str, paths: Sequence[str]) -> str:
             text = text.replace(path, Path(path).name)
             text = text.replace(markdown_text(path), markdown_text(Path(path).name))
     return text
-
-
-def _duration(seconds: Any) -> str:
-    if not isinstance(seconds, int | float):
-        return "an unknown time"
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.report import EvaluatedModel, TrainingRun
+from nearfar.evaluation.report.inputs import EvaluatedModel, TrainingRun
 from nearfar.evaluation.results import DevEvaluation, EvaluationResult, TrainingRecord, TrainingStep
 
 PROVENANCE = {
