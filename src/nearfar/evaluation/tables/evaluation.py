@@ -209,8 +209,9 @@ def _retrieval_averages(result: results.EvaluationResult, measures: Sequence[str
     tasks = result.retrieval.values()
     if len(tasks) < 2:
         return []
-    scores = [[one and one.score for one in (task.metric(measure) for task in tasks)] for measure in measures]
-    return ["" if None in values else format_score(mean_score(values)) for values in scores]
+    estimates = [[task.metric(measure) for task in tasks] for measure in measures]
+    scores = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in estimates)
+    return ["" if score is None else format_score(score) for score in scores]
 
 
 def _retrieval_notes(result: results.EvaluationResult) -> Iterator[str]:
