@@ -125,6 +125,8 @@ def test_what_training_evaluated_is_not_evaluated_again(run, tmp_path, monkeypat
         stored = compare(run, start, held_out=True, progress=False)
         assert compare(start, run / "model", progress=False).tasks["held-out"].first == stored.tasks["held-out"].second
     assert stored.tasks == before_after.tasks
+    assert before_after.queries is not None
+    assert compare(run, start, examples=True, progress=False).queries == before_after.queries
     assert [side.name for side in stored.sides] == [str(run), str(start)]
     computed = compare(evaluate(run, held_out=True), evaluate(start, held_out_of=run), progress=False)
     assert computed.tasks == stored.tasks

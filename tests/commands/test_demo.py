@@ -20,7 +20,7 @@ from nearfar.evaluation.results import ComparisonResult
 from nearfar.training.trainer import Interrupted
 from tests.tiny import save_tiny
 
-PAIRS, HELD_OUT = 200, 60
+PAIRS, HELD_OUT = 120, 40
 ARGUMENTS = ["demo", "--output", "demo", "--model", "tiny", "--max-steps", "2", "--seed", "3"]
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nearfar.evaluation.examples import PERCENTS, compare_rankings, describe_changes, describe_examples
+from nearfar.evaluation.examples import FEW, PERCENTS, compare_rankings, describe_queries
 from nearfar.evaluation.results import QueryChanges
 
 
@@ -23,8 +23,14 @@ def test_queries_at_equal_steps_of_the_order_by_change() -> None:
     assert [one.query for one in found.examples] == ["q4", "q1", "q7", "q6", "q3"]
     assert [one.percent for one in found.examples] == list(PERCENTS)
     assert (found.higher, found.lower, found.same) == (3, 2, 4)
-    sentence = "After training, the right hit ranks higher for 3 of 9 test queries, lower for 2, and the same for 4."
-    assert describe_changes(found, start="After training") == sentence
+    few = describe_queries(found, start="After training", first="after", second="before", percents=FEW)
+    assert few.summary == (
+        "After training, the right hit ranks higher for 3 of 9 test queries, lower for 2, and the same for 4. The "
+        "queries below are chosen by rule: all queries are sorted by the change of their reciprocal rank, equal ones "
+        "in their order, and those at 0, 50 and 100 percent are shown, from the largest loss to the largest gain. "
+        "* marks a right hit."
+    )
+    assert [line for line in few.lines if line and line[0] != " "] == ["0%  q4", "50%  q7", "100%  q3"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
@@ -35,8 +41,8 @@ def test_few_queries(count: int) -> None:
 
 
 def test_a_query_in_words() -> None:
-    lines = describe_examples(changes((None, 2)), first="after", second="before")
-    assert lines[:12] == [
+    found = describe_queries(changes((None, 2)), start="", first="after", second="before")
+    assert found.lines[:12] == [
         "0%  q0",
         "  before: not among the first 4",
         "      1.000  wrong 1",

@@ -1,7 +1,5 @@
 """Plots: their content, read from the figure before it is saved, and the PNG files."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -158,15 +156,3 @@ def test_dollar_signs_in_names_are_not_formulas(figures, tmp_path):
     plots.save(labelled_texts(models), tmp_path / "t.png")
     plots.save(connected_pairs({"$\\frac$": Projection(similar=[[0, 0, 1, 1]])}), tmp_path / "p.png")
     assert figures[0].axes[0].get_title() == r"a\$x_\$b"
-
-
-def test_an_image_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path, monkeypatch):
-    def half(figure, file, **settings):
-        (file.write_bytes if isinstance(file, Path) else file.write)(b"half")
-        raise KeyboardInterrupt
-
-    (tmp_path / "s.png").write_bytes(b"earlier")
-    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
-    with pytest.raises(KeyboardInterrupt):
-        spectra({"m": [1.0]}, tmp_path / "s.png")
-    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("s.png", b"earlier")]

@@ -108,21 +108,6 @@ def test_arrays_and_estimates_are_on_one_line_each(result, tmp_path):
     assert sum(line.startswith('"wmean": {"score":') for line in lines) == 2
 
 
-def test_a_failed_write_keeps_the_old_file(result, tmp_path, monkeypatch):
-    file = tmp_path / "r.json"
-    save_with_tables(result, file)
-    before = file.read_bytes()
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(NearfarError, match=r"r\.json: cannot be written \(No space left on device\)"):
-        replace(result, model="another").save(file)
-    assert file.read_bytes() == before
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
-
-
 def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     task = result.tasks["mine"]
     bad = replace(task.spearman, all=Estimate(float("nan"), None, None))
@@ -215,12 +200,7 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
 
 
 def test_complete_files_survive_a_round_trip() -> None:
-    for content in (
-        WHOLE,
-        geometry("A", "B"),
-        comparison(SIDES[0], SIDES[1], {"one": ROW}),
-        three_way_comparison(),
-    ):
+    for content in (WHOLE, geometry("A", "B"), comparison(SIDES[0], SIDES[1], {"one": ROW}), three_way_comparison()):
         read = parse_result(json.loads(json.dumps(content)), source="f")
         assert type(read).from_dict(read.to_dict()) == read
         assert content.keys() <= read.to_dict().keys()
@@ -320,7 +300,7 @@ def test_missing_keys_and_null_keys() -> None:
     assert Provenance().to_dict() == {"commit": None}
     row = TaskTest(first=None, second=1, difference=None, low=None, high=None, p=None, separable=None, seeds=None)
     assert list(row.to_dict()) == [
-        *("kind", "first", "second", "difference", "low", "high", "p", "test", "separable", "seeds"),
+        *("kind", "first", "second", "difference", "low", "high", "p", "test", "separable", "seeds")
     ]
 
 

@@ -15,7 +15,7 @@ from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compa
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.report.scores import seen_in_training
+from nearfar.evaluation.report.page import seen_in_training
 from nearfar.evaluation.results import EvaluationResult, SeenShares, SimilarityScores, TransferResults
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores

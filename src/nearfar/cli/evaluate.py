@@ -62,13 +62,13 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
 
     from nearfar.commands.compare import compare
     from nearfar.evaluation.results import ComparisonResult
-    from nearfar.evaluation.tables.comparison import query_lines, query_notes
+    from nearfar.evaluation.tables.comparison import queries_in_words
     from nearfar.evaluation.tables.pages import screen_tables
 
     result = compare(*sides, config=config)
     call.show(screen_tables(result)[0])
-    if isinstance(result, ComparisonResult) and result.queries is not None:
-        call.say(*query_notes(result), *query_lines(result))
+    if isinstance(result, ComparisonResult) and (queries := queries_in_words(result)) is not None:
+        call.say(queries.summary, *queries.lines)
 
 
 @verb(

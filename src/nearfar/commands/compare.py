@@ -20,8 +20,9 @@ from nearfar.disk import path_errors
 from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
-from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, QueryChanges, check_output
 from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.runs.folder import RUN_INFO
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError
 
@@ -103,9 +104,10 @@ def compare(
     )
     if task is not None:
         assert isinstance(comparison, ComparisonResult)
-        relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
-        rankings = [_rank(model, task, recent=recent, progress=progress) for (model,) in opened]
-        comparison = replace(comparison, queries=compare_rankings(task.queries, relevant, *rankings))
+        (trained,), (other,) = opened
+        comparison = replace(
+            comparison, queries=compare_queries(trained, other, task, recent=recent, progress=progress)
+        )
     if file:
         save_with_tables(comparison, file)
     return comparison
@@ -123,28 +125,41 @@ def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:
         raise NearfarError(
             "--examples: shows held-out queries; one side must be a run that holds out rows (--held-out)."
         )
+    task = held_out_queries(run)
+    if task is None:
+        kind = _KINDS[load_held_out(run).kind]
+        raise NearfarError(f"--examples: shows queries with their hits, and {run} holds out {kind}.")
+    return task
+
+
+def held_out_queries(run: Path) -> RetrievalTask | None:
+    """The queries of the test rows that a run holds out; None where its rows have no queries."""
     held_out = load_held_out(run)
-    if held_out.kind in _KINDS:
-        raise NearfarError(f"--examples: shows queries with their hits, and {run} holds out {_KINDS[held_out.kind]}.")
-    return held_out.retrieval(TEST)
+    return None if held_out.kind in _KINDS else held_out.retrieval(TEST)
 
 
-def _rank(model: Model, task: RetrievalTask, *, recent: RecentVectors, progress: bool) -> list[list[tuple[str, float]]]:
-    """The best hits of each query of a task by a model, which is opened as for its evaluation."""
-    if isinstance(model, str | Path) and (folder := model_of_run(Path(model))) != Path(model):
-        model = folder
+def compare_queries(
+    first: Model,
+    second: Model,
+    task: RetrievalTask,
+    *,
+    recent: RecentVectors,
+    device: str | None = None,
+    progress: bool = False,
+) -> QueryChanges:
+    """Which queries of a task the first model ranks better or worse than the second; ``recent`` has their vectors."""
     from nearfar.evaluation.retrieval import best_hits
 
-    opened = open_model(model, EvaluateConfig(), bf16=False, progress=progress, recent=recent)
-    return best_hits(
-        opened.encode_query,
-        opened.encode_document,
-        task,
-        similarity=opened.similarity,
-        per_task=opened.per_task,
-        device=opened.device,
-        progress=progress,
-    )
+    rankings = []
+    for side in (first, second):
+        is_run = isinstance(side, str | Path) and (Path(side) / RUN_INFO).is_file()
+        model = model_of_run(Path(str(side))) if is_run else side
+        opened = open_model(model, EvaluateConfig(device=device), bf16=False, progress=progress, recent=recent)
+        functions = opened.encode_query, opened.encode_document
+        settings = {"similarity": opened.similarity, "per_task": opened.per_task, "device": opened.device}
+        rankings.append(best_hits(*functions, task, **settings, progress=progress))
+    relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
+    return compare_rankings(task.queries, relevant, *rankings)
 
 
 def _expand_runs(side: ComparisonInput) -> list[Any]:

@@ -24,9 +24,9 @@ from nearfar.config.verbs import DemoConfig
 from nearfar.data.catalog import find
 from nearfar.data.hold_out import TEST
 from nearfar.disk import path_errors, write_table, write_text
-from nearfar.evaluation.examples import RULE, compare_rankings, describe_changes, describe_examples
+from nearfar.evaluation.examples import describe_queries
 from nearfar.evaluation.render import Table, to_markdown, to_rich
-from nearfar.evaluation.results import provenance
+from nearfar.evaluation.results import QueryChanges, provenance
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -76,9 +76,10 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     rows = islice(find("microworld-paraphrases")[0].table.rows(ParaphrasePair._fields), PAIRS)
     pairs = [ParaphrasePair(*map(str, values)) for _, values in rows]
     _show_pairs(pairs, folder, report)
-    trained = _train(config, folder, report)
+    trained = folder / RUN
+    queries = _train(config, trained, report)
     task = _write_test_rows(trained, pairs, folder)
-    _search(config, task, trained, folder, report)
+    _search(config, queries, folder, report)
     _explore(config, trained, folder, report)
     _open_elsewhere(task.queries, trained / "model", report)
 
@@ -107,13 +108,12 @@ def _show_pairs(pairs: Sequence[ParaphrasePair], folder: Path, report: "Report")
     report.code([f"{pair.anchor}  |  {pair.positive}" for pair in pairs[:6]])
 
 
-def _train(config: DemoConfig, folder: Path, report: "Report") -> Path:
-    """Train, show the table on the held-out test rows, and return the run folder."""
+def _train(config: DemoConfig, run: Path, report: "Report") -> QueryChanges:
+    """Train, show the table on the held-out test rows, and return which queries changed."""
     from nearfar.commands.train import train
     from nearfar.runs.held_out import before_after
 
-    run = folder / RUN
-    settings: dict[str, Any] = {"data": folder / "pairs.tsv", "output": run, "hold_out": HOLD_OUT}
+    settings: dict[str, Any] = {"data": run.parent / "pairs.tsv", "output": run, "hold_out": HOLD_OUT}
     settings |= {"precision": config.precision, "seed": config.seed}
     if config.model != DemoConfig.model:
         settings["model"] = config.model
@@ -122,13 +122,14 @@ def _train(config: DemoConfig, folder: Path, report: "Report") -> Path:
     report.step("Train, and test on held-out rows", command_line("train", **settings))
     trained = train(**settings, console=report.console)
     assert trained.comparison is not None
+    assert trained.comparison.queries is not None
     report.text(
         f"The columns choose the method, info-nce. {HOLD_OUT} pairs are held out: half of them choose the best step, "
         f"half test the result. Each test query is searched for among all {PAIRS:,} second sentences of the pairs. "
         "MRR@10 is the mean of 1 / rank of the right one, 0 if it is not among the first 10."
     )
     report.table(before_after(trained.comparison))
-    return run
+    return trained.comparison.queries
 
 
 def _write_test_rows(run: Path, pairs: Sequence[ParaphrasePair], folder: Path) -> "RetrievalTask":
@@ -149,7 +150,7 @@ def _write_test_rows(run: Path, pairs: Sequence[ParaphrasePair], folder: Path) -
     return task
 
 
-def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, report: "Report") -> None:
+def _search(config: DemoConfig, changes: QueryChanges, folder: Path, report: "Report") -> None:
     """Search for all test queries before and after training, and show five of them."""
     from nearfar.commands.search import search
 
@@ -162,16 +163,15 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
             "precision": "fp32",  # as in the table
             "output": folder / f"hits-{name}.tsv",
         }
-        for name, model in (("before", config.model), ("after", run))
+        for name, model in (("before", config.model), ("after", folder / RUN))
     }
     (folder / "index").mkdir()
     report.step("Search before and after", *(command_line("search", **settings) for settings in sides.values()))
-    hits = (search(**settings, progress=report.console.is_terminal) for settings in sides.values())
-    rankings = [[[(hit.text, hit.score) for hit in found] for found in side] for side in hits]
-    relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
-    changes = compare_rankings(task.queries, relevant, first=rankings[1], second=rankings[0])
-    report.text(f"{describe_changes(changes, start='After training')} {RULE}")
-    report.code(describe_examples(changes, first="after", second="before"))
+    for settings in sides.values():
+        search(**settings, progress=report.console.is_terminal)
+    queries = describe_queries(changes, start="After training", first="after", second="before")
+    report.text(queries.summary)
+    report.code(queries.lines)
 
 
 def _explore(config: DemoConfig, run: Path, folder: Path, report: "Report") -> None:

@@ -17,13 +17,15 @@ from nearfar.disk import path_errors, read_errors, read_json, write_text
 from nearfar.disk.model_folder import CARD_MARK
 from nearfar.encoder.folder_checks import holds_classifier
 from nearfar.encoder.prompts import describe_widths, read_widths
-from nearfar.evaluation.render import Table, fill_template, markdown_text, to_markdown
+from nearfar.evaluation.render import Table, duration, fill_template, markdown_text, to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.evaluation.tables.comparison import few_queries
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 from nearfar.registry import find_entry
 from nearfar.runs.folder import CONFIG, HELD_OUT, RUN_INFO, SECOND, read_run_info
 from nearfar.runs.held_out import COMPARISON, before_after
 from nearfar.settings import read_toml
+from nearfar.types import NearfarError
 
 CARD = "README.md"
 PATHS = ("data", "sentences", "task", "evaluate_on", "model", "teacher")
@@ -74,18 +76,24 @@ def is_own_card(file: Path) -> bool:
 
 
 @path_errors()
-def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = ()) -> str:
+def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = (), examples: bool = False) -> str:
     """The card of a model folder, as Markdown with metadata.
 
     Args:
         model: the model folder; the records of its run are read from the folder above it, where there are any.
         name: the name on the hub, ``owner/name``; empty for a model that is only on this machine.
         results: evaluations of the model to include.
+        examples: show three of the held-out queries with their hits, which are texts of the user's data.
 
     Raises:
-        NearfarError: a record of the run is damaged.
+        NearfarError: a record of the run is damaged; ``examples`` of a model without them.
     """
     run = _read_run(model)
+    held_out = run.held_out if run else None
+    if examples and (held_out is None or held_out.queries is None):
+        raise NearfarError(
+            f"--examples: {model} is not the model of a run that compared held-out queries; leave it out."
+        )
     is_classifier = run.is_classifier if run else holds_classifier(model)
     results = [*([run.test] if run and run.test else []), *results]
     shown = name or re.sub(r"[^\w.-]+", "-", model.name)  # the name of a folder may hold anything
@@ -106,6 +114,7 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
             to_markdown(replace(table, title=table.title.rpartition(": ")[2]), level=3)
             for table in _score_tables(run, results)
         ],
+        queries=few_queries(held_out) if examples and held_out else None,
         papers=entry.papers if run is not None and (entry := find_entry(run.method)) is not None else (),
     )
     return _without_folders(text, _paths(run, results))
@@ -225,10 +234,10 @@ def _training(run: RunRecords) -> dict[str, Any]:
     hardware, versions = info.get("hardware") or {}, info.get("versions") or {}
     machine = [hardware.get("processor"), hardware.get("instruction_sets"), hardware.get("accelerator")]
     best = info.get("best_step") if config.get("keep") == "best" else None
+    took = duration(info["seconds"]) if isinstance(info.get("seconds"), int | float) else "an unknown time"
     kept = "the last" if best is None else f"step {best}" if best else "those before training, as no step was better"
     facts = [
-        f"Steps: {info.get('step')}; kept weights: {kept}; training took {_duration(info.get('seconds'))}, without "
-        "evaluation.",
+        f"Steps: {info.get('step')}; kept weights: {kept}; training took {took}, without evaluation.",
         f"Hardware: {', '.join(str(part) for part in machine if part)}; "
         f"{hardware.get('cores')} cores, {info.get('processes', 1)} process(es); precision {info.get('precision')}.",
         f"Versions: {', '.join(f'{key} {value}' for key, value in versions.items())}.",
@@ -291,11 +300,3 @@ def _without_folders(text: str, paths: Sequence[str]) -> str:
             text = text.replace(path, Path(path).name)
             text = text.replace(markdown_text(path), markdown_text(Path(path).name))
     return text
-
-
-def _duration(seconds: Any) -> str:
-    if not isinstance(seconds, int | float):
-        return "an unknown time"
-    if seconds < 120:
-        return f"{seconds:.0f} seconds"
-    return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from nearfar.commands.model_card import CARD, is_own_card, model_card
@@ -55,11 +56,13 @@ def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
     _check_name(name)
     results = [_load(file) for file in config.results]
     own = is_own_card(folder / CARD)
-    card = model_card(folder, name=name, results=results) if own else read_text(folder / CARD)
-    if not own and results:
-        raise NearfarError(
-            f"{folder / CARD}: is not nearfar's, so --results cannot be added to it. Remove one of them."
-        )
+    for flag, given in (("--results", results), ("--examples", config.examples)):
+        if given and not own:
+            raise NearfarError(
+                f"{folder / CARD}: is not nearfar's, so {flag} cannot be added to it. Remove one of them."
+            )
+    shown = partial(model_card, folder, name=name, results=results, examples=config.examples)
+    card = shown() if own else read_text(folder / CARD)
     contents: dict[str, Path | bytes] = {**_files(folder), CARD: card.encode()}
     sizes = {path: len(one) if isinstance(one, bytes) else one.stat().st_size for path, one in contents.items()}
     url = None if config.dry_run else _upload(name, contents, config)

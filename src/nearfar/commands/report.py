@@ -3,7 +3,7 @@
 import json
 import os
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,39 +13,11 @@ from nearfar.config.verbs import ReportConfig
 from nearfar.data.paths import as_path, is_folder
 from nearfar.disk import path_errors, read_json, read_text, refuse_overwriting_inputs, write_text
 from nearfar.disk.model_folder import model_of_run
+from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides
-from nearfar.evaluation.report import (
-    GENERATOR,
-    EvaluatedModel,
-    ReportInputs,
-    TrainingRun,
-    compose,
-    to_html,
-    to_markdown,
-)
-from nearfar.evaluation.report.inputs import (
-    RunNames,
-    assign_seed_groups,
-    combine_runs,
-    disambiguate_names,
-    group_by_setting,
-    name_without_seed,
-    name_without_source,
-    short_names,
-)
-from nearfar.evaluation.results import (
-    ComparisonResult,
-    DevEvaluation,
-    EvaluationResult,
-    GeometryResult,
-    PairwiseResult,
-    TrainingRecord,
-    TrainingStep,
-    check_both,
-    is_dev_evaluation,
-    parse_result,
-    refuse_both,
-)
+from nearfar.evaluation.render import short_names
+from nearfar.evaluation.report import blocks, inputs
+from nearfar.evaluation.report.page import compose
 from nearfar.runs.folder import HELD_OUT, HELD_OUT_SUMMARY
 from nearfar.runs.held_out import COMPARISON
 from nearfar.types import NearfarError
@@ -107,17 +79,14 @@ def report(what: str | Path | Sequence[str | Path], config: ReportConfig, *, pro
             if config.compare == "yes":
                 raise
             found = replace(found, missing=[*found.missing, f"No comparison was computed: {error}"])
-    page = compose(found, title=config.title or _title(found), aggregate=config.aggregate, computed=computed)
-    write_text(file, to_html(page))
-    write_text(file.with_suffix(".md"), to_markdown(page))
+    page = compose(found, title=config.title or found.title, aggregate=config.aggregate, computed=computed)
+    write_text(file, blocks.to_html(page))
+    write_text(file.with_suffix(".md"), blocks.to_markdown(page))
     return file
 
 
-def _title(found: ReportInputs) -> str:
-    geometries = (name for _, result in found.geometries for name in result.models)
-    names = list(
-        dict.fromkeys([*map(name_without_source, found.sides), *(run.group_name for run in found.runs), *geometries])
-    )
+def _title(every_name: Iterable[str]) -> str:
+    names = list(dict.fromkeys(every_name))
     more = f" and {len(names) - 3} more" if len(names) > 4 else ""
     return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
 
@@ -126,16 +95,16 @@ def _check_output(output: str | Path, *, overwrite: bool) -> Path:
     file = Path(output)
     if file.suffix != ".html":
         raise NearfarError(f"--output {file}: a report ends in .html (its Markdown is written beside it).")
-    check_both(file)
+    results.check_both(file)
     if not _is_report(file):
-        refuse_both(file, "a report", overwrite=overwrite)
+        results.refuse_both(file, "a report", overwrite=overwrite)
     return file
 
 
 def _is_report(file: Path) -> bool:
     try:
         with file.open(encoding="utf-8") as stream:
-            return GENERATOR in stream.read(2**12)
+            return blocks.GENERATOR in stream.read(2**12)
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -145,12 +114,12 @@ class Sources:
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
-        self.sides: list[EvaluatedModel] = []
+        self.sides: list[inputs.EvaluatedModel] = []
         self.single_results: list[EvaluationRun] = []
         """Result files that were named one by one."""
-        self.comparisons: list[tuple[str, ComparisonResult | PairwiseResult]] = []
-        self.geometries: list[tuple[str, GeometryResult]] = []
-        self.runs: list[tuple[Path, TrainingRun]] = []
+        self.comparisons: list[tuple[str, results.ComparisonResult | results.PairwiseResult]] = []
+        self.geometries: list[tuple[str, results.GeometryResult]] = []
+        self.runs: list[tuple[Path, inputs.TrainingRun]] = []
         """Run folder and run."""
         self.missing: list[str] = []
         self.read: list[Path] = []
@@ -181,21 +150,27 @@ class Sources:
                 f"nearfar evaluate {path} --output RESULT.json"
             )
 
-    def collect(self) -> ReportInputs:
+    def collect(self) -> inputs.ReportInputs:
         """All sources, each with a distinct name."""
         short = short_names([str(folder) for folder, _ in self.runs])
         runs = [run._replace(name=short[str(folder)], group_name=short[str(folder)]) for folder, run in self.runs]
-        runs = assign_seed_groups(runs)
+        runs = inputs.assign_seed_groups(runs)
         groups = {str(folder): run.group_name for (folder, _), run in zip(self.runs, runs, strict=True)}
         sides = sorted(
-            [*self.sides, *group_by_setting(self.single_results, groups)],
+            [*self.sides, *inputs.group_by_setting(self.single_results, groups)],
             key=lambda side: self.result_order[side.runs[0].source],
         )
-        names = RunNames([(os.path.realpath(folder), run) for (folder, _), run in zip(self.runs, runs, strict=True)])
-        return ReportInputs(
-            sides=disambiguate_names(map(names.side, sides)),
+        names = inputs.RunNames(
+            [(os.path.realpath(folder), run) for (folder, _), run in zip(self.runs, runs, strict=True)]
+        )
+        sides = [names.side(side) for side in sides]
+        geometries = [(source, names.geometry(result)) for source, result in self.geometries]
+        spaces = (name for _, result in geometries for name in result.models)
+        return inputs.ReportInputs(
+            title=_title([*(side.name for side in sides), *(run.group_name for run in runs), *spaces]),
+            sides=inputs.disambiguate_names(sides),
             comparisons=self.comparisons,
-            geometries=[(source, names.geometry(result)) for source, result in self.geometries],
+            geometries=geometries,
             runs=runs,
             missing=self.missing,
         )
@@ -207,23 +182,23 @@ class Sources:
         runs = self.single_results[before:]
         seeds = [run.result.training_seed for run in runs]
         known = [seed for seed in seeds if seed is not None]
-        one_setting = len({name_without_seed(run.result) for run in runs}) == 1 or len(known) == len(seeds)
+        one_setting = len({inputs.name_without_seed(run.result) for run in runs}) == 1 or len(known) == len(seeds)
         if runs and one_setting and len(set(known)) == len(known):  # else they are treated as if named one by one
             del self.single_results[before:]
-            self.sides.append(combine_runs(runs, default_name=str(folder)))
+            self.sides.append(inputs.combine_runs(runs, default_name=str(folder)))
 
     def _file(self, file: Path) -> None:
         content = self._read_json(file)
         if content.get("kind") is None and "config" in content and ("history" in content or "best_score" in content):
             self._record(file, content)
             return
-        match parse_result(content, source=file):
-            case EvaluationResult() as result:
+        match results.parse_result(content, source=file):
+            case results.EvaluationResult() as result:
                 self.result_order[str(file)] = len(self.result_order)
                 self.single_results.append(EvaluationRun(str(file), result))
-            case ComparisonResult() | PairwiseResult() as result:
+            case results.ComparisonResult() | results.PairwiseResult() as result:
                 self.comparisons.append((str(file), result))
-            case GeometryResult() as result:
+            case results.GeometryResult() as result:
                 self.geometries.append((str(file), result))
             case other:
                 raise NearfarError(
@@ -234,7 +209,7 @@ class Sources:
     def _run(self, folder: Path) -> None:
         record = None
         if (folder / "run.json").is_file():
-            record = TrainingRecord.from_dict(self._read_json(folder / "run.json"), source=folder / "run.json")
+            record = results.TrainingRecord.from_dict(self._read_json(folder / "run.json"), source=folder / "run.json")
         files = {
             name: self._read(folder / name) for name in ("config.toml", "second.toml") if (folder / name).is_file()
         }
@@ -256,7 +231,7 @@ class Sources:
             if not (folder / name).is_file():
                 self.missing.append(f"{folder}: has no {name}, {why}.")
         tested, summary = (folder / HELD_OUT / name for name in (COMPARISON, HELD_OUT_SUMMARY))
-        run = TrainingRun(
+        run = inputs.TrainingRun(
             "",
             str(folder),
             "",
@@ -265,7 +240,9 @@ class Sources:
             steps,
             evaluations,
             record,
-            tested=ComparisonResult.from_dict(self._read_json(tested), source=tested) if tested.is_file() else None,
+            tested=results.ComparisonResult.from_dict(self._read_json(tested), source=tested)
+            if tested.is_file()
+            else None,
             held_out=self._read_json(summary).get("digest") if summary.is_file() else None,
         )
         self.runs.append((folder, run))
@@ -277,15 +254,15 @@ class Sources:
         if file.name == "run.json":
             self.add(file.parent)
             return
-        record = TrainingRecord.from_dict(content, source=file)
+        record = results.TrainingRecord.from_dict(content, source=file)
         self.missing.append(f"{file}: is a run.json without its run folder, so there are no losses.")
         place = file.with_name(file.name.removesuffix(".json").removesuffix(".run"))
-        self.runs.append((place, TrainingRun("", str(file), "", record.config, {}, [], [], record)))
+        self.runs.append((place, inputs.TrainingRun("", str(file), "", record.config, {}, [], [], record)))
 
-    def _metrics(self, file: Path) -> tuple[list[TrainingStep], list[DevEvaluation]]:
+    def _metrics(self, file: Path) -> tuple[list[results.TrainingStep], list[results.DevEvaluation]]:
         """Training steps and evaluations. An incomplete last line, as a killed run leaves it, is skipped."""
-        steps: list[TrainingStep] = []
-        evaluations: list[DevEvaluation] = []
+        steps: list[results.TrainingStep] = []
+        evaluations: list[results.DevEvaluation] = []
         lines = self._read(file).splitlines()
         for number, text in enumerate(lines, start=1):
             source = f"{file}, line {number}"
@@ -296,10 +273,10 @@ class Sources:
                     self.missing.append(f"{file}: its last line is incomplete and was skipped.")
                     break
                 raise NearfarError(f"{source}: is not valid JSON ({error}).") from error
-            if is_dev_evaluation(line):
-                evaluations.append(DevEvaluation.from_line(line, source=source))
+            if results.is_dev_evaluation(line):
+                evaluations.append(results.DevEvaluation.from_line(line, source=source))
             else:
-                steps.append(TrainingStep.from_dict(line, source=source))
+                steps.append(results.TrainingStep.from_dict(line, source=source))
         return steps, evaluations
 
     def _read(self, file: Path) -> str:

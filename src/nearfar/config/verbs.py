@@ -289,6 +289,9 @@ class PushConfig(Settings):
     """Create the repository as a private one; an existing repository stays as it is."""
     results: tuple[bounds.File, ...] = ()
     """Result files of nearfar evaluate whose scores the card shows."""
+    examples: bool = False
+    """Show three held-out queries in the card, with their hits before and after training. They are texts of your data:
+    leave it out if these are private."""
     message: str = "Upload model"
     """Message of the commit."""
     revision: str | None = None

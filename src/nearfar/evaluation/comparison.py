@@ -143,9 +143,9 @@ def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     Raises:
         NearfarError: they were scored on different data, or probed in different ways.
     """
-    first = _fingerprints(runs[0], task)
+    first = fingerprints(runs[0], task)
     for run in runs:
-        found = _fingerprints(run, task)
+        found = fingerprints(run, task)
         differ = [name for name in {**first, **found} if found.get(name) != first.get(name)]
         if differ == ["probe"]:
             raise NearfarError(
@@ -159,7 +159,7 @@ def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
             )
 
 
-def _fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
+def fingerprints(run: EvaluationRun, task: str) -> dict[str, str | None]:
     """Fingerprints of the data by subset; of a transfer task, of its rows, and how it was probed, without seeds.
 
     Runs that differ in the seed of their probes are comparable; learned relatedness is always probed the same way.

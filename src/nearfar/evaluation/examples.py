@@ -1,20 +1,18 @@
 """Which queries one model ranks better or worse than another, and some of them with their hits."""
 
 from collections.abc import Collection, Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from nearfar.evaluation.render import one_line
 from nearfar.evaluation.results import QueryChanges, QueryExample, ShownHit, ShownHits
 
 Ranking: TypeAlias = Sequence[tuple[str, float]]
 """The hits of a query, best first: text and score."""
 PERCENTS = (0, 25, 50, 75, 100)
 """Where in the order of queries by change the shown ones are."""
+FEW = (0, 50, 100)
+"""Those that a report and a model card show."""
 SHOWN_HITS = 3
-RULE = (
-    "The queries below are chosen by rule: all queries are sorted by the change of their reciprocal rank, equal ones "
-    f"in their order, and those at {', '.join(map(str, PERCENTS[:-1]))} and {PERCENTS[-1]} percent are shown, from the "
-    "largest loss to the largest gain. * marks a right hit."
-)
 
 
 def compare_rankings(
@@ -61,22 +59,32 @@ def _show(hits: Ranking, right: Collection[str]) -> ShownHits:
     return ShownHits(rank=_first_rank(hits, right), searched=len(hits), hits=shown)
 
 
-def describe_changes(changes: QueryChanges, *, start: str) -> str:
-    """How many queries changed, in a sentence that begins with ``start``, such as "After training"."""
+class QueriesInWords(NamedTuple):
+    """What a comparison says of queries."""
+
+    summary: str
+    """How many queries changed, and how the shown ones are chosen."""
+    lines: list[str]
+    """The shown queries, each with its first hits by the second side, then by the first."""
+
+
+def describe_queries(
+    changes: QueryChanges, *, start: str, first: str, second: str, percents: Sequence[int] = PERCENTS
+) -> QueriesInWords:
+    """The queries at ``percents``, in the words of ``start``, such as "After training", and with the names of sides."""
     total = changes.higher + changes.lower + changes.same
-    return (
+    summary = (
         f"{start}, the right hit ranks higher for {changes.higher:,} of {total:,} test queries, lower for "
-        f"{changes.lower:,}, and the same for {changes.same:,}."
+        f"{changes.lower:,}, and the same for {changes.same:,}. The queries below are chosen by rule: all queries are "
+        "sorted by the change of their reciprocal rank, equal ones in their order, and those at "
+        f"{', '.join(map(str, percents[:-1]))} and {percents[-1]} percent are shown, from the largest loss to the "
+        "largest gain. * marks a right hit."
     )
-
-
-def describe_examples(changes: QueryChanges, *, first: str, second: str) -> list[str]:
-    """The shown queries with their first hits, in lines of text: those of ``second``, then those of ``first``."""
     lines = []
-    for example in changes.examples:
-        lines.append(f"{example.percent}%  {example.query}")
-        for name, found in ((second, example.second), (first, example.first)):
-            lines.append(f"  {name}: {f'rank {found.rank}' if found.rank else f'not among the first {found.searched}'}")
-            lines += [f"    {'*' if hit.right else ' '} {hit.score:.3f}  {hit.text}" for hit in found.hits]
-        lines += [*(f"  right: {text}" for text in example.right[:SHOWN_HITS]), ""]
-    return lines
+    for example in (one for one in changes.examples if one.percent in percents):
+        lines.append(f"{example.percent}%  {one_line(example.query)}")
+        for name, shown in ((second, example.second), (first, example.first)):
+            lines.append(f"  {name}: {f'rank {shown.rank}' if shown.rank else f'not among the first {shown.searched}'}")
+            lines += [f"    {'*' if hit.right else ' '} {hit.score:.3f}  {one_line(hit.text)}" for hit in shown.hits]
+        lines += [*(f"  right: {one_line(text)}" for text in example.right[:SHOWN_HITS]), ""]
+    return QueriesInWords(summary, lines)

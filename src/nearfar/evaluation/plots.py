@@ -1,6 +1,6 @@
 """Plots of embedding spaces, and the positions of texts by t-SNE. Without pyplot, so no global state changes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from textwrap import wrap
@@ -54,11 +54,12 @@ def layer_heat_map(
     low, high = limits or ((known.min(), known.max()) if known.size else (0.0, 1.0))
     figure = _figure(2.6 + 0.9 * grid.shape[1], 1.8 + 0.34 * grid.shape[0])
     axes = figure.subplots()
-    image = axes.imshow(grid, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
-    for (row, column), score in np.ndenumerate(grid):
-        bright = np.isfinite(score) and score > low + 0.6 * (high - low)
-        text = f"{score:.1f}" if np.isfinite(score) else "none"
-        axes.text(column, row, text, ha="center", va="center", color="black" if bright or text == "none" else "white")
+
+    def shown(score: float) -> tuple[str, str]:
+        return ("none", "black") if np.isnan(score) else (f"{score:.1f}", "black" if score > bright else "white")
+
+    bright = low + 0.6 * (high - low)
+    image = _draw_cells(axes, grid, shown, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
     axes.set_xticks(range(grid.shape[1]), [_COLUMNS.get(name, name) for name in scores])
     axes.set_yticks(range(len(grid)), ["0 (embeddings)", *map(str, range(1, len(grid)))])
     axes.set_ylabel("layer")
@@ -73,10 +74,8 @@ def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], fi
 
     counts = confusion_matrix(gold, predicted, labels=range(len(classes)))
     figure = _figure(2.5 + 0.6 * len(classes), 2.5 + 0.6 * len(classes))
-    axes = figure.subplots()
-    axes.imshow(counts, cmap="Blues")
-    for (row, column), count in np.ndenumerate(counts):
-        axes.text(column, row, f"{count:,}", ha="center", color="white" if 2 * count > counts.max() else "black")
+    axes, most = figure.subplots(), counts.max()
+    _draw_cells(axes, counts, lambda n: (f"{n:,}", "white" if 2 * n > most else "black"), cmap="Blues")
     names = [_wrapped(name[:30], 30) for name in classes]
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
@@ -84,24 +83,25 @@ def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], fi
     save(figure, file)
 
 
+def _draw_cells(axes: Any, grid: NDArray[Any], shown: Callable[[Any], tuple[str, str]], **settings: Any) -> Any:
+    """The image of a heat map: ``shown`` is the text of a cell and its colour."""
+    for (row, column), value in np.ndenumerate(grid):
+        text, colour = shown(value)
+        axes.text(column, row, text, ha="center", va="center", color=colour)
+    return axes.imshow(grid, **settings)
+
+
 def labelled_texts(models: Mapping[str, Projection]) -> Any:
     """t-SNE of the same labelled texts by several encoders, a panel for each, as in Gunel et al. 2021, Figure 2."""
-    figure, panels = _panels(len(models))
     names = sorted({name for projection in models.values() for name in projection.labelled})
-    for axes, (title, projection) in zip(panels, models.items(), strict=True):
+
+    def draw(axes: Any, projection: Projection) -> None:
         for number, name in enumerate(names):
-            points = np.reshape(projection.labelled.get(name, []), (-1, 2))
-            axes.scatter(
-                points[:, 0],
-                points[:, 1],
-                s=8,
-                color=_colour(number, len(names)),
-                label=_wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30),
-                rasterized=True,
-            )
-        axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", markerscale=2)
-    return figure
+            points = np.reshape(projection.labelled.get(name, []), (-1, 2)).T
+            label = _wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30)
+            axes.scatter(*points, s=8, color=_colour(number, len(names)), label=label, rasterized=True)
+
+    return _panels(models, draw, markerscale=2)
 
 
 def connected_pairs(models: Mapping[str, Projection]) -> Any:
@@ -110,19 +110,18 @@ def connected_pairs(models: Mapping[str, Projection]) -> Any:
     After Kim et al. 2021, Figure 5. Similar pairs are red circles and dissimilar ones blue crosses, the paper's
     colours; similar partners should lie together, dissimilar ones apart.
     """
-    figure, panels = _panels(len(models))
-    for axes, (title, projection) in zip(panels, models.items(), strict=True):
+
+    def draw(axes: Any, projection: Projection) -> None:
         kinds = (
             ("dissimilar pairs", projection.dissimilar, "tab:blue", "x"),
             ("similar pairs", projection.similar, "tab:red", "o"),
         )
         for name, pairs, colour, marker in kinds:
             for number, pair in enumerate(pairs):
-                label = name if number == 0 else None
-                axes.plot(pair[::2], pair[1::2], color=colour, marker=marker, markersize=4, linewidth=0.8, label=label)
-        axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
-    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
-    return figure
+                look = {"color": colour, "marker": marker, "markersize": 4, "linewidth": 0.8}
+                axes.plot(pair[::2], pair[1::2], label=None if number else name, **look)
+
+    return _panels(models, draw)
 
 
 def project(vectors: ArrayLike, *, seed: int = 0) -> NDArray[np.float64]:
@@ -139,15 +138,19 @@ def project(vectors: ArrayLike, *, seed: int = 0) -> NDArray[np.float64]:
     ).fit_transform(x)
 
 
-def _panels(count: int) -> tuple[Any, list[Any]]:
-    """A figure and its ``count`` square panels, at most four in a row."""
-    columns = min(count, 4)
-    rows = -(-count // columns)
+def _panels(models: Mapping[str, Projection], draw: Callable[[Any, Projection], None], **legend: Any) -> Any:
+    """A figure with a square panel for each model, at most four in a row, and one legend."""
+    columns = min(len(models), 4)
+    rows = -(-len(models) // columns)
     figure = _figure(5 * columns + 1.5, 5 * rows)
     panels = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
-    for axes in panels[count:]:
+    for axes, (title, projection) in zip(panels, models.items(), strict=False):
+        draw(axes, projection)
+        axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
+    for axes in panels[len(models) :]:
         axes.remove()
-    return figure, panels[:count]
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", **legend)
+    return figure
 
 
 def _colour(number: int, of: int) -> Any:

@@ -11,11 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, pairwise
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from jinja2 import Template
     from markupsafe import Markup
     from rich.table import Table as RichTable
@@ -246,10 +245,10 @@ def code_span(text: str) -> str:
     return f"{fence} {line} {fence}"
 
 
-def code_block(text: str) -> list[str]:
-    """The lines of a code block, which no text can leave."""
+def code_block(text: str) -> str:
+    """The text in a code block, which no text can leave."""
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return [fence, *(one_line(line) for line in text.splitlines()), fence]
+    return "\n".join([fence, *map(one_line, text.splitlines()), fence])
 
 
 def safe_markdown(text: str) -> str:
@@ -282,7 +281,8 @@ def _end_of_code_block(text: str) -> str:
 def fill_template(template: "Path", **values: Any) -> str:
     """Markdown of a jinja2 template file, whose values are escaped as one line of text each.
 
-    The filter ``code`` makes a code span of a value, ``safe`` leaves it as it is. Blank lines are never repeated.
+    The filter ``code`` makes a code span of a value, ``code_block`` a block of lines, ``safe`` leaves it as it is.
+    Blank lines are never repeated.
     """
     import jinja2
     from markupsafe import Markup
@@ -291,6 +291,7 @@ def fill_template(template: "Path", **values: Any) -> str:
         trim_blocks=True, finalize=lambda value: value if isinstance(value, Markup) else markdown_text(str(value))
     )
     environment.filters["code"] = lambda value: Markup(code_span(str(value)))
+    environment.filters["code_block"] = lambda lines: Markup(code_block("\n".join(lines)))
     text = environment.from_string(template.read_text(encoding="utf-8")).render(**values)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
 
@@ -332,3 +333,26 @@ def csv_lines(rows: Sequence[Sequence[object]]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerows([csv_text(value) if isinstance(value, str) else value for value in row] for row in rows)
     return text.getvalue()
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """For each path its last parts, as many as make the names distinct."""
+    distinct = list(dict.fromkeys(paths))
+    parts = [PurePath(path).parts or (path,) for path in distinct]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return dict(zip(distinct, names, strict=True))
+    return {path: path for path in distinct}
+
+
+def duration(seconds: float) -> str:
+    """A duration in words.
+
+    >>> duration(0.4), duration(75), duration(7300)
+    ('0.4 s', '1 min 15 s', '2 h 1 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = int(seconds // 60)
+    return f"{minutes} min {seconds % 60:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -141,7 +141,7 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = (), *, level: int =
         counts="; ".join(f"{len(own)} {verdict}" for verdict, own in by_verdict.items() if own or verdict != EQUAL),
         ranked=[one for one in ranked if one[2]],
         missing=missing,
-        command="\n".join(code_block(table.command)) if table.command else "",
+        command=code_block(table.command) if table.command else "",
         facts=_facts(table),
     )
 

@@ -13,6 +13,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import StudyConfig
 from nearfar.data.paths import as_path
 from nearfar.disk import create_folder, path_errors
+from nearfar.evaluation.render import duration
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
 from nearfar.registry import is_of_this_process, name_of
@@ -278,18 +279,6 @@ def _shown(console: "Console", names: Mapping[str, str]) -> Iterator[Callable[[J
 
     with bar:
         yield show
-
-
-def duration(seconds: float) -> str:
-    """A duration in words.
-
-    >>> duration(0.4), duration(75), duration(7300)
-    ('0.4 s', '1 min 15 s', '2 h 1 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = int(seconds // 60)
-    return f"{minutes} min {seconds % 60:.0f} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ import pytest
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.geometry import geometry
-from nearfar.commands.geometry.explorer import load_page_texts
+from nearfar.commands.geometry.inputs import load_page_texts
 from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.schema import result_schema
 from tests.evaluation.explorer.pages import sorted_neighbours
@@ -52,11 +52,8 @@ def test_a_page_needs_no_other_data(workspace: Path, capsys: pytest.CaptureFixtu
     _, data = read_page(Path("page.html"))
     assert data["models"] == ["tiny", "other"]
     assert data["texts"] == distinct(40)
-    assert [(one["name"], one["kind"]) for one in data["columns"]] == [
-        ("kind", "categories"),
-        ("size", "numbers"),
-        ("id", "values"),
-    ]
+    kinds = {"kind": "categories", "size": "numbers", "id": "values"}
+    assert {one["name"]: one["kind"] for one in data["columns"]} == kinds
     assert data["colorBy"] == "kind"
     for side, model in enumerate(("tiny", "other")):
         vectors = Encoder.from_pretrained(model).encode(distinct(40), normalize=True)
@@ -70,7 +67,10 @@ def test_a_page_needs_no_other_data(workspace: Path, capsys: pytest.CaptureFixtu
     assert "Wrote page.html: 40 texts of texts.tsv. Open it in a browser; it needs no network." in printed
 
 
-def test_a_page_and_measures_together(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_and_measures_together(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearfar.commands.geometry._draw", lambda *_: [])
     argv = "geometry tiny --texts texts.tsv --page page.html --output out --pairs pairs.tsv --task pairs.tsv"
     assert main([*argv.split(), "--positive-above", "1"]) == 0
     result = GeometryResult.load("out/geometry.json")
@@ -174,7 +174,7 @@ def test_named_sets_and_generated_texts(workspace: Path, monkeypatch: pytest.Mon
 
 
 def test_a_warning_says_how_to_be_faster(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nearfar.commands.geometry.explorer.SLOW", 39)
+    monkeypatch.setattr("nearfar.evaluation.explorer.layout.SLOW", 39)
     with pytest.warns(UserWarning, match=re.escape("pip install nearfar[explorer]")):
         geometry("tiny", texts="texts.tsv", page="page.html", progress=False)
 

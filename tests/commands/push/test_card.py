@@ -17,6 +17,7 @@ from nearfar.methods.gunel import PAPER as GUNEL
 from nearfar.methods.simcse import PAPER as SIMCSE
 from nearfar.registry import METHODS, find_entry
 from nearfar.types import NearfarError
+from tests.evaluation.report.cases import queries
 from tests.failing_reads import fail_reads
 from tests.hostile_text import HOSTILE, active_parts
 from tests.tiny import make_workspace, save_tiny, sentences
@@ -54,6 +55,20 @@ def test_the_held_out_score_is_that_of_the_run(run: Path) -> None:
     (score,) = read(text).data.eval_results
     assert (score.dataset_name, score.metric_type) == ("held-out rows", "mrr@10")
     assert score.metric_value == round(found.first, 2)
+
+
+@pytest.mark.long
+def test_queries_are_shown_if_asked_for(run: Path) -> None:
+    found = ComparisonResult.load(run / "held_out" / "before-after.json").queries
+    assert found is not None
+    texts = [f"{one.percent}%  {one.query}\n" for one in found.examples]
+    texts += [f" {hit.score:.3f}  {hit.text}\n" for one in found.examples[::2] for hit in one.first.hits]
+    card = model_card(run / "model", name="", examples=True)
+    assert [text in card for text in texts] == [True, False, True, False] + [True] * (len(texts) - 4)
+    assert "### Queries before and after training\n\nAfter training, the right hit ranks higher for " in card
+    for without in (model_card(run / "model", name=""), push(run, "me/mine", dry_run=True).card):
+        assert not any(text in without for text in texts)
+    assert "### Queries before and after training" in push(run, "me/mine", examples=True, dry_run=True).card
 
 
 @pytest.mark.long
@@ -133,6 +148,10 @@ def test_a_folder_without_a_run(tmp_path: Path) -> None:
     assert "saved by nearfar" not in card or "A [sentence-transformers]" in card
     assert "## Training" not in card
     assert read(card).data.eval_results is None
+    with pytest.raises(
+        NearfarError, match=r"--examples: .*tiny is not the model of a run that compared held-out queries"
+    ):
+        push(model, "me/tiny", examples=True, dry_run=True)
 
 
 def test_a_card_of_the_users_stays(run: Path, tmp_path: Path) -> None:
@@ -157,21 +176,26 @@ def test_every_method_has_a_citation(method: str) -> None:
     assert all(paper.startswith("@") for paper in entry.papers)
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_records_of_a_run_cannot_add_markup(run: Path, tmp_path: Path, text: str) -> None:
+@pytest.mark.long
+def test_records_of_a_run_cannot_add_markup(run: Path, tmp_path: Path) -> None:
     """A run folder of somebody else: each text in its records is shown, and is no HTML and no link."""
     copy = Path(shutil.copytree(run, tmp_path / "run"))
-    info = json.loads((copy / "run.json").read_text())
-    info["data"] = [text, f"/folder/{text}: 3 rows"]
-    info["config"] |= {"model": text, "data": [text], "name": text}
-    info["hardware"] |= {"processor": text, "instruction_sets": text}
-    info["versions"] |= {"torch": text, text: "1"}
-    info |= {"precision": text, "processes": text, "metric": text, "dev": text}
-    (copy / "run.json").write_text(json.dumps(info))
-    card = model_card(copy / "model", name="")
-    _, metadata, body = card.split("---\n", 2)
-    assert isinstance(yaml.safe_load(metadata), dict)
-    assert active_parts(body.replace(CARD_MARK, "")) == []
+    comparison = copy / "held_out" / "before-after.json"
+    recorded, compared = (copy / "run.json").read_text(), ComparisonResult.load(comparison).to_dict()
+    for text in HOSTILE:
+        info = json.loads(recorded)
+        info["data"] = [text, f"/folder/{text}: 3 rows"]
+        info["config"] |= {"model": text, "data": [text], "name": text}
+        info["hardware"] |= {"processor": text, "instruction_sets": text}
+        info["versions"] |= {"torch": text, text: "1"}
+        info |= {"precision": text, "processes": text, "metric": text, "dev": text}
+        (copy / "run.json").write_text(json.dumps(info))
+        shown = queries(text, f"a\n{text}", f"\n```\n{text}")
+        comparison.write_text(json.dumps(compared | {"queries": shown}))
+        card = model_card(copy / "model", name="", examples=True)
+        _, metadata, body = card.split("---\n", 2)
+        assert isinstance(yaml.safe_load(metadata), dict)
+        assert active_parts(body.replace(CARD_MARK, "")) == [], text
 
 
 def test_the_name_of_a_folder_is_no_code(run: Path, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def lonely(example: Example, layout: int = 0) -> int:
     return int(squares.min(axis=1).argmax())
 
 
-@pytest.mark.parametrize(("size", "scheme"), [("wide", "light"), ("narrow", "dark")])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [("wide", "light"), pytest.param("narrow", "dark", marks=pytest.mark.nightly)]
+)
 def test_a_thousand_points(browser: Any, small: Example, size: str, scheme: str) -> None:
     with OpenPage(browser, small.file, SIZES[size], color_scheme=scheme) as page:
         assert page.drawn_pixels() > 5000
@@ -59,6 +61,7 @@ def test_a_thousand_points(browser: Any, small: Example, size: str, scheme: str)
         assert page.requests == [small.file.as_uri()]
 
 
+@pytest.mark.nightly
 def test_fifty_thousand_points(browser: Any, large: Example) -> None:
     assert large.file.stat().st_size < 40e6
     with OpenPage(browser, large.file, NARROW) as page:
@@ -204,7 +207,7 @@ def test_pan_zoom_and_hover_by_mouse(browser: Any, small: Example) -> None:
         assert page.image() == start
 
 
-@pytest.mark.parametrize("count", [2, 12])
+@pytest.mark.parametrize("count", [2, pytest.param(12, marks=pytest.mark.nightly)])
 def test_few_texts_and_one_model(browser: Any, tmp_path: Path, count: int) -> None:
     example = write_page(tmp_path / "few.html", count, models=["only"])
     with OpenPage(browser, example.file) as page:

@@ -18,7 +18,6 @@ from nearfar.evaluation.explorer.page import (
     Neighbourhoods,
     change,
     check_color_column,
-    compared_neighbours,
     cosines,
     describe_column,
     explorer_html,
@@ -176,10 +175,6 @@ def test_unit_vectors() -> None:
     assert found == pytest.approx(np.array([[0.6, 0.8], [0, 0], [1, 0]]))
     with pytest.raises(NearfarError, match="m: the vector of text 2 is not finite"):
         unit_vectors(np.array([[1.0], [np.nan]]), "m")
-
-
-def test_number_of_compared_neighbours() -> None:
-    assert [compared_neighbours(texts) for texts in (2, 3, 5, 20, 21, 50_000)] == [1, 1, 2, 9, 10, 10]
 
 
 def test_change_is_the_jaccard_distance() -> None:

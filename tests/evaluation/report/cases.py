@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from nearfar.evaluation.comparison import EvaluationRun
-from nearfar.evaluation.report import EvaluatedModel, TrainingRun
+from nearfar.evaluation.report.inputs import EvaluatedModel, TrainingRun
 from nearfar.evaluation.results import DevEvaluation, EvaluationResult, TrainingRecord, TrainingStep
 
 PROVENANCE = {
@@ -132,6 +132,20 @@ def comparison(
     result = {"schema": 1, "kind": "comparison", "first": described(first), "second": described(second)}
     result |= {"config": config, "provenance": PROVENANCE, "not_compared": [], "tasks": rows}
     return result | {"overall": None, "overall_transfer": None} | changes
+
+
+def queries(*texts: str) -> dict[str, Any]:
+    """The queries of a comparison: five examples whose right hit, the first of ``texts``, rises from rank 2 to 1."""
+    hits = [{"text": text, "score": 0.5, "right": number == 0} for number, text in enumerate(texts)]
+    sides = {
+        "first": {"rank": 1, "searched": 10, "hits": hits},
+        "second": {"rank": None, "searched": 10, "hits": hits[1:]},
+    }
+    examples = [
+        {"percent": percent, "query": f"query {percent}", "right": [texts[0]], **sides}
+        for percent in (0, 25, 50, 75, 100)
+    ]
+    return {"higher": 3, "lower": 1, "same": 0, "examples": examples}
 
 
 def geometry(*names: str) -> dict[str, Any]:

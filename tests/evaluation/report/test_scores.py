@@ -12,8 +12,7 @@ from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import Details
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
-from nearfar.evaluation.report.page import summary
-from nearfar.evaluation.report.scores import retrieval, similarity, transfer
+from nearfar.evaluation.report.page import retrieval, similarity, summary, transfer
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from tests.evaluation.report.cases import comparison, evaluation, named_average, ranked, row_of, side
 from tests.evaluation.report.cases import transfer as probed
@@ -147,15 +146,8 @@ def test_transfer_tasks_are_separated_by_protocol() -> None:
     first, second = transfer(sides, None)
     assert isinstance(first, Table)
     assert isinstance(second, Table)
-    assert first.columns == [
-        "model",
-        "mr",
-        "mrpc",
-        "mrpc, F1",
-        "learned, Pearson",
-        "learned, Spearman",
-        "average of these 2",
-    ]
+    tasks = ["mr", "mrpc", "mrpc, F1", "learned, Pearson", "learned, Spearman"]
+    assert first.columns == ["model", *tasks, "average of these 2"]
     assert [cells(first, row)[0].text for row in range(2)] == ["A", "C"]
     assert [cell.mark for cell in column(first, "mr")] == ["", "best"]
     assert column(first, "average of these 2")[1].text == "80.00"

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import open_encoder, remove_vectors, vectors_folder
-from nearfar.commands.geometry import explorer
-from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data
+from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data, load_texts
 from nearfar.config.calls import accepts_settings
 from nearfar.config.geometry import GeometryConfig
-from nearfar.disk import path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.disk import check_output_file, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
+from nearfar.evaluation.explorer.page import write_page
+from nearfar.evaluation.render import short_names
 from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables.pages import save_with_tables
@@ -68,17 +69,19 @@ def geometry(
         NearfarError: a model or a named data set cannot be loaded; a data set that nothing can be measured on; vectors
             that are not finite; a folder or page that cannot be written; settings of an output that is not named.
     """
-    from nearfar.encoder.precision import check_device
+    from nearfar.encoder.precision import check_device, choose_device
 
     check_device(config.device)
     by_name = _name_models(models)
     config.check_models(len(by_name))
     inputs = [*by_name.values(), config.pairs, config.task, config.labelled, config.texts]
     file = config.output and _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
-    page = config.page and explorer.check_page(config, inputs)
+    page = config.page and Path(config.page)
+    if page:
+        check_output_file(page, inputs, overwrite=config.overwrite, flag="--page")
     _check(by_name, config.opening)
     data = load_geometry_data(config) if file else None
-    texts, columns = explorer.load_texts(config) if page else (None, [])
+    texts, columns = load_texts(config) if page else (None, [])
     with vectors_folder(file or page or None) as kept:
         measured: dict[str, ModelGeometry] = {}
         page_vectors: dict[str, NDArray[Any]] = {}
@@ -93,7 +96,18 @@ def geometry(
                 page_vectors[name] = np.asarray(encode(texts.texts))
         written = None
         if page and texts:
-            written = explorer.write_page(page, texts, columns, page_vectors, config, progress=progress)
+            written = write_page(
+                page,
+                texts.texts,
+                columns,
+                page_vectors,
+                spec=str(config.texts),
+                color_by=config.color_by,
+                notes=texts.notes(config.seed),
+                seed=config.seed,
+                device=str(choose_device(config.device)),
+                progress=progress,
+            )
         result: GeometryResult | ExplorerPage | None = written
         if file and data:
             result = _result(config, data, measured, written, plots=_draw(file.parent, measured, data))
@@ -116,9 +130,9 @@ def _result(
     return GeometryResult(
         config=GeometrySettings(**{**own, "positive_above": data.positive_above}),
         provenance=results.provenance(),
-        pairs=data.measured_pairs,
+        pairs=data.measured,
         task=data.layer_task,
-        labelled=data.plotted_texts,
+        labelled=data.plotted,
         unavailable=data.unavailable,
         plots=plots,
         models=measured,
@@ -135,12 +149,8 @@ def _name_models(models: "str | Path | Sequence[str | Path] | Mapping[str, str |
         raise NearfarError("a function needs a name: geometry({'name': function}, ...).")
     if len(set(map(str, paths))) < len(paths):
         raise NearfarError("the same model is named twice.")
-    parts = [Path(path).parts or (str(path),) for path in paths]
-    for depth in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(part[-depth:]) for part in parts]
-        if len(set(names)) == len(names):
-            return dict(zip(names, paths, strict=True))
-    return {str(path): path for path in paths}
+    names = short_names([str(path) for path in paths])
+    return {names[str(path)]: path for path in paths}
 
 
 def _check_output(folder: Path, inputs: Sequence[object], names: Sequence[str], *, overwrite: bool) -> Path:
@@ -254,7 +264,7 @@ def _draw(folder: Path, found: Mapping[str, ModelGeometry], data: GeometryData) 
             layers[name],
             folder / file,
             title=name,
-            label=f"Spearman x 100 on {data.task_name}",
+            label=f"Spearman x 100 on {data.layer_task.spec if data.layer_task else ''}",
             limits=(min(known), max(known)) if known else None,
         )
         drawn.append(file)

@@ -1,13 +1,21 @@
-"""The data of ``nearfar geometry``: scored pairs to measure on, a task to score layers on, labelled texts to plot."""
+"""The data of ``nearfar geometry``: pairs to measure on, a task to score layers on, labelled texts, a page's texts."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from nearfar.config.geometry import GeometryConfig
+from nearfar.data.catalog import NamedTable, find
+from nearfar.data.cells import normalize_whitespace, text_field
+from nearfar.data.files import extension
 from nearfar.data.rows import TextData, known_scale, load_labelled, load_pairs, load_task
+from nearfar.data.sources import Table, column_names
+from nearfar.evaluation.explorer.page import Column, check_color_column, describe_column
 from nearfar.evaluation.results import LayerTask, MeasuredPairs, PlottedTexts, digest
 from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError, ScoredPair
@@ -21,53 +29,30 @@ MAX_PLOT_LABELS = 20
 POSITIVE_SHARE = 0.8
 """Default threshold of positive pairs, as a share of the highest score: 4 on a scale to 5 (Gao et al. 2021)."""
 
+DEFAULT_COLUMN = "text"
+_PEEKED = 100
+"""Number of rows that show whether a column holds single values, which the page has, or lists, which it leaves out."""
 
 Loaded = TypeVar("Loaded")
 
 
 class GeometryData(NamedTuple):
-    """The data sets; None for a default set that cannot be loaded."""
+    """The data sets, each with its description in the result; None for a default set that cannot be loaded."""
 
-    pairs_name: str
     pairs: list[ScoredPair]
     positives: list[ScoredPair]
     """The pairs with a score above ``positive_above``."""
     positive_above: float
+    measured: MeasuredPairs
     extremes: tuple[list[ScoredPair], list[ScoredPair]] | None
     """The most and the least similar pairs, to plot."""
-    task_name: str
     task: Subsets | None
-    labelled_name: str
+    layer_task: LayerTask | None
     labelled: tuple[list[str], list[str]] | None
     """Texts and their labels, to plot."""
+    plotted: PlottedTexts | None
     unavailable: dict[str, str]
     """Default set -> why it cannot be loaded, and how to name another one."""
-
-    @property
-    def measured_pairs(self) -> MeasuredPairs:
-        """The description of ``pairs`` in a result file."""
-        return MeasuredPairs(
-            spec=self.pairs_name,
-            instead_of=PAIRS if PAIRS in self.unavailable else None,
-            pairs=len(self.pairs),
-            positives=len(self.positives),
-            texts=len({text for pair in self.pairs for text in pair[:2]}),
-            digest=digest(self.pairs),
-        )
-
-    @property
-    def layer_task(self) -> LayerTask | None:
-        """The description of ``task`` in a result file."""
-        pairs = [] if self.task is None else list(chain(*self.task.values()))
-        return LayerTask(spec=self.task_name, pairs=len(pairs), digest=digest(pairs)) if pairs else None
-
-    @property
-    def plotted_texts(self) -> PlottedTexts | None:
-        """The description of ``labelled`` in a result file."""
-        if self.labelled is None:
-            return None
-        texts, labels = self.labelled
-        return PlottedTexts(spec=self.labelled_name, texts=len(texts), labels=list(dict.fromkeys(labels)))
 
 
 def load_geometry_data(config: GeometryConfig) -> GeometryData:
@@ -110,10 +95,26 @@ def load_geometry_data(config: GeometryConfig) -> GeometryData:
         raise NearfarError(
             f"{name}: no pair has a score above --positive-above {positive_above:g}; the highest score is {highest:g}."
         )
+    layer_task = plotted = None
+    if scored is not None:
+        task_pairs = list(chain(*scored.values()))
+        layer_task = LayerTask(spec=config.task or TASK, pairs=len(task_pairs), digest=digest(task_pairs))
+    labelled = None if texts is None else _subsample(texts, config.labelled or LABELLED, config.labelled_limit)
+    if labelled is not None:
+        labels = list(dict.fromkeys(labelled[1]))
+        plotted = PlottedTexts(spec=config.labelled or LABELLED, texts=len(labelled[0]), labels=labels)
+    measured = MeasuredPairs(
+        spec=name,
+        instead_of=PAIRS if PAIRS in unavailable else None,
+        pairs=len(used),
+        positives=len(positives),
+        texts=len({text for pair in used for text in pair[:2]}),
+        digest=digest(used),
+    )
     extremes = None if own is None else _extremes(own, name, config.seed)
-    task, labelled = config.task or TASK, config.labelled or LABELLED
-    plotted = None if texts is None else _subsample(texts, labelled, config.labelled_limit)
-    return GeometryData(name, used, positives, positive_above, extremes, task, scored, labelled, plotted, unavailable)
+    return GeometryData(
+        used, positives, positive_above, measured, extremes, scored, layer_task, labelled, plotted, unavailable
+    )
 
 
 def _extremes(pairs: Sequence[ScoredPair], spec: str, seed: int) -> tuple[list[ScoredPair], list[ScoredPair]]:
@@ -135,3 +136,122 @@ def _subsample(loaded: TextData, spec: str, limit: int) -> tuple[list[str], list
     if len({labels[row] for row in chosen}) < len(loaded.label_names):
         chosen = np.linspace(0, len(labels) - 1, len(chosen)).round().astype(int).tolist()
     return [loaded.rows[row][0] for row in chosen], [labels[row] for row in chosen]
+
+
+class PageTexts(NamedTuple):
+    """The texts of a page, and what was left out."""
+
+    texts: list[str]
+    columns: dict[str, list[str]]
+    """Other columns: name -> the value of each text, empty where it is missing."""
+    rows: int
+    """Number of texts in the source."""
+    distinct: int
+    """Number of distinct texts in the source; the first row of each counts."""
+
+    def notes(self, seed: int) -> list[str]:
+        """Sentences about texts that are not shown."""
+        notes = []
+        if repeated := self.rows - self.distinct:
+            notes.append(f"{repeated:,} of {self.rows:,} texts are repetitions; each distinct text is shown once.")
+        if self.distinct > len(self.texts):
+            notes.append(
+                f"{len(self.texts):,} of {self.distinct:,} distinct texts are shown, a random sample (seed {seed})."
+            )
+        return notes
+
+
+def load_texts(config: GeometryConfig) -> tuple[PageTexts, list[Column]]:
+    """The texts of the page and its columns; checks ``--color-by``."""
+    spec = str(config.texts)
+    found = load_page_texts(spec, column=config.column, limit=config.texts_limit, seed=config.seed)
+    columns = [describe_column(name, values) for name, values in found.columns.items()]
+    if config.color_by is not None:
+        check_color_column(columns, config.color_by, spec)
+    return found, columns
+
+
+def load_page_texts(spec: str, *, column: str | None = None, limit: int, seed: int = 0) -> PageTexts:
+    """Read the distinct texts of ``spec`` and its other columns; a random sample if there are more than ``limit``.
+
+    ``spec`` is any source of :mod:`nearfar.data.catalog`: plain text has no columns; a named set has its own columns of
+    texts, and a row with two texts gives two. Other columns are those that all tables of ``spec`` have and whose values
+    are single ones. The sample keeps the order of the source.
+
+    Raises:
+        NearfarError: the source or ``column`` cannot be found or read, a text is empty or not text (with file and
+            line), or there are fewer than two distinct texts.
+    """
+    names, entries = _entries(spec, column)
+    chooser, seen = random.Random(seed), set[int]()
+    kept: list[tuple[int, str, tuple[str, ...]]] = []
+    rows = 0
+    for text, values in entries:
+        rows += 1
+        key = hash(text)
+        if key in seen:
+            continue
+        entry = (len(seen), text, values)
+        seen.add(key)
+        if len(kept) < limit:
+            kept.append(entry)
+        elif (place := chooser.randrange(len(seen))) < limit:
+            kept[place] = entry  # reservoir sampling: each text so far is kept with the same probability
+    if len(seen) < 2:
+        found = "no texts" if not seen else f"a single text, {kept[0][1][:80]!r}"
+        raise NearfarError(f"--texts {spec}: holds {found}; the page needs at least two different texts.")
+    kept.sort()
+    columns = {name: [values[place] for _, _, values in kept] for place, name in enumerate(names)}
+    return PageTexts([text for _, text, _ in kept], columns, rows, len(seen))
+
+
+def _entries(spec: str, column: str | None) -> tuple[list[str], Iterator[tuple[str, tuple[str, ...]]]]:
+    """The names of the other columns, and the texts with their values of these."""
+    tables = [(found.table, *_columns(found, spec, column)) for found in find(spec)]
+    shared = [name for name in tables[0][2] if all(name in others for _, _, others in tables)]
+    return shared, (entry for table, own, _ in tables for entry in _read(table, own, shared))
+
+
+def _columns(found: NamedTable, spec: str, column: str | None) -> tuple[tuple[str, ...], list[str]]:
+    """The columns of a table that hold texts, and those beside them that have one value per row, each by one name."""
+    table = found.table
+    if table.is_plain_text:
+        if column is not None:
+            raise NearfarError(
+                f"--column {column}: --texts {spec} is plain text, which has no columns. Remove --column."
+            )
+        return (DEFAULT_COLUMN,), []
+    own, names = (column,) if column else found.sentences or (DEFAULT_COLUMN,), column_names(table)
+    for name in own:
+        if name not in names:
+            shown = ", ".join(names[:20]) + (", ..." if len(names) > 20 else "")
+            raise NearfarError(
+                f"--texts {table.title}: has no column {name!r}. Its columns: {shown}. Name the column of the "
+                "texts with --column."
+            )
+    others = [name for name in names if name not in own and names.count(name) == 1]
+    if not others or (isinstance(table.data, Path) and extension(table.data).startswith((".tsv", ".csv"))):
+        return own, others
+    rows = (values for _, values in islice(table.rows(others), _PEEKED))
+    lists = {place for values in rows for place, value in enumerate(values) if not _is_single(value)}
+    return own, [name for place, name in enumerate(others) if place not in lists]
+
+
+def _is_single(value: object) -> bool:
+    return value is None or isinstance(value, str | int | float)
+
+
+def _read(table: Table, own: Sequence[str], others: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for where, values in table.text_rows([*own, *others]):
+        beside = tuple(_written(value) for value in values[len(own) :])
+        for name, value in zip(own, values, strict=False):
+            yield text_field(value, name, where), beside
+
+
+def _written(value: object) -> str:
+    """A value of another column as text; empty if it is missing."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return normalize_whitespace(str(value))

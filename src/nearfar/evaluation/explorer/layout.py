@@ -39,7 +39,7 @@ def plane_layout(
     *,
     start: Float32[np.ndarray, "texts 2"] | None = None,
     seed: int = 0,
-    on_iteration: Callable[[int], None] = lambda _: None,
+    on_steps: Callable[[int], None] = lambda _: None,
 ) -> Float32[np.ndarray, "texts 2"]:
     """A layout of the vectors in the plane, in the units of t-SNE; see :func:`normalise` and :func:`align`.
 
@@ -53,7 +53,7 @@ def plane_layout(
         start: an earlier layout of the same texts, from which t-SNE starts, so that points keep their places. By
             default t-SNE starts from the first two principal components, scaled down.
         seed: seed of t-SNE.
-        on_iteration: called now and then with the number of finished iterations.
+        on_steps: called now and then with the number of iterations since the last call.
     """
     components = principal_components(vectors, COMPONENTS)
     if len(vectors) < FEWEST:
@@ -73,8 +73,9 @@ def plane_layout(
         "random_state": seed,
     }
     compute = _by_opentsne if uses_opentsne(len(vectors)) else _by_sklearn
-    points = compute(components, initial.astype(np.float32), settings, on_iteration)
-    on_iteration(EXAGGERATED + ITERATIONS)
+    progress = _Progress(on_steps)
+    points = compute(components, initial.astype(np.float32), settings, progress)
+    progress.reach(EXAGGERATED + ITERATIONS)
     return np.asarray(points, dtype=np.float32)
 
 
@@ -117,49 +118,50 @@ def uses_opentsne(texts: int) -> bool:
     return texts > LARGE and find_spec("openTSNE") is not None
 
 
+class _Progress(TextIOBase):
+    """Iterations so far. As a stream it reads them in what scikit-learn prints, and shows nothing."""
+
+    def __init__(self, on_steps: Callable[[int], None]) -> None:
+        self._on_steps, self.finished = on_steps, 0
+
+    def reach(self, finished: int) -> None:
+        """Report the iterations since the last call."""
+        self._on_steps(finished - self.finished)
+        self.finished = finished
+
+    def write(self, text: str) -> int:
+        """Report the last iteration that ``text`` names."""
+        if numbers := _ITERATION.findall(text):
+            self.reach(int(numbers[-1]))
+        return len(text)
+
+
 def _by_sklearn(
-    components: NDArray[np.float32],
-    initial: NDArray[np.float32],
-    settings: Mapping[str, Any],
-    on_iteration: Callable[[int], None],
+    components: NDArray[np.float32], initial: NDArray[np.float32], settings: Mapping[str, Any], progress: _Progress
 ) -> NDArray[np.floating]:
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
-    model = TSNE(
-        init=initial,
-        max_iter=EXAGGERATED + ITERATIONS,
-        verbose=2,  # the only way to follow its progress
-        **settings,
-    )
+    # verbose is the only way to follow its progress.
+    model = TSNE(init=initial, max_iter=EXAGGERATED + ITERATIONS, verbose=2, **settings)
     # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
     threads = 1 if len(components) <= LARGE else None
-    with threadpool_limits(threads, user_api="openmp"), redirect_stdout(_ProgressLines(on_iteration)):
+    with threadpool_limits(threads, user_api="openmp"), redirect_stdout(progress):
         points: NDArray[np.floating] = model.fit_transform(components)
     return points
 
 
 def _by_opentsne(
-    components: NDArray[np.float32],
-    initial: NDArray[np.float32],
-    settings: Mapping[str, Any],
-    on_iteration: Callable[[int], None],
+    components: NDArray[np.float32], initial: NDArray[np.float32], settings: Mapping[str, Any], progress: _Progress
 ) -> NDArray[np.floating]:
     from openTSNE import TSNE
-
-    finished = 0
-
-    def report(*_: object) -> None:
-        nonlocal finished
-        finished += _CALLBACK_EVERY
-        on_iteration(finished)
 
     model = TSNE(
         initialization=initial.astype(np.float64),
         early_exaggeration_iter=EXAGGERATED,
         n_iter=ITERATIONS,
         n_jobs=-1,
-        callbacks=report,
+        callbacks=lambda *_: progress.reach(progress.finished + _CALLBACK_EVERY),
         callbacks_every_iters=_CALLBACK_EVERY,
         **settings,
     )
@@ -170,16 +172,3 @@ def _by_opentsne(
         return np.asarray(model.fit(components))
     finally:
         logger.setLevel(level)
-
-
-class _ProgressLines(TextIOBase):
-    """A stream that reads the iteration numbers in what scikit-learn prints, and shows nothing."""
-
-    def __init__(self, on_iteration: Callable[[int], None]) -> None:
-        self._on_iteration = on_iteration
-
-    def write(self, text: str) -> int:
-        """Report the last iteration that ``text`` names."""
-        if found := _ITERATION.findall(text):
-            self._on_iteration(int(found[-1]))
-        return len(text)

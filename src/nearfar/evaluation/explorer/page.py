@@ -8,8 +8,10 @@ import hashlib
 import json
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -18,8 +20,12 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from nearfar.data.cells import parse_number, sort_labels
+from nearfar.disk import write_text
+from nearfar.evaluation.explorer import layout
 from nearfar.evaluation.render import template
+from nearfar.evaluation.results import ExplorerPage
 from nearfar.neighbours.exact import nearest
+from nearfar.runtime.progress import progress_bar
 from nearfar.types import NearfarError
 
 NEAREST, FARTHEST = 10, 5
@@ -64,10 +70,7 @@ def unit_vectors(vectors: NDArray[np.floating], name: str) -> Float32[np.ndarray
 
 
 def neighbourhoods(
-    vectors: Float32[np.ndarray, "texts dim"],
-    *,
-    device: str = "cpu",
-    on_block: Callable[[int], None] | None = None,
+    vectors: Float32[np.ndarray, "texts dim"], *, device: str = "cpu", on_block: Callable[[int], None] | None = None
 ) -> Neighbourhoods:
     """The :data:`NEAREST` nearest and :data:`FARTHEST` farthest other texts of each text, by exact search.
 
@@ -173,6 +176,72 @@ def check_color_column(columns: Sequence[Column], name: str, source: object) -> 
             f"--color-by {name}: the column has {different:,} different values that are not all numbers. Colours need "
             f"at most {MAX_CATEGORIES} different values, or numbers."
         )
+
+
+def write_page(
+    file: Path,
+    texts: Sequence[str],
+    columns: Sequence[Column],
+    vectors: Mapping[str, NDArray[np.floating]],
+    *,
+    spec: str,
+    color_by: str | None,
+    notes: list[str],
+    seed: int,
+    device: str,
+    progress: bool,
+) -> ExplorerPage:
+    """Compute the neighbours and the layouts by each encoder, and write the page.
+
+    Args:
+        file: the page.
+        texts: 2 to :data:`MAX_TEXTS` texts.
+        columns: other columns, a value for each text.
+        vectors: name of the encoder -> a vector of each text; at most two encoders.
+        spec: the source of the texts.
+        color_by: the column that gives the colours at first.
+        notes: sentences to show below the lists.
+        seed: seed of t-SNE.
+        device: where cosines are computed.
+        progress: show progress bars.
+
+    Raises:
+        NearfarError: an encoder did not return a finite vector for each text.
+    """
+    count = len(texts)
+    for name, returned in vectors.items():
+        if returned.ndim != 2 or len(returned) != count:
+            raise NearfarError(f"{name}: returned shape {returned.shape} for {count} texts, not one vector for each.")
+    units = {name: unit_vectors(returned, name) for name, returned in vectors.items()}
+    if count > layout.SLOW and not layout.uses_opentsne(count):
+        warnings.warn(
+            f"The layout of {count:,} texts takes minutes with scikit-learn. openTSNE is several times as fast: pip "
+            "install nearfar[explorer]. A smaller --texts-limit helps too.",
+            stacklevel=2,
+        )
+    lists: list[Neighbourhoods] = []
+    points: list[NDArray[np.float32]] = []
+    for name, unit in units.items():
+        with progress_bar(f"neighbours, {name}", 2 * count**2, unit="pairs", shown=progress) as advance:
+            lists.append(neighbourhoods(unit, device=device, on_block=advance))
+    steps = layout.EXAGGERATED + layout.ITERATIONS
+    for name, unit in units.items():
+        start = points[0] if points else None
+        with progress_bar(f"layout, {name}", steps, unit="steps", shown=progress) as advance:
+            points.append(layout.plane_layout(unit, start=start, seed=seed, on_steps=advance))
+    first = layout.normalise(points[0])
+    layouts = [first, *(layout.align(one, first) for one in points[1:])]
+    data = explorer_data(texts, columns, units, lists, layouts, color_by=color_by, notes=notes)
+    write_text(file, explorer_html(data, title=f"Explorer: {', '.join(units)}"))
+    return ExplorerPage(
+        file=str(file),
+        spec=spec,
+        texts=count,
+        models=list(units),
+        compared=compared_neighbours(count),
+        mean_change=round(float(change(*lists).mean()), 6) if len(lists) == 2 else None,
+        notes=notes,
+    )
 
 
 def explorer_data(

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from markupsafe import Markup
 
-from nearfar.evaluation.render import Cell, Table, code_block, markdown_text, one_line, template
+from nearfar.evaluation.render import Table, code_block, markdown_text, one_line, template
 from nearfar.evaluation.render import to_html as table_html
 from nearfar.evaluation.render import to_markdown as table_markdown
 
@@ -53,13 +53,6 @@ class Chart(NamedTuple):
     lines: Sequence[Line]
     logarithmic: Literal["neither", "y", "both"] = "neither"
     """Which axes are logarithmic."""
-
-
-class LineStyle(NamedTuple):
-    """How a line looks."""
-
-    colour: str
-    style: str
 
 
 class Figure(NamedTuple):
@@ -112,11 +105,6 @@ class Page(NamedTuple):
 Block: TypeAlias = Table | Figure | Paragraph | BulletList | Code | Details | Section
 
 
-def words_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell | str]], *notes: str) -> Table:
-    """A table whose cells hold words and are aligned left."""
-    return Table(title=title, columns=columns, rows=rows, notes=notes, left=len(columns))
-
-
 def to_html(page: Page) -> str:
     """The page as one HTML document."""
     numbers = count(1)
@@ -155,15 +143,15 @@ def _markdown(block: Block, level: int) -> Iterator[str]:
         case BulletList():
             yield "\n".join(f"- {markdown_text(item)}" for item in block.items_shown)
         case Code():
-            yield "\n".join(code_block(block.text))
+            yield code_block(block.text)
     if isinstance(block, Section | Details):
         for inner in block.blocks:
             yield from _markdown(inner, level + isinstance(block, Section))
 
 
-def line_of(number: int) -> LineStyle:
+def line_of(number: int) -> tuple[str, str]:
     """The colour and the style of a line by its number."""
-    return LineStyle(COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)])
+    return (COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)])
 
 
 def svg(chart: Chart) -> str:
@@ -187,12 +175,12 @@ def svg(chart: Chart) -> str:
             yscale="linear" if chart.logarithmic == "neither" else "log",
         )
         for line in lines:
-            look = line_of(line.number)
+            colour, style = line_of(line.number)
             marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
-            axes.plot(line.x, line.y, color=look.colour, linestyle=look.style, linewidth=1.4, marker=marker)
+            axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
             ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
             if ring:
-                axes.plot(*zip(*ring, strict=True), color=look.colour, marker="o", markersize=8, fillstyle="none")
+                axes.plot(*zip(*ring, strict=True), color=colour, marker="o", markersize=8, fillstyle="none")
         axes.grid(alpha=0.3)
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
         figure.savefig(written, format="svg", transparent=True, metadata=nothing)

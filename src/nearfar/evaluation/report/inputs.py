@@ -7,17 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
+from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun
-from nearfar.evaluation.results import (
-    ComparisonResult,
-    DevEvaluation,
-    EvaluationResult,
-    GeometryResult,
-    PairwiseResult,
-    TaskTest,
-    TrainingRecord,
-    TrainingStep,
-)
 from nearfar.types import metric_title
 
 
@@ -44,13 +35,13 @@ class TrainingRun(NamedTuple):
     """From config.toml, or where there is none from run.json."""
     files: Mapping[str, str]
     """The text of config.toml and second.toml."""
-    steps: Sequence[TrainingStep]
+    steps: Sequence[results.TrainingStep]
     """Training steps, from metrics.jsonl."""
-    evaluations: Sequence[DevEvaluation]
+    evaluations: Sequence[results.DevEvaluation]
     """Evaluations on the dev set, from metrics.jsonl."""
-    record: TrainingRecord | None
+    record: results.TrainingRecord | None
     """The content of run.json; None where the run is not finished."""
-    tested: ComparisonResult | None = None
+    tested: results.ComparisonResult | None = None
     """The model against the one that training started from, on the test rows that the run held out."""
     held_out: str | None = None
     """The digest of all rows that the run holds out."""
@@ -61,7 +52,7 @@ class TrainingRun(NamedTuple):
         return self.settings.get("seed", self.record.config.get("seed") if self.record else None)
 
     @property
-    def tests(self) -> dict[str, TaskTest]:
+    def tests(self) -> dict[str, results.TaskTest]:
         """The test on each task of :attr:`tested`."""
         return self.tested.tasks if self.tested else {}
 
@@ -89,16 +80,18 @@ class TrainingRun(NamedTuple):
 class ReportInputs:
     """Everything that the report shows."""
 
+    title: str = ""
+    """The names of the sides, runs and spaces, shortened."""
     sides: Sequence[EvaluatedModel] = ()
-    comparisons: Sequence[tuple[str, ComparisonResult | PairwiseResult]] = ()
+    comparisons: Sequence[tuple[str, results.ComparisonResult | results.PairwiseResult]] = ()
     """Comparison files: source and content."""
-    geometries: Sequence[tuple[str, GeometryResult]] = ()
+    geometries: Sequence[tuple[str, results.GeometryResult]] = ()
     runs: Sequence[TrainingRun] = ()
     missing: Sequence[str] = field(default_factory=tuple)
     """Sentences about missing files and tasks."""
 
 
-def name_without_seed(result: EvaluationResult) -> str:
+def name_without_seed(result: results.EvaluationResult) -> str:
     """The model's name without the training seed at its end: ``scl-1`` -> ``scl``, ``a/seed-1`` -> ``a``."""
     return _strip_seed(result.model, result.training_seed)
 
@@ -162,13 +155,13 @@ def _shared_names(items: Sequence[tuple[str, Any]], settings: Iterable[object]) 
     return shared
 
 
-def disambiguate_names(sides: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
+def disambiguate_names(sides: Sequence[EvaluatedModel]) -> list[EvaluatedModel]:
     """The sides; where several have the same name, each with its file or folder."""
-    sides = list(sides)
     times = Counter(side.name for side in sides)
+    sources = (side.runs[0].source if len(side.runs) == 1 else PurePath(side.runs[0].source).parent for side in sides)
     return [
-        side if times[side.name] == 1 else side._replace(name=f"{side.name} ({_source_path(side.runs)})")
-        for side in sides
+        side if times[side.name] == 1 else side._replace(name=f"{side.name} ({source})")
+        for side, source in zip(sides, sources, strict=True)
     ]
 
 
@@ -185,7 +178,7 @@ class RunNames:
         found = {name for model in models for name in self._matching_names(model, single=len(models) == 1)}
         return side._replace(name=found.pop()) if len(found) == 1 else side
 
-    def geometry(self, result: GeometryResult) -> GeometryResult:
+    def geometry(self, result: results.GeometryResult) -> results.GeometryResult:
         """The geometry, its models under the names of their runs."""
         names = {}
         for name, model in result.models.items():
@@ -202,11 +195,6 @@ class RunNames:
         return {run.name if single else run.group_name for place, run in self._runs if _is_path_suffix(parts, place)}
 
 
-def name_without_source(side: EvaluatedModel) -> str:
-    """The side's name without the source that :func:`disambiguate_names` appended."""
-    return side.name.removesuffix(f" ({_source_path(side.runs)})")
-
-
 def _is_path_suffix(name: Sequence[str], place: Sequence[str]) -> bool:
     """Whether a model's name, as it was typed, is the end of a folder's absolute path; one word is not enough."""
     return len(name) > 1 and tuple(place[-len(name) :]) == tuple(name)
@@ -215,18 +203,3 @@ def _is_path_suffix(name: Sequence[str], place: Sequence[str]) -> bool:
 def _strip_seed(name: str, seed: Any) -> str:
     ends = None if seed is None else re.fullmatch(rf"(.*?)[-_/ ](?:seed[-_ ]?)?{re.escape(str(seed))}", name)
     return ends[1] if ends and ends[1] else name
-
-
-def _source_path(runs: Sequence[EvaluationRun]) -> str:
-    return runs[0].source if len(runs) == 1 else str(PurePath(runs[0].source).parent)
-
-
-def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """For each path its last parts, as many as make the names distinct."""
-    distinct = list(dict.fromkeys(paths))
-    parts = [PurePath(path).parts or (path,) for path in distinct]
-    for depth in range(1, max(map(len, parts), default=0) + 1):
-        names = ["/".join(part[-depth:]) for part in parts]
-        if len(set(names)) == len(names):
-            return dict(zip(distinct, names, strict=True))
-    return {path: path for path in distinct}

@@ -1,46 +1,25 @@
-"""Score tables of a report: a row for each side, a column for each task and average, with the best of each marked."""
+"""Scores of a report: a row for each side, a column for each task and average, with the best of each marked."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import mean, stdev
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
-from nearfar.data.retrieval import MEASURES
-from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
-from nearfar.evaluation.correlation import AGGREGATES, Aggregate
+from nearfar.evaluation import results
+from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL, EvaluationRun, fingerprints
+from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.render import Cell, Table
-from nearfar.evaluation.report.blocks import DASH, Block, Details, Paragraph
+from nearfar.evaluation.report.blocks import DASH
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.results import (
-    AggregateEstimates,
-    ComparisonResult,
-    Estimate,
-    EvaluationResult,
-    PairedTest,
-    PairTests,
-    PairwiseResult,
-    RetrievalScores,
-    SimilarityAverage,
-    SimilarityScores,
-    TransferAverage,
-    TransferResults,
-    TransferScores,
-)
-from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
 
-AnyComparison: TypeAlias = ComparisonResult | PairwiseResult
+AnyComparison: TypeAlias = results.ComparisonResult | results.PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
-Scored: TypeAlias = SimilarityScores | TransferScores | RetrievalScores
-Average: TypeAlias = SimilarityAverage | TransferAverage
+Scored: TypeAlias = results.SimilarityScores | results.TransferScores | results.RetrievalScores
+Average: TypeAlias = results.SimilarityAverage | results.TransferAverage
 METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 _OVERLAPS = {"sickr-full": "sickr"}
 """Task -> a task that is part of it; the two are not averaged together."""
 _AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
-_AGGREGATES = {
-    "all": "over all pairs of a task together (all)",
-    "mean": "the average of a task's subsets (mean)",
-    "wmean": "the average of a task's subsets, weighted by pairs (wmean)",
-}
 NO_REASON = "no reason is given"
 Entry = TypeVar("Entry")
 
@@ -58,27 +37,27 @@ class Column(NamedTuple):
     average: str | None = None
     """The name of an average in the results; empty for one that is computed from their tasks, None for a task."""
 
-    def estimate(self, result: EvaluationResult) -> Estimate | None:
+    def estimate(self, result: results.EvaluationResult) -> results.Estimate | None:
         """The score of an evaluation; None where it has none."""
         if self.average == "":
             return _mean({task: self.of_task(task).estimate(result) for task in self.tasks})
-        entries: Mapping[str, Scored | Average]
-        entries = _averages(result, self.kind) if self.average else _scores(result, self.kind)
-        scored = entries.get(self.average or self.tasks[0])
-        found = None if scored is None else scored.metric(self.metric)
-        return found.of(self.aggregate or "all") if isinstance(found, AggregateEstimates) else found
+        tasks, averages = scores_of(result, self.kind)
+        scored = averages.get(self.average) if self.average else tasks.get(self.tasks[0])
+        estimate = None if scored is None else scored.metric(self.metric)
+        return estimate.of(self.aggregate or "all") if isinstance(estimate, results.AggregateEstimates) else estimate
 
-    def data(self, result: EvaluationResult) -> object:
+    def data(self, run: EvaluationRun) -> object:
         """A fingerprint of the scored data; scores on different data are not ranked."""
-        average = _averages(result, self.kind).get(self.average) if self.average else None
-        scores = _scores(result, self.kind)
-        return [(task, _digest(scores.get(task))) for task in (average.tasks if average else self.tasks)]
+        tasks, averages = scores_of(run.result, self.kind)
+        average = averages.get(self.average or "")
+        averaged = average.tasks if average else self.tasks
+        return [(task, fingerprints(run, task) if task in tasks else None) for task in averaged]
 
     def of_task(self, task: str) -> "Column":
         """The column of one of the tasks, by the same metric."""
         return self._replace(title=task, tasks=(task,), average=None)
 
-    def test(self, tests: PairTests) -> PairedTest | None:
+    def test(self, tests: results.PairTests) -> results.PairedTest | None:
         """The test of this score among the tests of two sides, where it has one."""
         if self.kind != "retrieval" and self.metric not in ("spearman", "accuracy"):
             return None
@@ -86,10 +65,10 @@ class Column(NamedTuple):
         if any(task not in tests.tasks or tests.tasks[task].measure != measure for task in self.tasks):
             return None
         average = tests.average(_AVERAGES[self.kind])
-        found: PairedTest | None = tests.tasks[self.tasks[0]]
+        row: results.PairedTest | None = tests.tasks[self.tasks[0]]
         if self.average is not None:
-            found = average if average and set(average.tasks) == set(self.tasks) else None
-        return found if found is not None and found.difference is not None else None
+            row = average if average and set(average.tasks) == set(self.tasks) else None
+        return row if row is not None and row.difference is not None else None
 
 
 class Score(NamedTuple):
@@ -122,51 +101,47 @@ def score_of(side: EvaluatedModel, column: Column) -> Score | None:
     return Score(values[0], known[0].low, known[0].high)
 
 
-def similarity_columns(sides: Sequence[EvaluatedModel], metric: str, aggregate: Aggregate) -> list[Column]:
-    """All similarity tasks, then all averages over them, in the order of the sides."""
-    results = _results(sides)
-    tasks = dict.fromkeys(task for result in results for task in result.tasks)
-    columns = [Column("similarity", task, (task,), metric, aggregate) for task in tasks]
-    return [*columns, *_average_columns(results, columns)]
+def columns_of(
+    evaluations: Sequence[results.EvaluationResult], kind: Kind, metric: str | None, aggregate: Aggregate | None
+) -> list[Column]:
+    """All tasks of one kind in the order of the results, then the averages over those with one metric.
 
-
-def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
-    """Of transfer tasks: accuracy, and F1 and Matthews where there are any; the correlations of learned relatedness."""
-    results = _results(sides)
+    Of transfer tasks there is accuracy, F1 and Matthews where there are any, or the correlations of learned
+    relatedness; retrieval has the main measure of each task unless ``metric`` names one.
+    """
     columns = []
-    for task, first in first_entries(_scores(result, "transfer") for result in results).items():
-        for metric in ("accuracy", "f1", "matthews") if first.kind == "classification" else ("pearson", "spearman"):
-            title = task if metric == "accuracy" else f"{task}, {METRICS[metric]}"
-            column = Column("transfer", title, (task,), metric)
-            columns += [column] if any(column.estimate(result) for result in results) else []
-    return [*columns, *_average_columns(results, [one for one in columns if one.metric == "accuracy"])]
+    for task, scored in first_entries(scores_of(one, kind)[0] for one in evaluations).items():
+        for name in _metrics(scored, metric):
+            plain = kind == "similarity" or name in ("accuracy", metric)
+            title = task if plain else f"{task}, {METRICS.get(name, name)}"
+            column = Column(kind, title, (task,), name, aggregate)
+            if kind != "transfer" or any(column.estimate(one) for one in evaluations):
+                columns.append(column)
+    averaged = [one for one in columns if kind != "transfer" or one.metric == "accuracy"]
+    one_metric = len({column.metric for column in averaged}) == 1
+    return [*columns, *(_average_columns(evaluations, averaged) if one_metric else [])]
 
 
-def retrieval_columns(sides: Sequence[EvaluatedModel], measure: str | None) -> list[Column]:
-    """All retrieval tasks with ``measure``, by default with their main ones, and the average if it is the same."""
-    results = _results(sides)
-    columns = []
-    for task, scored in first_entries(result.retrieval for result in results).items():
-        title = task if measure else f"{task}, {scored.main}"
-        columns.append(Column("retrieval", title, (task,), measure or scored.main))
-    one_measure = len({column.metric for column in columns}) == 1
-    return [*columns, *(_average_columns(results, columns) if one_measure else [])]
+def _metrics(scored: Scored, metric: str | None) -> Sequence[str]:
+    if isinstance(scored, results.RetrievalScores):
+        return [metric or scored.main]
+    if isinstance(scored, results.SimilarityScores):
+        return [metric or "spearman"]
+    return ("accuracy", "f1", "matthews") if scored.kind == "classification" else ("pearson", "spearman")
 
 
-def _average_columns(results: Sequence[EvaluationResult], columns: Sequence[Column]) -> list[Column]:
+def _average_columns(evaluations: Sequence[results.EvaluationResult], columns: Sequence[Column]) -> list[Column]:
     """The named averages of the results; where none has a score, the mean over the tasks that all of them have.
 
     That mean is the one of comparisons. ``columns`` are those of the tasks, all by the same metric.
     """
-    if not columns:
-        return []
     named = [
         columns[0]._replace(title=f"average of {name}", tasks=tuple(one.tasks), average=name)
-        for name, one in first_entries(_averages(result, columns[0].kind) for result in results).items()
+        for name, one in first_entries(scores_of(result, columns[0].kind)[1] for result in evaluations).items()
     ]
-    if any(column.estimate(result) is not None for column in named for result in results):
+    if any(column.estimate(result) is not None for column in named for result in evaluations):
         return named
-    shared = [one.tasks[0] for one in columns if all(one.estimate(result) is not None for result in results)]
+    shared = [one.tasks[0] for one in columns if all(one.estimate(result) is not None for result in evaluations)]
     members = tuple(task for task in shared if _OVERLAPS.get(task) not in shared)
     if len(members) < 2:
         return named
@@ -174,36 +149,23 @@ def _average_columns(results: Sequence[EvaluationResult], columns: Sequence[Colu
     return [*named, columns[0]._replace(title=title, tasks=members, average="")]
 
 
-def _mean(estimates: Mapping[str, Estimate | None]) -> Estimate:
+def _mean(estimates: Mapping[str, results.Estimate | None]) -> results.Estimate:
     known = {task: estimate for task, estimate in estimates.items() if estimate is not None}
     for task, estimate in known.items():
         if estimate.score is None:
-            return Estimate(None, None, None, f"undefined on {task}: {estimate.reason or NO_REASON}")
-    return Estimate(mean(estimate.score for estimate in known.values() if estimate.score is not None), None, None)
+            return results.Estimate(None, None, None, f"undefined on {task}: {estimate.reason or NO_REASON}")
+    return results.Estimate(
+        mean(estimate.score for estimate in known.values() if estimate.score is not None), None, None
+    )
 
 
-def _results(sides: Sequence[EvaluatedModel]) -> list[EvaluationResult]:
-    return [run.result for side in sides for run in side.runs]
-
-
-def _scores(result: EvaluationResult, kind: Kind) -> Mapping[str, Scored]:
-    """The tasks of one kind."""
-    if kind == "transfer":
-        return result.transfer.tasks if result.transfer else {}
-    return result.tasks if kind == "similarity" else result.retrieval
-
-
-def _averages(result: EvaluationResult, kind: Kind) -> Mapping[str, Average]:
-    """The named averages over tasks of one kind."""
-    if kind == "transfer":
-        return result.transfer.averages if result.transfer else {}
-    return result.averages if kind == "similarity" else {}
-
-
-def _digest(scored: Scored | None) -> object:
-    if isinstance(scored, SimilarityScores):
-        return {name: subset.digest for name, subset in scored.subsets.items()}
-    return None if scored is None else scored.digest
+def scores_of(result: results.EvaluationResult, kind: Kind) -> tuple[Mapping[str, Scored], Mapping[str, Average]]:
+    """The tasks of one kind, and the named averages over them."""
+    if kind == "retrieval":
+        return result.retrieval, {}
+    if kind == "similarity":
+        return result.tasks, result.averages
+    return (result.transfer.tasks, result.transfer.averages) if result.transfer else ({}, {})
 
 
 def first_entries(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
@@ -215,7 +177,7 @@ def first_entries(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
     return merged
 
 
-def find_test(computed: AnyComparison | None, column: Column, first: int, second: int) -> PairedTest | None:
+def find_test(computed: AnyComparison | None, column: Column, first: int, second: int) -> results.PairedTest | None:
     """The test of two sides in a column, by their positions; differences are ``first`` minus ``second``."""
     if computed is None or column.aggregate not in (None, computed.config.aggregate):
         return None
@@ -224,7 +186,7 @@ def find_test(computed: AnyComparison | None, column: Column, first: int, second
     return _swap_sides(row) if row is not None and first > second else row
 
 
-def _swap_sides(row: PairedTest) -> PairedTest:
+def _swap_sides(row: results.PairedTest) -> results.PairedTest:
     difference, low, high = (None if value is None else -value for value in (row.difference, row.high, row.low))
     return replace(row, first=row.second, second=row.first, difference=difference, low=low, high=high)
 
@@ -236,7 +198,7 @@ class RankedColumn(NamedTuple):
     scores: list[Score | None]
     best: list[int]
     """The sides with the highest score; empty where only one side has a score, or where their data differ."""
-    tests: Mapping[tuple[int, int], PairedTest | None]
+    tests: Mapping[tuple[int, int], results.PairedTest | None]
     """(Side, one of the best) -> the test between the two, where there is one."""
     problem: str | None = None
     """Why no best score is marked."""
@@ -255,23 +217,37 @@ class RankedColumn(NamedTuple):
 
 
 class Grid:
-    """The scores of the sides at the positions ``indices`` in some columns; tests are between all ``sides``."""
+    """The scores of some of the sides in some columns; tests are between all ``sides``.
+
+    Args:
+        sides: all sides of the page.
+        computed: the tests between them.
+        kind: similarity, transfer tasks or retrieval.
+        metric: the metric of similarity, or the measure of retrieval if it is not the main one of each task.
+        aggregate: the aggregate of similarity.
+        indices: the positions of the sides to show; by default all that have scores of this kind.
+    """
 
     def __init__(
         self,
         sides: Sequence[EvaluatedModel],
-        indices: Sequence[int],
-        columns: Sequence[Column],
         computed: AnyComparison | None,
+        kind: Kind,
+        *,
+        metric: str | None = None,
+        aggregate: Aggregate | None = None,
+        indices: Sequence[int] | None = None,
     ) -> None:
-        self.sides, self.indices = sides, indices
-        self.columns = [self._rank(column, computed) for column in columns]
+        scored = [n for n, side in enumerate(sides) if any(scores_of(run.result, kind)[0] for run in side.runs)]
+        self.sides, self.indices = sides, scored if indices is None else indices
+        evaluations = [run.result for n in self.indices for run in sides[n].runs]
+        self.columns = [self._rank(column, computed) for column in columns_of(evaluations, kind, metric, aggregate)]
 
     def _rank(self, column: Column, computed: AnyComparison | None) -> RankedColumn:
         """The scores of a column, with the best of them."""
         scores = [score_of(side, column) if n in self.indices else None for n, side in enumerate(self.sides)]
         ranked = RankedColumn(column, scores, [], {})
-        data = {str(column.data(run.result)) for n in ranked.scored for run in self.sides[n].runs}
+        data = {str(column.data(run)) for n in ranked.scored for run in self.sides[n].runs}
         if len(data) > 1:
             return ranked._replace(problem="scored on different data, so no best score is marked")
         if len(ranked.scored) < 2:
@@ -366,102 +342,6 @@ class Grid:
         ]
 
 
-def similarity_grid(
-    sides: Sequence[EvaluatedModel], computed: AnyComparison | None, metric: str, aggregate: Aggregate
-) -> Grid:
-    """The sides that were evaluated on similarity."""
-    indices = [n for n, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
-    columns = similarity_columns([sides[n] for n in indices], metric, aggregate)
-    return Grid(sides, indices, columns, computed)
-
-
-def retrieval_grid(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, measure: str | None = None) -> Grid:
-    """The sides that were evaluated on retrieval, by a measure, or by the main one of each task."""
-    indices = [n for n, side in enumerate(sides) if any(run.result.retrieval for run in side.runs)]
-    return Grid(sides, indices, retrieval_columns([sides[n] for n in indices], measure), computed)
-
-
-def transfer_grids(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> dict[tuple[str, str], Grid]:
-    """(Protocol, all settings of the probes in words) -> the sides whose runs were all probed in this way."""
-    protocols: dict[tuple[str, str], list[int]] = {}
-    for n, side in enumerate(sides):
-        used = {(one.protocol, one.describe_probe()) for one in _transfer_results(side)}
-        if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
-            protocols.setdefault(used.pop(), []).append(n)
-    return {
-        protocol: Grid(sides, indices, transfer_columns([sides[n] for n in indices]), computed)
-        for protocol, indices in protocols.items()
-    }
-
-
-def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, aggregate: Aggregate) -> list[Block]:
-    """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
-    aggregates = (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))
-    main, *others = (
-        similarity_grid(sides, computed, metric, kind).table(f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
-        for metric in ("spearman", "pearson")
-        for kind in aggregates
-    )
-    return [main, Details("Other averages of subsets, and Pearson", others)] if main.rows else []
-
-
-def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
-    """The main measure of each task; all measures in a block to open."""
-    main = retrieval_grid(sides, computed).table("Retrieval × 100, means over queries")
-    others = [retrieval_grid(sides, computed, measure).table(f"{measure} × 100") for measure in MEASURES]
-    return [main, Details("All measures of retrieval", others)] if main.rows else []
-
-
-def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -> list[Block]:
-    """Accuracies of probes, a table for each protocol."""
-    grids = transfer_grids(sides, computed)
-    blocks: list[Block] = [
-        grid.table(
-            f"Accuracy × 100 of {'fine-tuned classifiers' if name == 'finetune' else f'probes, protocol {probe}'}"
-        )
-        for (name, probe), grid in grids.items()
-    ]
-    shown = {n for grid in grids.values() for n in grid.indices}
-    return blocks + [
-        Paragraph(f"{side.name} is left out: not all of its runs were probed, or not with the same protocol.")
-        for n, side in enumerate(sides)
-        if _transfer_results(side) and n not in shown
-    ]
-
-
-def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
-    """A table with a row for each side whose training is known, and a column for each task; none if none is known."""
-    seen = {number: seen_of([run.result for run in side.runs]) for number, side in enumerate(sides)}
-    tasks = list(dict.fromkeys(task for known in seen.values() for task in known))
-    if not tasks:
-        return []
-    rows: list[list[Cell | str]] = []
-    notes = [LEGEND]
-    for number, known in seen.items():
-        if known:
-            side = sides[number]
-            cells = [Cell(format_seen(known[task]), _unseen(side, task)) if task in known else DASH for task in tasks]
-            rows.append([side.name, *cells])
-            notes += [f"{side.name}: {note}" for note in seen_notes(known)]
-    if any(0 < len(known) < len(tasks) for known in seen.values()):
-        notes.append(f"{DASH}: not evaluated.")
-    if unknown := [sides[number].name for number, known in seen.items() if not known]:
-        notes.append(f"Not in the table, because their training left no record: {', '.join(unknown)}.")
-    caption = "Share of the pairs (in brackets: of the texts), and Spearman × 100 on the unseen pairs"
-    return [Table(title=caption, columns=["model", *tasks], rows=rows, notes=notes)]
-
-
-def _unseen(side: EvaluatedModel, task: str) -> str:
-    """The score on the unseen pairs, for several runs the mean."""
-    unseen = [scored.unseen for run in side.runs if (scored := run.result.tasks.get(task)) is not None]
-    score = mean_score([None if one is None else one.spearman.score for one in unseen])
-    return "" if score is None else f"unseen {score:.2f}"
-
-
-def _transfer_results(side: EvaluatedModel) -> list[TransferResults]:
-    return [run.result.transfer for run in side.runs if run.result.transfer]
-
-
 def _interval_caption(sides: Sequence[EvaluatedModel]) -> str:
     single = any(len(side.runs) == 1 for side in sides)
     several = any(len(side.runs) > 1 for side in sides)
@@ -485,7 +365,7 @@ def _cell(score: Score | None, mark: Literal["best", "near", ""]) -> Cell:
     return Cell(f"{score.value:.2f}", detail if score.sd is None else f"± {score.sd:.2f}", mark)
 
 
-def _format_test(side: EvaluatedModel, test: PairedTest) -> str:
+def _format_test(side: EvaluatedModel, test: results.PairedTest) -> str:
     p = test.p if test.p_holm is None else test.p_holm
     shown = f"p {p:.4f}" if p is None or p >= 1e-4 else "p < 0.0001"
     return f"{side.name} (by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], {shown})"

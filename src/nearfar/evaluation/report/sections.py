@@ -1,8 +1,7 @@
-"""Sections of a report besides scores: comparisons, training, geometry, and settings with their provenance."""
+"""Sections of a report besides scores and tests: training, geometry, and settings with their provenance."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import chain
 from statistics import mean, median, stdev
@@ -22,24 +21,9 @@ from nearfar.evaluation.report.blocks import (
     Paragraph,
     Section,
     downsample,
-    words_table,
 )
-from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
-from nearfar.evaluation.report.scores import AnyComparison
-from nearfar.evaluation.results import (
-    ComparisonResult,
-    GeometryResult,
-    ModelGeometry,
-    Provenance,
-)
-from nearfar.evaluation.tables.comparison import (
-    BEFORE_AFTER,
-    before_after_cells,
-    comparison_table,
-    held_out_notes,
-    metric_of,
-    pairwise_table,
-)
+from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
+from nearfar.evaluation.results import GeometryResult, ModelGeometry, Provenance
 from nearfar.evaluation.tables.pages import geometry_table
 
 _IGNORED_KEYS = {"output"}
@@ -50,74 +34,6 @@ _MEASURES = {
     "mean_cosine": "Mean cosine (closer to 0 is more even)",
     "effective_rank": "Effective rank (higher is more even)",
 }
-
-
-def comparisons(
-    sides: Sequence[EvaluatedModel], computed: AnyComparison | None, from_files: Sequence[tuple[str, AnyComparison]]
-) -> list[Block]:
-    """The comparison of the ``sides`` that was computed for this page, and those read from files."""
-    blocks: list[Block] = []
-    if computed is not None:
-        title = f"Computed for this page: {computed.config.resamples:,} resamples, seed {computed.config.seed}"
-        blocks.append(Section(title, _comparison(renamed(computed, sides))))
-    return blocks + [Section(f"From {source}", _comparison(comparison)) for source, comparison in from_files]
-
-
-def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyComparison:
-    """A comparison of these sides, under the names that they have on this page."""
-    named = [replace(old, name=side.name) for old, side in zip(comparison.sides, sides, strict=True)]
-    if isinstance(comparison, ComparisonResult):
-        return replace(comparison, first=named[0], second=named[1])
-    return replace(comparison, sides=named)
-
-
-def _comparison(comparison: AnyComparison) -> list[Block]:
-    if isinstance(comparison, ComparisonResult):
-        return [comparison_table(comparison), *_resamples_warning(comparison)]
-    tables = []
-    for tests in comparison.comparisons:
-        pair = comparison.between(tests)
-        tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
-    return [pairwise_table(comparison), *_resamples_warning(comparison), *tables]
-
-
-def _resamples_warning(comparison: AnyComparison) -> list[Block]:
-    """A warning where even the smallest possible p of a bootstrap is not significant after the correction."""
-    config = comparison.config
-    tested = sum(row.p is not None for tests in comparison.comparisons for row in tests.tasks.values())
-    floor = 2 / (1 + config.resamples)
-    if tested * floor < config.level:
-        return []
-    return [
-        Paragraph(
-            f"With {config.resamples:,} resamples no bootstrap p is below {floor:.2g}; corrected over {tested} tests "
-            f"it is {config.level} or more. With more --resamples more differences may be significant."
-        )
-    ]
-
-
-def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
-    """A row for each run with held-out test rows: its model before and after training."""
-    tested = [run for run in runs if run.tested is not None]
-    if not tested:
-        return []
-    rows: list[list[Cell | str]] = []
-    notes = ["Each run is compared with the model that its training started from, on rows that it held out to test on."]
-    for run in tested:
-        for task, row in run.tests.items():
-            rows.append([run.name, metric_of(row), f"{row.pairs or 0:,}", *before_after_cells(row)])
-            assert run.tested is not None
-            notes += [f"{run.name}: {note}" for note in held_out_notes(run.tested, task)]
-            notes += [f"{run.name}: {row.reason}."] * bool(row.reason)
-    if len(tested) > 1:
-        same = len({run.held_out for run in tested}) == 1
-        notes.append(
-            "The runs hold out the same rows; nearfar compare RUN RUN --held-out tests one against the other."
-            if same
-            else "The runs hold out different rows, so the scores of different runs cannot be compared."
-        )
-    columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
-    return [Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)]
 
 
 class Outcome(NamedTuple):
@@ -333,8 +249,9 @@ def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[st
     if not differ:
         return [BulletList([f"{caption}: none, except for the output folder."])]
     rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
-    note = f"{DASH}: off, empty, or not a setting of this method."
-    return [words_table(caption, [title, *differ], rows, note)]
+    notes = [f"{DASH}: off, empty, or not a setting of this method."]
+    columns = [title, *differ]
+    return [Table(title=caption, columns=columns, rows=rows, notes=notes, left=len(columns))]
 
 
 def _value(value: Any) -> str:
@@ -387,4 +304,5 @@ def _environments(origins: Mapping[str, Provenance]) -> list[Block]:
         hardware = ", ".join(f"{name} {value}" for name, value in (origin.hardware or {}).items() if value)
         made.setdefault((origin.commit or DASH, versions or DASH, hardware or DASH), []).append(source)
     rows = [[commit, versions, hardware, ", ".join(sources)] for (commit, versions, hardware), sources in made.items()]
-    return [words_table("Commits, versions and hardware", ["commit", "versions", "hardware", "files"], rows)]
+    columns = ["commit", "versions", "hardware", "files"]
+    return [Table(title="Commits, versions and hardware", columns=columns, rows=rows, left=4)]

@@ -5,7 +5,7 @@ Differences are first minus second. Where a score is undefined, the difference a
 and ``reason`` says why.
 """
 
-from dataclasses import field
+from dataclasses import field, fields
 from itertools import combinations
 from typing import Any, ClassVar, Literal
 
@@ -178,15 +178,15 @@ class PairTests(_Tests, _Pair):
 
 def _tests(result: "PairTests | ComparisonResult") -> dict[str, Any]:
     """The fields that hold the tests of one pair of sides."""
-    return {name: getattr(result, name) for name in ("tasks", *_AVERAGES, "named_averages")}
+    return {one.name: getattr(result, one.name) for one in fields(_Tests)}
 
 
-class ComparisonResult(Result):
-    """What ``nearfar compare FIRST SECOND`` writes."""
-
+class _Comparison(Result):
     WHAT: ClassVar[str] = "a result file of nearfar compare"
     """What the file is, in error messages."""
 
+
+class _TwoSides(_Comparison):
     kind: Literal["comparison"] = "comparison"
     """The kind of the file."""
     first: ComparedSide
@@ -199,18 +199,14 @@ class ComparisonResult(Result):
     """Date, command, commit, package versions and hardware."""
     not_compared: list[str]
     """Tasks that not all runs have."""
-    tasks: dict[str, TaskTest]
-    """The test on each task, by its name."""
-    overall: AverageTest | None
-    """The test on the average over similarity tasks."""
-    overall_transfer: AverageTest | None = None
-    """The test on the average over classification tasks."""
-    overall_retrieval: AverageTest | None = field(default=None, metadata=OMITTED)
-    """The test on the average over retrieval tasks."""
-    named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
-    """The tests on averages that papers report, by name, other than those over all tasks of a kind."""
+
+
+class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last in the file
+    """What ``nearfar compare FIRST SECOND`` writes."""
+
     queries: QueryChanges | None = field(default=None, metadata=OMITTED)
-    """With ``--examples``: which held-out queries the first side ranks better or worse, and some of them."""
+    """With ``--examples``, and after training: which held-out queries the first side ranks better or worse, and some
+    of them."""
 
     @property
     def sides(self) -> list[ComparedSide]:
@@ -223,14 +219,11 @@ class ComparisonResult(Result):
         return [PairTests(pair=[0, 1], **_tests(self))]
 
 
-class PairwiseResult(Result):
+class PairwiseResult(_Comparison):
     """What ``nearfar compare`` writes for three sides or more: the tests of each pair of sides.
 
     ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
     """
-
-    WHAT: ClassVar[str] = "a result file of nearfar compare"
-    """What the file is, in error messages."""
 
     kind: Literal["comparisons"] = "comparisons"
     """The kind of the file."""

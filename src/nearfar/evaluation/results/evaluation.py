@@ -44,6 +44,35 @@ class SeenShares(Record):
                 raise InvalidValueError(f"is {value}, not from 0 to 1", key)
 
 
+class _Measured(Record):
+    """Scores by the name of their metric, which is that of a field."""
+
+    METRICS: ClassVar[tuple[str, ...]] = ("spearman", "pearson")
+
+    def metric(self, name: str) -> Any:
+        """The estimate of a metric, of a similarity task by aggregate; None where there is none."""
+        return getattr(self, name) if name in self.METRICS else None
+
+
+class _Task(_Measured):
+    """Scores on one task. ``SIZE`` names the field with the number of its rows, ``COMPARED`` the metric of tests."""
+
+    SIZE: ClassVar[str] = "pairs"
+    COMPARED: ClassVar[str] = "spearman"
+
+    @property
+    def size(self) -> int:
+        """Number of pairs, of tested rows or of queries."""
+        size: int = getattr(self, self.SIZE)
+        return size
+
+    @property
+    def compared(self) -> Estimate:
+        """The estimate that comparisons test by default."""
+        compared: Estimate = self.metric(self.COMPARED)
+        return compared
+
+
 class UnseenScores(Record):
     """Scores on the pairs of a similarity task that the model was neither trained on nor chosen by."""
 
@@ -80,7 +109,7 @@ class AggregateEstimates(Record):
         return [("all", self.all), ("mean", self.mean), ("wmean", self.wmean)]
 
 
-class SubsetScores(Record):
+class SubsetScores(_Measured):
     """One subset of a similarity task."""
 
     pairs: int
@@ -92,10 +121,6 @@ class SubsetScores(Record):
     cosines_e6: list[Number]
     """Cosines, or what the model compares by, in millionths, whole numbers."""
 
-    def metric(self, name: str) -> Estimate:
-        """``spearman`` or ``pearson``."""
-        return self.pearson if name == "pearson" else self.spearman
-
     def __post_init__(self) -> None:
         """Arrays whose length is not the number of pairs."""
         for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
@@ -103,7 +128,7 @@ class SubsetScores(Record):
                 raise InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
 
 
-class SimilarityScores(Record):
+class SimilarityScores(_Task):
     """Scores on one similarity task."""
 
     kind: ClassVar[Literal["similarity"]] = "similarity"
@@ -119,15 +144,6 @@ class SimilarityScores(Record):
     unseen: UnseenScores | None = field(default=None, metadata=OMITTED)
     """Scores without the pairs that the model has seen, where it has seen some."""
 
-    @property
-    def size(self) -> int:
-        """Number of pairs."""
-        return self.pairs
-
-    def metric(self, name: str) -> AggregateEstimates:
-        """``spearman`` or ``pearson``."""
-        return self.pearson if name == "pearson" else self.spearman
-
     def __post_init__(self) -> None:
         """A task without subsets, or a seen pair that it does not have."""
         seen = self.unseen.seen_pairs if self.unseen else []
@@ -137,20 +153,18 @@ class SimilarityScores(Record):
             raise InvalidValueError("is empty", "subsets")
 
 
-class SimilarityAverage(Record):
+class SimilarityAverage(_Measured):
     """The mean over several similarity tasks."""
 
     tasks: list[str]
     spearman: AggregateEstimates
     pearson: AggregateEstimates
 
-    def metric(self, name: str) -> AggregateEstimates:
-        """``spearman`` or ``pearson``."""
-        return self.pearson if name == "pearson" else self.spearman
 
-
-class RetrievalScores(Record):
+class RetrievalScores(_Task):
     """Scores on one retrieval task."""
+
+    SIZE: ClassVar[str] = "queries"
 
     kind: Literal["retrieval"] = "retrieval"
     queries: int
@@ -174,11 +188,6 @@ class RetrievalScores(Record):
     def compared(self) -> Estimate:
         """The estimate that comparisons test by default."""
         return self.measures[self.main]
-
-    @property
-    def size(self) -> int:
-        """Number of queries."""
-        return self.queries
 
     def metric(self, name: str) -> Estimate | None:
         """The estimate of a measure; None for other metrics."""
@@ -208,8 +217,12 @@ class PenaltyGrid(Record):
     """Accuracy x 100 by penalty, for each fold of a pool, else one list."""
 
 
-class ClassificationScores(Record):
+class ClassificationScores(_Task):
     """Predictions of a probe or a fine-tuned classifier on one task with labels."""
+
+    SIZE: ClassVar[str] = "rows"
+    COMPARED: ClassVar[str] = "accuracy"
+    METRICS: ClassVar[tuple[str, ...]] = ("accuracy", "f1", "matthews")
 
     kind: Literal["classification"] = "classification"
     protocol: str
@@ -244,27 +257,13 @@ class ClassificationScores(Record):
         """The estimate that tables show first: accuracy."""
         return self.accuracy
 
-    @property
-    def compared(self) -> Estimate:
-        """The estimate that comparisons test: accuracy."""
-        return self.accuracy
-
-    @property
-    def size(self) -> int:
-        """Number of tested rows."""
-        return self.rows
-
-    def metric(self, name: str) -> Estimate | None:
-        """``accuracy``, ``f1`` or ``matthews``; None where the task does not have it."""
-        return {"accuracy": self.accuracy, "f1": self.f1, "matthews": self.matthews}.get(name)
-
     def __post_init__(self) -> None:
         """Not one prediction for each gold label."""
         _check_predictions(self.gold, predicted=self.predicted)
         _check_score(accuracy=self.accuracy)
 
 
-class RelatednessScores(Record):
+class RelatednessScores(_Task):
     """Predictions of a learned regression on one task with scores."""
 
     kind: Literal["relatedness"] = "relatedness"
@@ -289,20 +288,6 @@ class RelatednessScores(Record):
         """The estimate that tables show first: Pearson."""
         return self.pearson
 
-    @property
-    def compared(self) -> Estimate:
-        """The estimate that comparisons test: Spearman."""
-        return self.spearman
-
-    @property
-    def size(self) -> int:
-        """Number of tested pairs."""
-        return self.pairs
-
-    def metric(self, name: str) -> Estimate | None:
-        """``pearson`` or ``spearman``; None for other metrics."""
-        return {"pearson": self.pearson, "spearman": self.spearman}.get(name)
-
     def __post_init__(self) -> None:
         """Not one prediction for each gold score."""
         _check_predictions(self.gold, predicted_e6=self.predicted_e6)
@@ -319,15 +304,13 @@ else:
         kinds: ClassVar[Mapping[str, type]] = {"classification": ClassificationScores, "relatedness": RelatednessScores}
 
 
-class TransferAverage(Record):
+class TransferAverage(_Measured):
     """The mean accuracy over several transfer tasks."""
+
+    METRICS: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     tasks: list[str]
     accuracy: Estimate
-
-    def metric(self, name: str) -> Estimate | None:
-        """``accuracy``; None for other metrics."""
-        return self.accuracy if name == "accuracy" else None
 
 
 class ProbeSettings(Record):

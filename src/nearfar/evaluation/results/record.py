@@ -225,6 +225,7 @@ class Provenance(Record):
 
 def provenance() -> Provenance:
     """The provenance of a result that is computed now, by this process."""
+    torch = sys.modules.get("torch")  # if torch was never imported, it computed nothing
     return Provenance.from_dict(
         {
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -236,8 +237,8 @@ def provenance() -> Provenance:
                 "processor": machine.processor(),
                 "instruction_sets": " ".join(machine.instruction_sets()),
                 "cores": os.cpu_count(),
-                "threads": _threads(),
-                "accelerator": _accelerator(),
+                "threads": torch and torch.get_num_threads(),
+                "accelerator": torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None,
             },
             **machine.provenance_info(),
         },
@@ -267,13 +268,3 @@ def _commit() -> str | None:
             return None
         answers.append(answer.stdout.strip())
     return answers[1] + ("-dirty" if answers[2] else "")
-
-
-def _threads() -> int | None:
-    torch = sys.modules.get("torch")  # if torch was never imported, it computed nothing
-    return torch.get_num_threads() if torch else None
-
-
-def _accelerator() -> str | None:
-    torch = sys.modules.get("torch")
-    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None

@@ -2,20 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
-from nearfar.evaluation.examples import RULE, describe_changes, describe_examples
+from nearfar.evaluation import results
+from nearfar.evaluation.examples import FEW, QueriesInWords, describe_queries
 from nearfar.evaluation.render import Table
-from nearfar.evaluation.results import (
-    AverageTest,
-    ComparedSide,
-    ComparisonResult,
-    ComparisonSettings,
-    PairedTest,
-    PairTests,
-    PairwiseResult,
-    SeedTest,
-    TaskTest,
-    load_result,  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
-)
 from nearfar.evaluation.tables.evaluation import comparison_notes, format_score, format_seen
 from nearfar.types import metric_title
 
@@ -34,12 +23,12 @@ DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
 """A true difference of this many widths of the 95% interval is found (p < 0.05) with a power of 80%."""
 
 
-def metric_of(row: TaskTest) -> str:
+def metric_of(row: results.TaskTest) -> str:
     """The name of the score that is tested."""
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict(row: PairedTest, *, better: str = "better", worse: str = "worse") -> str:
+def verdict(row: results.PairedTest, *, better: str = "better", worse: str = "worse") -> str:
     """What a test says of its first side: the words ``better`` or ``worse`` if the difference is significant."""
     if row.difference is None:
         return "undefined"
@@ -48,19 +37,13 @@ def verdict(row: PairedTest, *, better: str = "better", worse: str = "worse") ->
     return better if row.difference > 0 else worse
 
 
-def before_after_cells(row: PairedTest) -> list[str]:
+def before_after_cells(row: results.PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
     p = "" if row.p is None else f"{row.p:.4f}"
-    return [
-        format_score(row.second),
-        format_score(row.first),
-        format_difference(row),
-        p,
-        verdict(row),
-    ]
+    return [format_score(row.second), format_score(row.first), format_difference(row), p, verdict(row)]
 
 
-def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
+def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     """Which rows a trained model, the first side, was compared with its start on, and what they could have found."""
     row = result.tasks[task]
     seen = [(side.seen or {}).get(task) for side in result.sides]
@@ -81,35 +64,40 @@ def held_out_notes(result: ComparisonResult, task: str) -> list[str]:
     return notes
 
 
-def comparison_tables(result: ComparisonResult | PairwiseResult) -> list[Table]:
+def comparison_tables(result: results.ComparisonResult | results.PairwiseResult) -> list[Table]:
     """A comparison of two sides; of several sides, the table of all, then that of each pair."""
-    if isinstance(result, ComparisonResult):
+    if isinstance(result, results.ComparisonResult):
         return [comparison_table(result)]
     return [pairwise_table(result), *(comparison_table(result.between(tests)) for tests in result.comparisons)]
 
 
-def comparison_table(comparison: ComparisonResult) -> Table:
+def comparison_table(comparison: results.ComparisonResult) -> Table:
     """A comparison of two sides: a row for each task and average."""
     names = _task_names(comparison.tasks)
     tasks = {names[task]: row for task, row in comparison.tasks.items()}
     sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
     title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
-    return table_of_tests("task", tasks, _averages(comparison), title=title, notes=_comparison_notes(comparison))
+    return table_of_tests(
+        "task", tasks, _averages(comparison.comparisons[0]), title=title, notes=_comparison_notes(comparison)
+    )
 
 
-def query_notes(comparison: ComparisonResult) -> list[str]:
-    """How many queries the first side ranks better or worse, and how the shown ones are chosen; empty without them."""
-    changes = comparison.queries
-    return [] if changes is None else [describe_changes(changes, start=f"With {comparison.first.name}"), RULE]
+def queries_in_words(comparison: results.ComparisonResult) -> QueriesInWords | None:
+    """The held-out queries of a comparison that has some, in words."""
+    first, second = (side.name for side in comparison.sides)
+    if comparison.queries is None:
+        return None
+    return describe_queries(comparison.queries, start=f"With {first}", first=first, second=second)
 
 
-def query_lines(comparison: ComparisonResult) -> list[str]:
-    """The shown queries with their hits by both sides."""
-    names = {"first": comparison.first.name, "second": comparison.second.name}
-    return [] if comparison.queries is None else describe_examples(comparison.queries, **names)
+def few_queries(comparison: results.ComparisonResult) -> QueriesInWords | None:
+    """Three of the queries of a model before and after training, which is the first side, in words."""
+    if comparison.queries is None:
+        return None
+    return describe_queries(comparison.queries, start="After training", first="after", second="before", percents=FEW)
 
 
-def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes: Sequence[str]) -> Table:
+def table_of_tests(of: str, *groups: Mapping[str, results.PairedTest], title: str, notes: Sequence[str]) -> Table:
     """A row for each test, by its name; ``of`` is the heading of the names, and lines separate the groups."""
     seeds = any(row.seeds for group in groups for row in group.values())
     over_seeds = ["p over seeds", "by ranks"] if seeds else []
@@ -118,7 +106,7 @@ def table_of_tests(of: str, *groups: Mapping[str, PairedTest], title: str, notes
     return Table.of_groups(rows, columns=header, title=title, notes=notes)
 
 
-def pairwise_table(result: PairwiseResult) -> Table:
+def pairwise_table(result: results.PairwiseResult) -> Table:
     """Several sides: a column for each, the best of each row marked."""
     pairs = {(tests.pair[0], tests.pair[1]): tests for tests in result.comparisons}
     first = pairs[0, 1]
@@ -126,9 +114,9 @@ def pairwise_table(result: PairwiseResult) -> Table:
     tasks = [
         _pairwise_row(names[task], {pair: tests.tasks[task] for pair, tests in pairs.items()}) for task in first.tasks
     ]
-    keys = {name: key for key, name in _average_names(first).items()}
-    averages = {name: average for name, key in keys.items() if (average := first.average(key)) is not None}
-    average_rows = [_pairwise_row(name, _average_tests(pairs, keys[name])) for name in averages]
+    by_pair = {pair: _averages(tests) for pair, tests in pairs.items()}
+    averages = by_pair[0, 1]
+    average_rows = [_pairwise_row(name, {pair: tests[name] for pair, tests in by_pair.items()}) for name in averages]
     config = result.config
     notes = [
         "* the best; = not significantly different from it: p, corrected (Holm) over tasks and pairs of sides, is "
@@ -142,7 +130,7 @@ def pairwise_table(result: PairwiseResult) -> Table:
     return Table.of_groups([tasks, average_rows], columns=columns, title=title, notes=notes)
 
 
-def _task_names(tasks: Mapping[str, TaskTest]) -> dict[str, str]:
+def _task_names(tasks: Mapping[str, results.TaskTest]) -> dict[str, str]:
     """The tasks with their metrics, where these are neither Spearman nor in the title."""
     metrics = {task: "accuracy" if row.kind == "classification" else row.measure for task, row in tasks.items()}
     if len(set(metrics.values())) == 1 and all(row.kind == "retrieval" for row in tasks.values()):
@@ -150,7 +138,7 @@ def _task_names(tasks: Mapping[str, TaskTest]) -> dict[str, str]:
     return {task: f"{task}, {metric}" if metric else task for task, metric in metrics.items()}
 
 
-def _scores(tasks: Mapping[str, TaskTest], config: ComparisonSettings) -> str:
+def _scores(tasks: Mapping[str, results.TaskTest], config: results.ComparisonSettings) -> str:
     """What the scores of the tasks are, for a title."""
     kinds = {row.kind for row in tasks.values()}
     if kinds == {"classification"}:
@@ -162,11 +150,7 @@ def _scores(tasks: Mapping[str, TaskTest], config: ComparisonSettings) -> str:
     return ", or ".join([f"Spearman x 100 ({config.aggregate})", *(f"{name} x 100" for name in others)])
 
 
-def _average_tests(pairs: Mapping[tuple[int, int], PairTests], key: str) -> dict[tuple[int, int], AverageTest]:
-    return {pair: average for pair, tests in pairs.items() if (average := tests.average(key)) is not None}
-
-
-def _pairwise_row(name: str, tests: Mapping[tuple[int, int], PairedTest]) -> list[str]:
+def _pairwise_row(name: str, tests: Mapping[tuple[int, int], results.PairedTest]) -> list[str]:
     """The scores of all sides, from the tests of each pair of them."""
     sides = range(1 + max(second for _, second in tests))
     values = [tests[0, side].second if side else tests[0, 1].first for side in sides]
@@ -183,51 +167,31 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], PairedTest]) -> lis
     return [name, *cells]
 
 
-def _averages(comparison: ComparisonResult) -> dict[str, AverageTest]:
-    tests = comparison.comparisons[0]
-    return {name: average for key, name in _average_names(tests).items() if (average := tests.average(key)) is not None}
+def _averages(tests: results.PairTests) -> dict[str, results.AverageTest]:
+    """The tests on averages, by their names in tables."""
+    names = {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
+    return {name: average for key, name in names.items() if (average := tests.average(key)) is not None}
 
 
-def _average_names(tests: PairTests) -> dict[str, str]:
-    """Averages -> their names in tables."""
-    return {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
-
-
-def format_difference(row: PairedTest) -> str:
+def format_difference(row: results.PairedTest) -> str:
     """The difference with its interval."""
     return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
 
 
-def _row_of_test(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
-    scores = [format_score(row.first), format_score(row.second)]
-    if row.difference is None:
-        return [
-            name,
-            *scores,
-            "",
-            "",
-            "",
-            *["", ""] * seeds,
-            verdict(row, better="first better", worse="second better"),
-        ]
+def _row_of_test(name: str, row: results.PairedTest, *, seeds: bool) -> list[str]:
+    over_seeds = (row.seeds.p, row.seeds.p_rank) if row.seeds else (None, None)
+    chances = [row.p, row.p_holm, *(over_seeds if seeds else [])]
     return [
         name,
-        *scores,
-        format_difference(row),
-        f"{row.p:.4f}",
-        "" if row.p_holm is None else f"{row.p_holm:.4f}",
-        *(_over_seeds(row.seeds) if seeds else []),
+        *map(format_score, (row.first, row.second)),
+        "" if row.difference is None else format_difference(row),
+        *("" if row.difference is None or p is None else f"{p:.4f}" for p in chances),
         verdict(row, better="first better", worse="second better"),
     ]
 
 
-def _over_seeds(tested: SeedTest | None) -> list[str]:
-    values = (None, None) if tested is None else (tested.p, tested.p_rank)
-    return ["" if p is None else f"{p:.4f}" for p in values]
-
-
-def _comparison_notes(comparison: ComparisonResult) -> list[str]:
-    config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison)
+def _comparison_notes(comparison: results.ComparisonResult) -> list[str]:
+    config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison.comparisons[0])
     row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
     query_tests = sorted({row.test for row in tasks.values() if row.kind == "retrieval" and row.test})
     units = " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
@@ -244,22 +208,22 @@ def _comparison_notes(comparison: ComparisonResult) -> list[str]:
         notes.append(
             f"p over seeds: {' or '.join(tests)}; these tests generalise to other training runs, and are not corrected."
         )
-    rows: dict[str, PairedTest] = {**tasks, **averages}
+    rows: dict[str, results.PairedTest] = {**tasks, **averages}
     notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
     seen = comparison_notes(["first", "second"], comparison.sides)
     return [*notes, *seen, *_not_compared(comparison)]
 
 
-def _seed_tests(row: TaskTest) -> list[str]:
+def _seed_tests(row: results.TaskTest) -> list[str]:
     return [test for test in (row.seeds.test, row.seeds.rank_test) if test] if row.seeds else []
 
 
-def _not_compared(result: ComparisonResult | PairwiseResult) -> list[str]:
+def _not_compared(result: results.ComparisonResult | results.PairwiseResult) -> list[str]:
     if not result.not_compared:
         return []
     return [f"Not compared, because not all sides were evaluated on them: {', '.join(result.not_compared)}."]
 
 
-def _side(side: ComparedSide) -> str:
+def _side(side: results.ComparedSide) -> str:
     runs = len(side.models)
     return side.name if runs == 1 else f"{side.name} (mean of {runs} runs)"

@@ -7,17 +7,9 @@ from statistics import mean
 from typing import Literal
 
 from nearfar.data.retrieval import MEASURES
+from nearfar.evaluation import results
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.evaluation.render import Table
-from nearfar.evaluation.results import (
-    AggregateEstimates,
-    ClassificationScores,
-    ComparedSide,
-    Estimate,
-    EvaluationResult,
-    SeenShares,
-    TransferResults,
-)
 from nearfar.quantization import Quantization, bytes_per_vector
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
@@ -31,7 +23,7 @@ LEGEND = (
 
 
 def evaluation_tables(
-    result: EvaluationResult,
+    result: results.EvaluationResult,
     *,
     metrics: Sequence[str] = ("spearman",),
     measure: str | None = None,
@@ -52,7 +44,9 @@ def evaluation_tables(
         tables.append(_transfer(result, result.transfer))
         if result.transfer.protocol == "finetune":
             entries = result.transfer.tasks.values()
-            tables += [class_table(one) for one in entries if isinstance(one, ClassificationScores) and one.gold]
+            tables += [
+                class_table(one) for one in entries if isinstance(one, results.ClassificationScores) and one.gold
+            ]
     if result.retrieval:
         tables.append(_retrieval_on_screen(result, measure) if screen else _retrieval_in_file(result))
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
@@ -64,7 +58,7 @@ def evaluation_tables(
     return [*tables[:-1], replace(tables[-1], notes=[*tables[-1].notes, *notes]), *seen_tables(result)]
 
 
-def _similarity(result: EvaluationResult, metric: str, *, subsets: bool) -> Table:
+def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool) -> Table:
     tasks = []
     for task, scored in result.tasks.items():
         estimates = [format_estimate(estimate) for _, estimate in scored.metric(metric).items()]
@@ -81,7 +75,7 @@ def _similarity(result: EvaluationResult, metric: str, *, subsets: bool) -> Tabl
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=_similarity_notes(result, metric))
 
 
-def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
+def _similarity_notes(result: results.EvaluationResult, metric: str) -> list[str]:
     resamples, pooling = result.resamples, result.config.get("pooling")
     notes = [
         "all: over all pairs of a task; mean: mean over its subsets; wmean: mean weighted by number of pairs.",
@@ -97,7 +91,7 @@ def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
     ]
 
 
-def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
+def _reasons(name: str, estimates: results.AggregateEstimates) -> list[str]:
     """Why aggregates are undefined, one note for each reason."""
     reasons: dict[str, list[str]] = {}
     for aggregate, estimate in estimates.items():
@@ -106,11 +100,11 @@ def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
     return [f"{name}, {' and '.join(aggregates)}: {reason}." for reason, aggregates in reasons.items()]
 
 
-def _transfer(result: EvaluationResult, transfer: TransferResults) -> Table:
+def _transfer(result: results.EvaluationResult, transfer: results.TransferResults) -> Table:
     """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
     tasks, notes = [], []
     for task, scored in transfer.tasks.items():
-        if isinstance(scored, ClassificationScores):
+        if isinstance(scored, results.ClassificationScores):
             others = [("F1", scored.f1), ("Matthews", scored.matthews)]
         else:
             others = [("Spearman", scored.spearman)]
@@ -133,7 +127,7 @@ def _transfer(result: EvaluationResult, transfer: TransferResults) -> Table:
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=notes)
 
 
-def class_table(entry: ClassificationScores) -> Table:
+def class_table(entry: results.ClassificationScores) -> Table:
     """Rows, precision, recall and F1 of each label; the notes have macro F1 and the share of the most frequent label.
 
     Macro F1 is the mean of F1 over the labels that a tested row has or is predicted to have. What is undefined is 0.
@@ -159,7 +153,7 @@ def class_table(entry: ClassificationScores) -> Table:
     )
 
 
-def _training_notes(result: EvaluationResult) -> list[str]:
+def _training_notes(result: results.EvaluationResult) -> list[str]:
     """How a classifier was fine-tuned, and on which rows."""
     training, data = result.training, [f"{source}." for source in result.config.get("data") or []]
     if result.transfer is None or result.transfer.protocol != "finetune":
@@ -171,7 +165,7 @@ def _training_notes(result: EvaluationResult) -> list[str]:
     return [f"Validation rows: {chosen}.", *data]
 
 
-def _retrieval_on_screen(result: EvaluationResult, measure: str | None) -> Table:
+def _retrieval_on_screen(result: results.EvaluationResult, measure: str | None) -> Table:
     """The retrieval tasks of an evaluation for a screen, with intervals.
 
     A row for each task with ``measure``, and the mean over several tasks. By default it is the main measure of each
@@ -194,7 +188,7 @@ def _retrieval_on_screen(result: EvaluationResult, measure: str | None) -> Table
     return Table.of_groups(sections, columns=header, title=title, notes=list(_retrieval_notes(result)))
 
 
-def _retrieval_in_file(result: EvaluationResult) -> Table:
+def _retrieval_in_file(result: results.EvaluationResult) -> Table:
     """The retrieval tasks of an evaluation for a file: all measures as columns, with intervals."""
     rows = [
         [
@@ -210,20 +204,17 @@ def _retrieval_in_file(result: EvaluationResult) -> Table:
     return Table.of_groups([rows, averages], columns=columns, title=title, notes=list(_retrieval_notes(result)))
 
 
-def _retrieval_averages(result: EvaluationResult, measures: Sequence[str]) -> list[str]:
+def _retrieval_averages(result: results.EvaluationResult, measures: Sequence[str]) -> list[str]:
     """The mean of each measure over several tasks; empty for a single task."""
     tasks = result.retrieval.values()
     if len(tasks) < 2:
         return []
-    cells = []
-    for measure in measures:
-        estimates = [task.metric(measure) for task in tasks]
-        scores = [one.score for one in estimates if one is not None and one.score is not None]
-        cells.append(format_score(mean(scores)) if len(scores) == len(tasks) else "")
-    return cells
+    estimates = [[task.metric(measure) for task in tasks] for measure in measures]
+    scores = (mean_score([None if one is None else one.score for one in of_measure]) for of_measure in estimates)
+    return ["" if score is None else format_score(score) for score in scores]
 
 
-def _retrieval_notes(result: EvaluationResult) -> Iterator[str]:
+def _retrieval_notes(result: results.EvaluationResult) -> Iterator[str]:
     if result.resamples:
         yield f"Intervals: 95%, from {result.resamples} bootstrap resamples of queries."
     mains: dict[str, list[str]] = {}
@@ -237,7 +228,7 @@ def _retrieval_notes(result: EvaluationResult) -> Iterator[str]:
             yield f"{name}: {', '.join(counts)}."
 
 
-def stored_bytes(result: EvaluationResult) -> int | None:
+def stored_bytes(result: results.EvaluationResult) -> int | None:
     """Number of bytes of an embedding, in float32 unless it was quantized; None where the width is not known."""
     if result.dim is None:
         return None
@@ -245,7 +236,7 @@ def stored_bytes(result: EvaluationResult) -> int | None:
     return bytes_per_vector(result.dim, kind)
 
 
-def stored_notes(result: EvaluationResult) -> list[str]:
+def stored_notes(result: results.EvaluationResult) -> list[str]:
     """A note on the embeddings, if they are smaller than those of the model."""
     dimensions, kind, size = result.config.get("dimensions"), result.config.get("quantize"), stored_bytes(result)
     parts = [f"the first {dimensions} dimensions"] * bool(dimensions) + [f"stored as {kind}"] * bool(kind)
@@ -257,7 +248,7 @@ def format_score(score: float | None) -> str:
     return "undefined" if score is None else f"{score:.2f}"
 
 
-def format_estimate(estimate: Estimate | None) -> str:
+def format_estimate(estimate: results.Estimate | None) -> str:
     """A score with its interval, where it has one; empty for None."""
     if estimate is None:
         return ""
@@ -281,7 +272,7 @@ def format_share(share: float) -> str:
     return f"{share:.1%}" if share < 0.095 else f"{share:.0%}"
 
 
-def format_seen(seen: SeenShares | None) -> str:
+def format_seen(seen: results.SeenShares | None) -> str:
     """The share of the pairs, and in brackets that of the texts; only that of the texts where rows have one text."""
     if seen is None:
         return ""
@@ -290,7 +281,7 @@ def format_seen(seen: SeenShares | None) -> str:
     return f"{format_share(seen.pairs)} ({format_share(seen.texts)})"
 
 
-def mean_seen(runs: Sequence[SeenShares | None]) -> SeenShares | None:
+def mean_seen(runs: Sequence[results.SeenShares | None]) -> results.SeenShares | None:
     """The mean over runs, rounded to 6 decimals; None where a run has no record."""
     known = [one for one in runs if one is not None]
     if not known or len(known) < len(runs):
@@ -302,7 +293,7 @@ def mean_seen(runs: Sequence[SeenShares | None]) -> SeenShares | None:
         values = [getattr(one, key) for one in known]
         return None if None in values else round(mean(values), 6)
 
-    return SeenShares(
+    return results.SeenShares(
         pairs=average("pairs"),
         texts=average("texts") or 0.0,
         chosen_pairs=average("chosen_pairs"),
@@ -311,14 +302,14 @@ def mean_seen(runs: Sequence[SeenShares | None]) -> SeenShares | None:
     )
 
 
-def seen_of(results: Sequence[EvaluationResult]) -> dict[str, SeenShares]:
+def seen_of(evaluations: Sequence[results.EvaluationResult]) -> dict[str, results.SeenShares]:
     """Task -> what the runs of a model have seen of it; tasks that all results have, where it is known."""
-    shared = [task for task in results[0].all_tasks if all(task in result.all_tasks for result in results)]
-    means = {task: mean_seen([result.all_tasks[task].seen for result in results]) for task in shared}
+    shared = [task for task in evaluations[0].all_tasks if all(task in one.all_tasks for one in evaluations)]
+    means = {task: mean_seen([one.all_tasks[task].seen for one in evaluations]) for task in shared}
     return {task: seen for task, seen in means.items() if seen is not None}
 
 
-def seen_notes(seen: Mapping[str, SeenShares]) -> list[str]:
+def seen_notes(seen: Mapping[str, results.SeenShares]) -> list[str]:
     """Notes on one model: what chose its step, and the dev sets among the tasks."""
     dev = [task for task, one in seen.items() if one.dev]
     chosen = [
@@ -335,7 +326,7 @@ def seen_notes(seen: Mapping[str, SeenShares]) -> list[str]:
     ]
 
 
-def seen_tables(result: EvaluationResult) -> list[Table]:
+def seen_tables(result: results.EvaluationResult) -> list[Table]:
     """What a model has seen of its tasks; empty where its training left no record."""
     seen = seen_of([result])
     if not seen:
@@ -364,7 +355,7 @@ def mean_score(scores: Sequence[float | None]) -> float | None:
     return mean(known) if known and len(known) == len(scores) else None
 
 
-def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> list[str]:
+def comparison_notes(names: Sequence[str], sides: Sequence[results.ComparedSide]) -> list[str]:
     """Notes on a comparison: the shares of tasks that the sides have seen, and tasks that are a side's dev set."""
     seen = [side.seen or {} for side in sides]
     tasks = dict.fromkeys(task for one in seen for task in one)
@@ -392,11 +383,11 @@ def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> lis
     return [*notes, *dev]
 
 
-def _side(name: str, seen: SeenShares | None) -> str:
+def _side(name: str, seen: results.SeenShares | None) -> str:
     return f"{name} {'not recorded' if seen is None else format_seen(seen)}"
 
 
-def _differ(shares: Sequence[SeenShares | None]) -> bool:
+def _differ(shares: Sequence[results.SeenShares | None]) -> bool:
     """Whether the shares are unequal; a side without a record may have seen nothing."""
     numbers = {(0.0, 0.0) if one is None else (one.pairs or 0.0, one.texts) for one in shares}
     return len(numbers) > 1

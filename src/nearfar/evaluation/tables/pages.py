@@ -14,7 +14,7 @@ from nearfar.evaluation.results import (
     Result,
     load_result,  # noqa: F401  (nearfar.load_result: a loaded result shows its tables)
 )
-from nearfar.evaluation.tables.comparison import comparison_tables, query_lines, query_notes
+from nearfar.evaluation.tables.comparison import comparison_tables, queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
 
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
@@ -133,12 +133,8 @@ def result_markdown(result: Tabulated) -> str:
     plots = result.plots if isinstance(result, GeometryResult) else []
     images = [f"![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})" for file in plots]
     parts = [f"# {markdown_text(title)}", *(to_markdown(table, level=2) for table in tables)]
-    if isinstance(result, ComparisonResult) and result.queries is not None:
-        parts += [
-            "## Queries",
-            *map(markdown_text, query_notes(result)),
-            "\n".join(code_block("\n".join(query_lines(result)))),
-        ]
+    if isinstance(result, ComparisonResult) and (shown := queries_in_words(result)) is not None:
+        parts += ["## Queries", markdown_text(shown.summary), code_block("\n".join(shown.lines))]
     return "\n\n".join([*parts, _origin(result.provenance), *images]) + "\n"
 
 
