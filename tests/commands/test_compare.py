@@ -111,7 +111,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     save_tiny(folder / "tiny")
     write_anchors(folder / "pairs.tsv", 200)
-    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2, "keep": "last"}
+    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2, "keep": "last", "hold_out": 40}
     train("info-nce", data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **settings)
     return folder / "run"
 

@@ -122,6 +122,11 @@ def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:
             "--examples: shows held-out queries; one side must be a run that holds out rows (--held-out)."
         )
     held_out = load_held_out(run)
+    if held_out.folds:
+        raise NearfarError(
+            f"--examples: the model of {run} is trained on all of its rows, which were tested in folds. Hold out rows, "
+            "as by nearfar train --hold-out 0.2, to see queries that it was not trained on."
+        )
     if held_out.kind in _KINDS:
         raise NearfarError(f"--examples: shows queries with their hits, and {run} holds out {_KINDS[held_out.kind]}.")
     return held_out.retrieval(TEST)
