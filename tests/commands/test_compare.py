@@ -176,7 +176,7 @@ def test_examples_need_two_models_and_held_out_queries(run, tmp_path):
         with pytest.raises(NearfarError, match=f"--examples: .*{problem}"):
             compare(*sides, examples=True, progress=False)
     scored = write_pairs(tmp_path / "scored.tsv", 80)
-    settings = {"data": scored, "model": start, "output": tmp_path / "scored", "max_steps": 1}
+    settings = {"data": scored, "model": start, "output": tmp_path / "scored", "max_steps": 1, "hold_out": 0.2}
     train("regression", **settings)
     with pytest.raises(NearfarError, match=r"--examples: .* holds out scored pairs"):
         compare(tmp_path / "scored", start, examples=True, progress=False)

@@ -70,7 +70,7 @@ def run(folder: Path) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(after, "_test_fold", kept)
-        nearfar.train(**settings(folder, folder / "run"))
+        nearfar.train("info-nce", **settings(folder, folder / "run"))
     return folder / "run"
 
 
@@ -151,17 +151,19 @@ def test_a_run_that_was_stopped_in_a_fold_continues_there(
 
     monkeypatch.setattr(after, "_test_fold", counted)
     with pytest.raises(KeyboardInterrupt):
-        nearfar.train(**given)
+        nearfar.train("info-nce", **given)
     assert (tmp_path / "run" / "held_out" / "fold-1.json").is_file()
-    again = nearfar.train(**given, resume=True)
+    again = nearfar.train("info-nce", **given, resume=True)
     assert trained == ["1", "2", "2", "3"]
     assert again.comparison is not None
-    assert again.comparison.tasks == nearfar.train(**settings(folder, run), resume=True).comparison.tasks
+    assert again.comparison.tasks == nearfar.train("info-nce", **settings(folder, run), resume=True).comparison.tasks
 
 
-@pytest.mark.parametrize("name", ["scored.tsv", pytest.param("nli.tsv", marks=pytest.mark.nightly)])
-def test_other_rows(name: str, folder: Path, tmp_path: Path) -> None:
-    trained = nearfar.train(**settings(folder, tmp_path / "run", name, batch_size=16))
+@pytest.mark.parametrize(
+    ("method", "name"), [("regression", "scored.tsv"), pytest.param("scl", "nli.tsv", marks=pytest.mark.nightly)]
+)
+def test_other_rows(method: str, name: str, folder: Path, tmp_path: Path) -> None:
+    trained = nearfar.train(method, **settings(folder, tmp_path / "run", name, batch_size=16))
     assert trained.comparison is not None
     tested = trained.comparison.tasks["held-out"]
     assert tested.pairs == load_held_out(tmp_path / "run").anchors("test")

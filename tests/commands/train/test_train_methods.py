@@ -25,7 +25,7 @@ from nearfar.config.training import RunConfig
 from nearfar.registry import METHODS
 from nearfar.settings import dump_toml
 from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of, steps_of, weights_of
-from tests.method_configs import config, second_file, write_data
+from tests.method_configs import by_night, config, second_file, write_data
 from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
@@ -35,10 +35,6 @@ STEP_KEYS = {"step", "epoch", "loss", "learning_rate", "gradient_norm"}
 KINDS_OF_BATCHES = ("scl", "simcse-unsup", "supcon-text")
 """Methods with rows by premise, shuffled rows and balanced rows; all others resume at night."""
 Finished: TypeAlias = tuple[RunConfig, TrainResult]
-
-
-def by_night(methods: Any, day: tuple[str, ...]) -> list[Any]:
-    return [name if name in day else pytest.param(name, marks=pytest.mark.nightly) for name in methods]
 
 
 @pytest.fixture(scope="module")
