@@ -39,7 +39,8 @@ Without a method, the columns of FILE choose it:
 
 From a plain transformers model, all of them also get the settings of a measured recipe.
 Pairs may also be called query and positive, query and document, question and answer, sent0 and sent1; negatives
-hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on).
+hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on). Of fewer than
+400 anchors none is: further trainings without one of five folds each test all of them.
 --dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.
 
 Methods:

@@ -5,7 +5,6 @@ trains again without each fold of its rows (:func:`nearfar.data.hold_out.in_fold
 was not trained on it. ``held_out/fold-1.json`` ... have the scores of the folds that are finished, until all are.
 """
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -134,6 +133,10 @@ def _write_comparison(config: "TrainConfig", context: "ProcessContext", held_out
         start = own(config.model)
     if held_out:  # the models of folds have seen what the start has
         trained = _with_scores(trained, replace(_only(trained), seen=_only(start).seen))
+        if held_out.kind == "labelled":
+            save_labels(trained, folder)
+        for leftover in (folder / "fold", *(folder / HELD_OUT).glob("fold-*.json")):
+            remove(leftover)
     for result, file in zip((trained, start), stored, strict=True):
         result.save(file)
     sides = [[EvaluationRun(name, result)] for name, result in ((str(folder), trained), (config.model, start))]
@@ -155,9 +158,12 @@ def _train_folds(config: "TrainConfig", context: "ProcessContext", held_out: Hel
         context.console.print(f"fold {fold} of {count}", highlight=False)
         run = folder / "fold" / str(fold)
         without = replace(config, output=str(run), track=())
-        train(without, resume=first((run / CONFIG).is_file), leave_out=held_out.texts_of(fold))
+        try:
+            train(without, resume=first((run / CONFIG).is_file), leave_out=held_out.texts_of(fold))
+        except NearfarError as error:
+            raise NearfarError(f"{error} (fold {fold} of {count}; {folder / 'model'} itself is finished)") from error
         first(lambda: _test_fold(without, context, held_out, folder).save(file))  # noqa: B023  (called at once)
-        first(partial(shutil.rmtree, folder / "fold", ignore_errors=True))
+        first(partial(remove, folder / "fold"))
     first(partial(_join_folds, config, held_out, files))
 
 
@@ -176,12 +182,7 @@ def _join_folds(config: "TrainConfig", held_out: HeldOut, files: Sequence[Path])
     numbers = np.stack([_numbers(_only(result)) for result in results])
     fold = np.array(held_out.folds_of_units()) - 1
     joined = join_scores(held_out, _only(results[0]), numbers[fold, ..., np.arange(len(fold))].T, config.seed)
-    result = _as_stored(_with_scores(results[0], joined), held_out, str(folder))
-    if isinstance(joined, ClassificationScores):
-        save_labels(result, folder)
-    result.save(_stored(folder)[0])
-    for file in files:
-        remove(file)
+    _as_stored(_with_scores(results[0], joined), held_out, str(folder)).save(_stored(folder)[0])
 
 
 def _numbers(scores: object) -> NDArray[np.float64]:
