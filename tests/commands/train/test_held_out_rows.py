@@ -73,10 +73,7 @@ def on_pairs(folder: Path, **settings: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        name if name in ("triplets.tsv", "labelled.tsv") else pytest.param(name, marks=pytest.mark.nightly)
-        for name in KINDS
-    ],
+    [name if name == "triplets.tsv" else pytest.param(name, marks=pytest.mark.nightly) for name in KINDS],
 )
 def test_each_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
     method, metric = KINDS[name]

@@ -174,8 +174,6 @@ def load_inputs(
 
     from nearfar.data import hold_out
     from nearfar.data.rows import TextData
-    from nearfar.disk import read_seen
-    from nearfar.encoder.weights import locate
 
     rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
     if leave_out:
@@ -195,20 +193,33 @@ def load_inputs(
         dev = agreement_dev(sentences, teacher)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
         return Inputs(data, dev)
-    seen, split = read_seen(locate(config.model)), None
+    return _tested(data, rows, verify, in_folds=in_folds)
+
+
+def _tested(data: list[ObjectiveRows], rows: "Rows", verify: Verify, *, in_folds: bool) -> Inputs:
+    """Hold out some of the ``rows`` of the first objective, or test all of a small file in folds."""
+    from nearfar.data import hold_out
+    from nearfar.disk import read_seen
+    from nearfar.encoder.weights import locate
+
+    config = data[0].objective.config
+    kind, source, seen = hold_out.kind_of(rows), " ".join(config.data), read_seen(locate(config.model))
     if config.hold_out is None and (kind != "labelled" or len(rows.rows) < FEW_LABELLED):
-        tested = isinstance(config, SupconTextConfig) if kind == "labelled" else True
-        dev = no_dev(_texts(rows.rows), why="all rows are trained on")
-        if in_folds and tested and (split := hold_out.in_folds(rows, source=source, seen=seen)):
-            dev = replace(dev, facts=[*dev.facts, *split.facts])
-        elif kind == "labelled":
-            return Inputs(data, dev)
-    if split is None:
-        split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
-        data = _without_held_out(data, split.rows, split.held_out.texts)
-        dev = replace(held_out_dev(split.held_out), rows=split.held_out.text_rows(DEV), facts=split.facts)
-    verify("held-out rows", lambda: split.held_out.digest)
-    return Inputs(data, dev, split.held_out)
+        last = no_dev(_texts(rows.rows), why="all rows are trained on")
+        tested = in_folds and (kind != "labelled" or isinstance(config, SupconTextConfig))
+        folds = hold_out.in_folds(rows, source=source, seen=seen) if tested else None
+        if folds is not None:
+            last = replace(last, facts=[*last.facts, *folds.facts])
+            verify("held-out rows", lambda: folds.held_out.digest)
+            return Inputs(data, last, folds.held_out)
+        if kind == "labelled":
+            return Inputs(data, last)
+    split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
+    held_out = split.held_out
+    data = _without_held_out(data, split.rows, held_out.texts)
+    verify("held-out rows", lambda: held_out.digest)
+    dev = replace(held_out_dev(held_out), rows=held_out.text_rows(DEV), facts=split.facts)
+    return Inputs(data, dev, held_out)
 
 
 def _without_held_out(data: Sequence[ObjectiveRows], kept: "Rows", held_out: Sequence[str]) -> list[ObjectiveRows]:
