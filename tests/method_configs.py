@@ -2,8 +2,11 @@
 
 import json
 import random
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from nearfar import TrainConfig
 from nearfar.registry import METHODS
@@ -23,6 +26,11 @@ DATA = {
     for name, kind in METHODS.items()
 }
 """Method -> the file of its rows."""
+
+
+def by_night(methods: Iterable[str], day: Sequence[str]) -> list[Any]:
+    """Parameters: the methods, those that are not among ``day`` at night."""
+    return [name if name in day else pytest.param(name, marks=pytest.mark.nightly) for name in methods]
 
 
 def write_data(folder: Path, *, rows: int = 31) -> Path:

@@ -111,7 +111,7 @@ def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     save_tiny(folder / "tiny")
     write_anchors(folder / "pairs.tsv", 200)
-    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2, "keep": "last"}
+    settings = {"batch_size": 10, "max_steps": 2, "evaluate_every": 2, "keep": "last", "hold_out": 40}
     train("info-nce", data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **settings)
     return folder / "run"
 
@@ -178,7 +178,7 @@ def test_examples_need_two_models_and_held_out_queries(run, tmp_path):
         with pytest.raises(NearfarError, match=f"--examples: .*{problem}"):
             compare(*sides, examples=True, progress=False)
     scored = write_pairs(tmp_path / "scored.tsv", 80)
-    settings = {"data": scored, "model": start, "output": tmp_path / "scored", "max_steps": 1}
+    settings = {"data": scored, "model": start, "output": tmp_path / "scored", "max_steps": 1, "hold_out": 0.2}
     train("regression", **settings)
     with pytest.raises(NearfarError, match=r"--examples: .* holds out scored pairs"):
         compare(tmp_path / "scored", start, examples=True, progress=False)

@@ -263,7 +263,7 @@ def test_held_out_rows_are_not_trained_on_and_dev_rows_chose_the_step(tmp_path: 
     rows = [f"anchor {number} {text}\tpositive {number} {text}" for number, text in enumerate(sentences(300))]
     (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
     settings = {"data": str(tmp_path / "pairs.tsv"), "model": str(save_tiny(tmp_path / "tiny"))}
-    train("info-nce", **settings, output=str(tmp_path / "run"), batch_size=8, max_steps=1)
+    train("info-nce", **settings, output=str(tmp_path / "run"), batch_size=8, max_steps=1, hold_out=60)
     seen = read_seen(tmp_path / "run")
     assert seen is not None
     trained, chosen = (

@@ -52,7 +52,7 @@ train = {}
 SETTINGS: dict[str, Any] = {"start": "tiny", "engine": "inline"}
 BY_HAND: dict[str, Any] = {
     **{"data": ("pairs.tsv",), "model": "tiny", "batch_size": 16, "max_steps": 3, "learning_rate": 1e-3},
-    "evaluate_every": 1,
+    **{"evaluate_every": 1, "hold_out": 40},
 }
 
 

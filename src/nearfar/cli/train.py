@@ -39,7 +39,8 @@ Without a method, the columns of FILE choose it:
 
 From a plain transformers model, all of them also get the settings of a measured recipe.
 Pairs may also be called query and positive, query and document, question and answer, sent0 and sent1; negatives
-hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on).
+hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on). Of fewer than
+400 anchors none is: further trainings without one of five folds each test all of them.
 --dry-run checks a run before it starts, --resume continues one that was stopped. Several seeds: nearfar study.
 
 Methods:
@@ -163,15 +164,6 @@ def _say_plan(call: Call, plan: "Plan") -> None:
 def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
     from nearfar.runs.held_out import before_after, has_held_out
 
-    if trained.metric is None or trained.start_score is None or trained.best_score is None:
-        call.say(f"The weights of the last step are in {trained.model}")
-    else:
-        best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
-        kept = f"The {config.keep} weights"
-        if trained.best_step == 0:
-            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
-        start = f"{100 * trained.start_score:.2f} before training"
-        call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     if trained.comparison is not None:
         call.show(before_after(trained.comparison))
     run = trained.model.parent
@@ -182,6 +174,15 @@ def _say_run(call: Call, trained: "TrainResult", config: TrainConfig) -> None:
         for table in evaluation_tables(trained.labels, screen=True):
             call.show(table)
         call.say(f"Which labels are mistaken for which: {run / PICTURE}")
+    if trained.metric is None or trained.start_score is None or trained.best_score is None:
+        call.say(f"The weights of the last step are in {trained.model}")
+    else:
+        best = f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}"
+        kept = f"The {config.keep} weights"
+        if trained.best_step == 0:
+            best, kept = "no step was better", kept if config.keep == "last" else "The weights before training"
+        start = f"{100 * trained.start_score:.2f} before training"
+        call.say(f"{metric_title(trained.metric)} on {trained.dev}: {start}, {best}. {kept} are in {trained.model}")
     labels = trained.labels is not None
     call.say("Next:", *_next_commands(run, config.model, held_out=has_held_out(run), labels=labels))
 

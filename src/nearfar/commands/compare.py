@@ -125,6 +125,11 @@ def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:
         raise NearfarError(
             "--examples: shows held-out queries; one side must be a run that holds out rows (--held-out)."
         )
+    if load_held_out(run).folds:
+        raise NearfarError(
+            f"--examples: the model of {run} is trained on all of its rows, which were tested in folds. Hold out rows, "
+            "as by nearfar train --hold-out 0.2, to see queries that it was not trained on."
+        )
     task = held_out_queries(run)
     if task is None:
         kind = _KINDS[load_held_out(run).kind]
@@ -133,9 +138,9 @@ def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:
 
 
 def held_out_queries(run: Path) -> RetrievalTask | None:
-    """The queries of the test rows that a run holds out; None where its rows have no queries."""
+    """The queries of the test rows that a run holds out; None if it has none, or tests its rows in folds."""
     held_out = load_held_out(run)
-    return None if held_out.kind in _KINDS else held_out.retrieval(TEST)
+    return None if held_out.folds or held_out.kind in _KINDS else held_out.retrieval(TEST)
 
 
 def compare_queries(

@@ -216,7 +216,11 @@ def _main_scores(run: RunRecords | None, results: Sequence[EvaluationResult]) ->
     """Data, metric and score (x 100): held-out rows, similarity and transfer tasks."""
     for row in (run.held_out.tasks if run and run.held_out else {}).values():
         if run and row.first is not None:
-            yield "held-out rows", str(run.info.get("metric")), row.first
+            yield (
+                "held-out rows",
+                row.measure or ("accuracy" if row.kind == "classification" else "spearman"),
+                row.first,
+            )
     for result in results:
         for task, scored in result.tasks.items():
             if scored.spearman.all.score is not None:

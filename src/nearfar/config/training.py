@@ -123,8 +123,9 @@ class TrainConfig(RunConfig):
     """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2. By default rows of
     DATA are held out: half choose the best step, half test the result."""
     hold_out: bounds.HoldOut | None = None
-    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 200, at most 1,000 and
-    at most a fifth; none with EVALUATE_ON."""
+    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 200 and at most 1,000;
+    none with EVALUATE_ON, and none of fewer than 400 anchors (1,000 labelled texts), which further trainings without
+    one of five folds each test."""
 
     # --- Texts and model ---
 

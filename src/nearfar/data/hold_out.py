@@ -5,6 +5,8 @@ connected rows stay together. Which groups are held out depends on the texts alo
 so that all seeds and methods that train on the same rows hold out the same ones. Half of the held-out anchors are the
 dev part, which chooses the best step, the others the test part. Rows that the start has seen in earlier training do not
 test it.
+
+A small file is not split but cut into folds: each row tests a model that was trained without its fold.
 """
 
 import hashlib
@@ -12,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +39,9 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
 """The columns of rows; pairs have no negative."""
 METRICS: dict[Kind, str] = {"pairs": "mrr@10", "nli": "mrr@10", "labelled": "accuracy", "scored": "spearman"}
 """The score of held-out rows: of pairs and NLI rows the mean reciprocal rank of the positive among the first 10."""
+
+WHAT: dict[Kind, str] = {"pairs": "anchors", "nli": "anchors", "labelled": "texts", "scored": "scored pairs"}
+"""What is counted."""
 
 
 class VoteTask(NamedTuple):
@@ -66,6 +71,9 @@ class HeldOut:
     """Number of rows that are trained on."""
     left_out: int = 0
     """Number of rows that are neither held out nor trained on."""
+    folds: tuple[int, ...] = ()
+    """The fold of each row, from 1 on, if the rows are tested fold by fold; the run itself is trained on all of them,
+    and ``training`` has those that are in no fold."""
 
     @property
     def metric(self) -> str:
@@ -89,6 +97,18 @@ class HeldOut:
             for part, row in zip(self.parts, self.rows, strict=True)
         }
         return hashlib.sha256("\n".join([self.kind, *sorted(lines)]).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    def texts_of(self, fold: int) -> list[str]:
+        """All texts of the rows of a fold, without hard negatives."""
+        width = 1 if self.kind == "labelled" else 2
+        return [text for row, own in zip(self.rows, self.folds, strict=True) if own == fold for text in row[:width]]
+
+    def folds_of_units(self) -> list[int]:
+        """The fold of each query of :meth:`retrieval`, or of each labelled text or scored pair, in their order."""
+        if self.kind in ("scored", "labelled"):
+            return list(self.folds)
+        positives = [(row, fold) for row, fold in zip(self.rows, self.folds, strict=True) if self._is_positive(row)]
+        return list({row[0]: fold for row, fold in positives}.values())
 
     def anchors(self, part: Part) -> int:
         """Number of distinct queries, labelled texts or scored pairs of a part."""
@@ -157,6 +177,9 @@ SHARE, AT_LEAST, AT_MOST, LARGEST_SHARE = 0.05, 200, 1000, 0.2
 find a difference of about four points of MRR or accuracy."""
 FEWEST = 10
 """Number of anchors below which nothing is held out by default, because they measure nothing."""
+FOLDS = 5
+FEW_ANCHORS = 400
+"""Number of anchors, other than labelled texts, below which rows are tested in folds by default."""
 FEW = 100
 """Number of held-out anchors below which a warning says that intervals are wide."""
 MAX_TRAINING_ROWS = 20_000
@@ -231,6 +254,84 @@ def hold_out(
         )
     split = _split(rows, kind, linked, parts, anchors, wanted=wanted, source=source)
     return split._replace(facts=[*split.facts, *_seen_facts(parts, groups, anchors)])
+
+
+def in_folds(rows: TrainingRows, *, source: str = "the data", seen: SeenHashes | None = None) -> Split | None:
+    """Cut ``rows`` into up to :data:`FOLDS` folds with equally many anchors; all of them are trained on.
+
+    Connected rows are in one fold, and of labelled texts each fold has equally many of each label, up to one. The folds
+    depend on the texts and labels alone. In no fold are rows without an anchor, a group with over half of the anchors,
+    labels that would keep fewer than two texts outside of a fold, and texts that are among ``seen``, the hashes of what
+    the model to start from has seen, unless fewer than :data:`FEWEST` anchors would be left.
+
+    None for :data:`FEW_ANCHORS` or more, and for fewer than :data:`FEWEST` that can be tested; both but for labels.
+
+    Raises:
+        NearfarError: labelled texts, of which none can be tested.
+    """
+    kind = kind_of(rows)
+    assert kind is not None
+    linked = _linked_texts(rows, kind)
+    anchors = _anchors(rows, kind, linked)
+    if kind != "labelled" and len(np.unique(anchors[anchors >= 0])) >= FEW_ANCHORS:
+        return None
+    groups = _groups(linked, seen)
+    folds = _folds(rows, kind, groups, anchors)
+    tested = len(np.unique(anchors[(folds >= 0) & (anchors >= 0)]))
+    if tested < FEWEST and groups.seen.any():
+        folds = _folds(rows, kind, groups._replace(seen=np.zeros_like(groups.seen)), anchors)
+        tested = len(np.unique(anchors[(folds >= 0) & (anchors >= 0)]))
+    if kind == "labelled" and not tested:
+        raise NearfarError(f"{source}: no label has 3 texts, so none can be tested. --hold-out 0 leaves the test out.")
+    if kind != "labelled" and tested < FEWEST:
+        return None
+    fields, inside = _fields(rows), np.flatnonzero(folds >= 0)
+    numbers = 1 + np.unique(folds[inside], return_inverse=True)[1]
+    held_out = HeldOut(
+        kind=kind,
+        columns=COLUMNS[kind][: len(fields[0])],
+        rows=[fields[row] for row in inside],
+        parts=[TEST] * len(inside),
+        training=_sample(_candidates(take_rows(rows, np.flatnonzero(folds < 0).tolist()), kind)),
+        source=source,
+        seed=SEED,
+        training_rows=len(rows.rows),
+        folds=tuple(numbers.tolist()),
+    )
+    total, count = len(np.unique(anchors[anchors >= 0])), int(numbers.max())
+    facts = [
+        f"all {len(rows.rows):,} rows are trained on; {tested:,} of {total:,} {WHAT[kind]} then test the result in "
+        f"{count} folds, by {count} more trainings, each without a fold"
+    ]
+    parts: list[Part | None] = [TEST if fold >= 0 else None for fold in folds]
+    return Split(rows, held_out, [*facts, *_seen_facts(parts, groups, anchors)])
+
+
+def _folds(rows: TrainingRows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The fold of each row, from 0 on; -1 for rows that test nothing. Shape (rows,)."""
+    known = anchors >= 0
+    pairs = np.unique(np.stack([groups.of_rows[known], anchors[known]]), axis=1)
+    sizes = np.bincount(pairs[0], minlength=len(groups.keys))
+    tested = (sizes > 0) & (2 * sizes <= sizes.sum()) & (groups.seen == 0)
+    labels = np.zeros(len(groups.keys), dtype=np.int64)
+    if kind == "labelled":
+        labels[groups.of_rows[::-1]] = np.array(cast(TextData, rows).targets, dtype=np.int64)[::-1]
+    folds, anchors_in = np.full(len(groups.keys), -1), np.zeros(FOLDS, dtype=np.int64)
+    for group in np.lexsort((groups.keys, -sizes, labels)):
+        if tested[group]:
+            folds[group] = anchors_in.argmin()
+            anchors_in[folds[group]] += sizes[group]
+    if kind == "labelled":
+        own_groups: dict[int, list[int]] = {}
+        for group, own in _labels(rows, groups.of_rows)[0].items():
+            for label in own:
+                own_groups.setdefault(label, []).append(group)
+        for members in map(np.array, own_groups.values()):
+            for fold in range(FOLDS):
+                inside = members[folds[members] == fold]
+                if len(members) - len(inside) < 2:
+                    folds[inside] = -1
+    return folds[groups.of_rows]
 
 
 def _seen_facts(parts: Sequence[Part | None], groups: _Groups, anchors: NDArray[np.int64]) -> list[str]:
@@ -391,9 +492,8 @@ def _split(
         training_rows=int(kept.sum()),
         left_out=int((~kept & ~held).sum()),
     )
-    what = "scored pairs" if kind == "scored" else "texts" if kind == "labelled" else "anchors"
     facts = [
-        f"held out: {numbers[DEV]:,} {what} that choose the best step (dev), and {numbers[TEST]:,} that test the "
+        f"held out: {numbers[DEV]:,} {WHAT[kind]} that choose the best step (dev), and {numbers[TEST]:,} that test the "
         f"result; {len(held_out.rows):,} rows, {len(training.rows):,} rows to train on"
     ]
     if held_out.left_out:

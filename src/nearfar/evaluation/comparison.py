@@ -462,4 +462,5 @@ def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> Compared
         sources=[run.source for run in side],
         training_seeds=training_seeds(side),
         seen={task: shares for task, shares in seen_of([run.result for run in side]).items() if task in tasks} or None,
+        folds=max((run.result.folds for run in side), default=0) or None,
     )

@@ -98,7 +98,7 @@ def evaluate_retrieval(
             continue
         dim = found.documents.vectors.shape[1]
         values = measure_rankings(found.ranked, task.relevant)
-        scored[name] = _score_task(name, task, values, resamples=resamples, seed=seed)
+        scored[name] = retrieval_scores(name, task, values, resamples=resamples, seed=seed)
     distinct = {text for name in tasks for text in (*tasks[name].queries, *tasks[name].documents)}
     return ScoredTasks(scored, {}, unavailable, len(distinct), dim)
 
@@ -211,9 +211,10 @@ def _unjudged_copies(task: RetrievalTask) -> int:
     )
 
 
-def _score_task(
+def retrieval_scores(
     name: str, task: RetrievalTask, values: Mapping[str, NDArray[np.float64]], *, resamples: int, seed: int
 ) -> RetrievalScores:
+    """The scores of a task, given each measure of each query, by the name of the measure."""
     rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
     draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()])
     of_measures = zip(MEASURES, rounded, draws, strict=True)

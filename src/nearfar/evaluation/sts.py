@@ -87,7 +87,7 @@ def evaluate_sts(
         both = (rows[text] for pair in pairs for text in (pair.first, pair.second))
         places = np.fromiter(both, dtype=np.int64, count=2 * len(pairs)).reshape(-1, 2)
         cosines, zeros = _compare_pairs(vectors, places, similarity)
-        scored[task], draws[task] = _score_task(
+        scored[task], draws[task] = similarity_scores(
             task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed
         )
     averages = {
@@ -98,9 +98,10 @@ def evaluate_sts(
     return ScoredTasks(scored, averages, unavailable, *encoded_size(embedded.values()))
 
 
-def _score_task(
+def similarity_scores(
     task: str, subsets: Subsets, cosines: Floats, *, zero_vectors: int, resamples: int, seed: int
 ) -> tuple[SimilarityScores, Draws]:
+    """The scores of a task and their bootstrap draws, given the cosine of each pair in units of :data:`COSINE_UNIT`."""
     sizes = [len(pairs) for pairs in subsets.values()]
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]

@@ -1,7 +1,8 @@
 """The rows that a run holds out, in its folder: ``held_out/``.
 
 - ``held_out.json``: kind, counts, seed, source and digest, written last;
-- ``rows.tsv``: the held-out rows, with the column ``part`` (dev or test) and the columns of their kind;
+- ``rows.tsv``: the held-out rows, with the column ``part`` (dev or test) and the columns of their kind, and for
+  rows that are tested in folds the number of the fold after ``part``;
 - ``training.tsv``: the training rows among which they are searched for: positives (``text``), or labelled texts;
 - ``before-after.json``: the comparison on the test part after training (:mod:`nearfar.commands.train.after`).
 """
@@ -36,7 +37,8 @@ _FORMAT = 1
 def held_out_files(held_out: HeldOut) -> dict[str, str]:
     """The files of held-out rows: name below the run folder -> text, the summary last."""
     parts: tuple[Part, Part] = (DEV, TEST)
-    rows = [(part, *row) for part, row in zip(held_out.parts, held_out.rows, strict=True)]
+    folds = [(str(fold),) for fold in held_out.folds] or [()] * len(held_out.rows)
+    rows = [(part, *fold, *row) for part, fold, row in zip(held_out.parts, folds, held_out.rows, strict=True)]
     summary: dict[str, Any] = {
         "format": _FORMAT,
         "kind": held_out.kind,
@@ -49,9 +51,10 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
         "training_rows": held_out.training_rows,
         "candidates": len(held_out.training),
         "left_out": held_out.left_out,
+        "folds": max(held_out.folds, default=0),
         "digest": held_out.digest,
     }
-    files = {ROWS: _table(("part", *held_out.columns), rows)}
+    files = {ROWS: _table(("part", *_fold_column(held_out.folds), *held_out.columns), rows)}
     if held_out.training:
         files[TRAINING] = _table(_training_columns(held_out.kind), held_out.training)
     summary["sha256"] = {file: _sha256(text.encode()) for file, text in files.items()}
@@ -76,24 +79,26 @@ def load_held_out(run: str | Path) -> HeldOut:
     if not (folder / SUMMARY).is_file():
         raise NearfarError(
             f"{run}: is not a run that holds out rows (no {FOLDER}/{SUMMARY}). nearfar train holds out rows unless "
-            "--evaluate-on or --hold-out 0 is given, or labelled texts are few."
+            "--evaluate-on or --hold-out 0 is given."
         )
     summary = read_json(folder / SUMMARY, otherwise=again)
     try:
         kind, columns = summary["kind"], tuple(summary["columns"])
         if columns not in (COLUMNS[kind], COLUMNS[kind][:2]):
             raise ValueError(f"the columns {', '.join(columns)}")
-        rows = _read(folder / ROWS, ("part", *columns))
+        fold = _fold_column(summary["folds"])
+        rows = _read(folder / ROWS, ("part", *fold, *columns))
         held_out = HeldOut(
             kind=kind,
             columns=columns,
-            rows=[row[1:] for row in rows],
+            rows=[row[1 + len(fold) :] for row in rows],
             parts=[{DEV: DEV, TEST: TEST}[row[0]] for row in rows],
             training=_read(folder / TRAINING, _training_columns(kind)) if summary["candidates"] else [],
             source=str(summary["source"]),
             seed=int(summary["seed"]),
             training_rows=int(summary["training_rows"]),
             left_out=int(summary["left_out"]),
+            folds=tuple(int(row[1]) for row in rows if fold),
         )
         if len(held_out.training) != summary["candidates"]:
             raise ValueError(f"{TRAINING} does not have {summary['candidates']} rows")
@@ -111,6 +116,10 @@ def load_held_out(run: str | Path) -> HeldOut:
     except NearfarError as error:
         raise NearfarError(f"{error} {again}") from error
     return held_out
+
+
+def _fold_column(folds: object) -> tuple[str, ...]:
+    return ("fold",) if folds else ()
 
 
 def _training_columns(kind: str) -> tuple[str, ...]:
@@ -135,5 +144,7 @@ def before_after(result: ComparisonResult) -> Table:
     notes = held_out_notes(result, TASK)
     if row.kind == "retrieval":
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    title = f"{metric_of(row)} x 100 on {row.pairs:,} held-out test rows"
+    folds = result.sides[0].folds
+    which = f"rows, tested in {folds} folds" if folds else "held-out test rows"
+    title = f"{metric_of(row)} x 100 on {row.pairs:,} {which}"
     return Table(title=title, columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

@@ -25,6 +25,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
             model=model,
             output=str(folder / "run"),
             max_steps=2,
+            hold_out=24,
             batch_size=8,
             temperature=0.1,
         )

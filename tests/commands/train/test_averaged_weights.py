@@ -132,7 +132,7 @@ def test_the_best_average_is_kept(folder: Path, tmp_path: Path, weights_after_st
     assert distance(average_of(weights_after_steps), kept(config)) > 1e-4
 
 
-@pytest.mark.parametrize("name", by_night("micro-batches", "finetune"))
+@pytest.mark.parametrize("name", by_night("train"))
 def test_a_run_that_stopped_ends_bit_identical(
     name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

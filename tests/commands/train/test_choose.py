@@ -9,19 +9,18 @@ import pytest
 
 from nearfar import (
     InfoNceConfig,
-    NliOrderConfig,
     RegressionConfig,
     SclConfig,
     SgConfig,
     SgOpt1Config,
-    SupconTextConfig,
-    TrainConfig,
 )
 from nearfar.cli import main
 from nearfar.commands.train import train
 from nearfar.commands.train.build import has_default_batch_size
 from nearfar.commands.train.choose import choose_method, resolve_config
+from nearfar.commands.train.recipes import FROM_RAW, FROM_SIMILAR
 from nearfar.encoder.encoder import Encoder
+from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused
 from tests.tiny import save_tiny
@@ -146,35 +145,8 @@ COLUMNS: dict[str, dict[str, Any]] = {
     "sentences": {"text_column": "body"},
 }
 """The settings that the choice adds, because it knows these columns."""
-OWN: dict[str, Any] = {"sentences": ("own",), "second_weight": 0.1}
-COSENT: dict[str, Any] = {"objective": "cosent", "epochs": 4, "batch_size": 32, "warmup": 0.1}
-CLS: dict[str, Any] = {"pooling": "cls", "dropout": 0.0}
-WORDS: dict[str, Any] = {"sentences": ("vocabulary",), "second_weight": 0.3}
-PLAIN: dict[str, tuple[type[TrainConfig], dict[str, Any]]] = {
-    "nli": (NliOrderConfig, {"order_pairs": "batch", "order_weight": 0.1, **CLS}),
-    "pairs": (InfoNceConfig, {"directions": "both", "distinct_texts": True, **WORDS, **CLS}),
-    "triplets": (InfoNceConfig, {"distinct_texts": True, **CLS}),
-    "labels": (SupconTextConfig, {"temperature": 0.1, "epochs": 3, "pooling": "cls", **OWN, "start_weight": 0.3}),
-    "scored": (RegressionConfig, {**COSENT, **CLS, "sentences": ("own",), "second_weight": 0.3}),
-    "sentences": (SgOpt1Config, {"views": "0-0", "batch_size": 64, **CLS}),
-}
-"""Rows -> the recipe for a start that is a plain transformers model."""
-NEAR: dict[str, Any] = {"hard_negatives": "contradiction", "pooling": "own"}
-SIMILAR: dict[str, tuple[type[TrainConfig], dict[str, Any]]] = {
-    "nli": (SclConfig, {**NEAR, "learning_rate": 1e-4, "start_weight": 0.5}),
-    "pairs": (InfoNceConfig, {"distinct_texts": True, "learning_rate": 4e-4, "start_weight": 0.7}),
-    "triplets": (InfoNceConfig, {"distinct_texts": True, "learning_rate": 5e-5}),
-    "labels": (SupconTextConfig, {"temperature": 0.1, "epochs": 3, **OWN, "learning_rate": 2e-4, "start_weight": 0.3}),
-    "scored": (RegressionConfig, {**COSENT, "learning_rate": 5e-5, "start_weight": 0.3}),
-    "sentences": (
-        SgOpt1Config,
-        {"views": "0-0", "dropout": 0.0, "batch_size": 64, "pooling": "own", "learning_rate": 1e-4}
-        | {"start_weight": 0.85},
-    ),
-}
-"""Rows -> the recipe for a sentence-transformers folder."""
-WITH_SENTENCES = {("nli", False), ("pairs", False), ("pairs", True)}
-"""Recipes, for a start trained on similarity or not, in which sentences of the user's have the weight 0.3."""
+KINDS = {"nli": "NLI rows", "labels": "labelled texts", "scored": "scored pairs"}
+"""Rows -> the name of their recipe, where it is another."""
 
 
 @pytest.mark.parametrize("width", [None, 32, 384, 768])
@@ -187,9 +159,10 @@ def test_rows_and_start_choose_the_recipe(rows: str, similar: bool, width: int |
         (start / "modules.json").write_text("[]")
     columns, given = ROWS[rows]
     file = table(tmp_path / "rows.tsv", *columns.split())
-    kind, recipe = (SIMILAR if similar else PLAIN)[rows]
+    measured = (FROM_SIMILAR if similar else FROM_RAW)[KINDS.get(rows, rows)]
+    kind, recipe = METHODS[measured.method], dict(measured.values)
     if similar and not small:
-        recipe = NEAR if rows == "nli" else {}
+        recipe = {"hard_negatives": "contradiction", "pooling": "own"} if rows == "nli" else {}
     average = {"learning_rate", "start_weight"}
     without = {name: value for name, value in recipe.items() if name not in average}
     rate = {"learning_rate": 2e-4} if small and not similar else {}
@@ -204,9 +177,9 @@ def test_rows_and_start_choose_the_recipe(rows: str, similar: bool, width: int |
     # The average belongs to the recipe's learning rate, and adapters cannot be averaged with the start.
     check(without, learning_rate=3e-5)
     check(without | rate, lora_rank=4, **({"drift_weight": 0.0} if rows == "sentences" else {}))
-    beside = {"second_weight": 0.3} if (rows, similar) in WITH_SENTENCES and (small or not similar) else {}
-    check(recipe | beside, sentences=("texts.txt",))
-    check(recipe | beside, sentences=("texts.txt",), second_weight=0.2)
+    beside = measured.with_sentences if small or not similar else {}
+    check({**beside, **recipe}, sentences=("texts.txt",))
+    check({**beside, **recipe}, sentences=("texts.txt",), second_weight=0.2)
     second = {"sentences", "second_weight", "dropout"}  # the second objective may need dropout
     check({name: value for name, value in recipe.items() if name not in second}, second="simcse-unsup")
     explained = choose_method([file], given, model=str(start)).explain()
@@ -234,7 +207,7 @@ def test_few_labelled_texts_are_trained_on_more_often(
     assert (choice.values["epochs"], "sentences" not in choice.values) == (epochs, few)
     assert ("docs/guides/classify.md" in choice.explain()) == few
     plain = choose_method([str(file)], given, model=str(plain_model(tmp_path, 384)))
-    assert plain.values == dict(PLAIN["labels"][1]) | {"learning_rate": 2e-4, "epochs": epochs}
+    assert plain.values == dict(FROM_RAW["labelled texts"].values) | {"learning_rate": 2e-4, "epochs": epochs}
     wide = tmp_path / "wide"
     wide.mkdir()
     wide = plain_model(wide, 768)

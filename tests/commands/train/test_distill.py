@@ -124,7 +124,7 @@ def test_a_run_stopped_while_the_teacher_encodes_continues_after_the_finished_bl
 
 
 @pytest.mark.usefixtures("small_blocks")
-@pytest.mark.parametrize("damage", ["truncated", "other"])
+@pytest.mark.parametrize("damage", ["truncated", pytest.param("other", marks=pytest.mark.nightly)])
 def test_a_damaged_file_is_computed_again(
     damage: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
 ) -> None:
@@ -159,7 +159,10 @@ def test_a_changed_teacher_or_text_stops_the_resumed_run(
         train(replace(settings, teacher=str(folder / "wide")), resume=True)  # type: ignore[call-arg]
 
 
-@pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
+PROJECTIONS = ["kept", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("train_only", "same_width"))]
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS)
 def test_a_teacher_of_another_width(projection: str, folder: Path, tmp_path: Path) -> None:
     printed = io.StringIO()
     settings = distill(folder, tmp_path, teacher=str(folder / "wide"), vector_projection=projection)
@@ -207,9 +210,8 @@ def test_the_projection_starts_where_the_vectors_of_student_and_teacher_are_near
     assert method.loss(batch).total.item() == pytest.approx(0, abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "projection", ["kept", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("train_only", "same_width"))]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("projection", ["train_only", "kept", "same_width"])
 def test_a_projected_student_resumes_bit_identical(
     projection: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -333,7 +335,7 @@ def test_sentences_that_cannot_be_held_out_are_refused(folder: Path, tmp_path: P
     assert result.metric is None
 
 
-@pytest.mark.parametrize("width", [32, 48])
+@pytest.mark.parametrize("width", [32, pytest.param(48, marks=pytest.mark.nightly)])
 def test_a_teacher_that_is_not_finite_is_named(width: int, folder: Path, tmp_path: Path) -> None:
     broken = Encoder.from_pretrained(folder / ("teacher" if width == 32 else "wide"))
     with torch.no_grad():

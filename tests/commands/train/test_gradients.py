@@ -14,7 +14,7 @@ from nearfar.registry import METHODS
 from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-from tests.method_configs import config
+from tests.method_configs import by_night, config
 
 pytestmark = pytest.mark.long
 
@@ -73,7 +73,9 @@ def last_batch(run: PreparedRun):
     return parts
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method", by_night(METHODS, ("scl", "simcse-unsup", "sg-opt", "bt", "supcon-text", "distill", "nli-order"))
+)
 def test_micro_batches_give_the_gradient_of_the_batch(method: str, folder: Path) -> None:
     settings = config(method, folder, model=str(folder / "tiny"))
     run = prepare(settings)
@@ -86,7 +88,7 @@ def test_micro_batches_give_the_gradient_of_the_batch(method: str, folder: Path)
     assert_close(gradients(run, last, 4), plain(run, last))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", by_night(METHODS, ("scl", "simcse-sup", "sg-opt")))
 def test_micro_batches_stay_within_the_token_limit(method: str, folder: Path) -> None:
     """Counts the tokens of each micro-batch that the encoder gets with gradient."""
     extra = {"mlm_weight": 0.1} if hasattr(METHODS[method], "mlm_weight") else {}

@@ -9,7 +9,8 @@ import scipy.special
 
 import nearfar
 from nearfar.cli import main
-from nearfar.commands.train.labels import FOLDS, GRID, assign_folds, fit_weights
+from nearfar.commands.compare import compare
+from nearfar.commands.train.labels import GRID, fit_weights
 from nearfar.encoder.classifier import open_classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
@@ -29,26 +30,6 @@ def write_labelled(file: Path, count: int, *, seed: int = 0) -> list[tuple[str, 
         rows.append((" ".join(draw.sample(words, len(words))), label))
     file.write_text("text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
     return rows
-
-
-def test_folds_have_each_label_and_keep_equal_texts_and_rare_labels() -> None:
-    labels = np.array([0] * 23 + [1] * 11 + [2] * 3 + [3] * 2 + [4] * 3)
-    texts = [f"text {number}" for number in range(len(labels))]
-    texts[1], texts[40], texts[41] = "Text 0!", "text 39", "text 39"  # equal to others; of label 4 one text is left
-    folds = assign_folds(texts, labels)
-    assert folds[0] == folds[1] >= 0
-    assert (folds[labels == 3] == -1).all()
-    assert (folds[labels == 4] == -1).all()
-    assert sorted(folds[labels == 2])[0] >= 0
-    for label in (0, 1, 2):
-        counts = np.bincount(folds[labels == label], minlength=FOLDS)
-        assert counts.max() - counts.min() <= (2 if label == 0 else 1)  # a text of label 0 comes twice
-    for fold in range(FOLDS):
-        for label in (0, 1, 2, 3):
-            assert len({texts[row] for row in np.flatnonzero((labels == label) & (folds != fold))}) >= 2
-    order = np.random.default_rng(0).permutation(len(texts))
-    again = assign_folds([texts[row] for row in order], labels[order])
-    assert (again == folds[order]).all()
 
 
 @pytest.mark.long
@@ -74,17 +55,20 @@ def test_the_weights_minimise_the_penalised_loss(classes: int) -> None:
 
 
 @pytest.mark.long
-def test_few_labelled_texts_are_proved_by_folds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_labelled_texts_are_proved_by_folds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nearfar.data.hold_out.FOLDS", 3)
     rows = write_labelled(tmp_path / "rows.tsv", 40)
     write_labelled(tmp_path / "more.tsv", 30, seed=1)
     Encoder.from_pretrained(save_tiny(tmp_path / "tiny")).save_pretrained(tmp_path / "start")
     model, run = str(tmp_path / "start"), tmp_path / "run"
     flags = ["train", "--data", str(tmp_path / "rows.tsv"), "--model", model, "--output", str(run)]
-    flags += ["--learning-rate", "1e-2", "--epochs", "6"]
+    flags += ["--learning-rate", "1e-2", "--epochs", "4"]
     assert main(flags) == 0
     printed = capsys.readouterr().out
-    assert "fold 5 of 5" in printed
-    assert "40 rows in 5 folds, each by a model that was trained on the other folds" in printed
+    assert "fold 3 of 3" in printed
+    assert "40 rows in 3 folds, each by a model that was trained on the other folds" in printed
     assert f"Which labels are mistaken for which: {run}/labels.png" in printed
     assert f"nearfar predict {run} --input FILE --output labels.csv" in printed
     assert (run / "labels.png").read_bytes()[:4] == b"\x89PNG"
@@ -97,6 +81,9 @@ def test_few_labelled_texts_are_proved_by_folds(tmp_path: Path, capsys: pytest.C
     row = comparison.tasks["held-out"]
     assert (row.first, row.pairs) == (pytest.approx(entry.accuracy.score, abs=0.01), len(rows))
     assert row.first > row.second
+    assert f"Accuracy x 100 on {len(rows)} rows, tested in 3 folds" in printed
+    again = compare(run, model, held_out=True, progress=False)
+    assert (again.tasks, again.sides[0].folds) == (comparison.tasks, 3)
 
     classifier = open_classifier(run)
     assert classifier.label_names == ("fruit", "pet")

@@ -39,8 +39,8 @@ def settings(folder: Path, output: Path, **more: Any) -> dict[str, Any]:
         "output": str(output),
         "evaluate_on": str(folder / "dev.tsv"),
         "batch_size": 8,
-        "max_steps": 3,
-        "evaluate_every": 3,
+        "max_steps": 2,
+        "evaluate_every": 2,
         "keep": "last",
         "precision": "fp32",
         **more,
@@ -97,7 +97,7 @@ def test_own_sentences_are_the_texts_of_the_rows(folder: Path, tmp_path: Path) -
     assert all(torch.equal(own[name], file[name]) for name in file)
     assert json.loads((tmp_path / "own" / "run.json").read_text())["config"]["sentences"] == ["own"]
     repeated = RegressionConfig(**settings(folder, tmp_path / "own", data=data, sentences=("own",)))
-    assert nearfar.train(repeated, resume=True).steps == 3
+    assert nearfar.train(repeated, resume=True).steps == 2
 
 
 def test_own_sentences_have_no_held_out_text(folder: Path) -> None:
@@ -119,7 +119,7 @@ def test_pairs_train_beside_random_words_by_default(folder: Path, tmp_path: Path
     assert any(fact.startswith("second objective, sg-opt1: vocabulary, generated") for fact in facts)
     count = len(set(vocabulary_texts(str(folder / "tiny"))))
     assert f"second objective, sg-opt1: {count:,} rows" in facts
-    assert nearfar.train(**given, resume=True).steps == 3
+    assert nearfar.train(**given, resume=True).steps == 2
     with pytest.raises(NearfarError, match="sentences"):
         nearfar.train(**given | {"sentences": (str(folder / "sentences.txt"),)}, resume=True)
 

@@ -1,8 +1,6 @@
 """``--track`` with the real trackers: records are read back after a kill and a resumed run; weights do not change."""
 
 import importlib.util
-import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +22,6 @@ from nearfar.types import NearfarError
 from tests.interrupted_runs import interrupt_at_step, lines_of
 from tests.method_configs import config
 from tests.studies.helpers import STUDY, write_study
-from tests.wandb_files import wandb_records
 
 pytestmark = [
     pytest.mark.long,
@@ -34,24 +31,12 @@ STEPS = 9
 KILLED_AT = 5
 
 
-def needs(package: str) -> pytest.MarkDecorator:
-    return pytest.mark.skipif(importlib.util.find_spec(package) is None, reason=f"{package} is not installed")
-
-
 @pytest.fixture(scope="module")
 def plain(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
     """A finished run without trackers: 9 steps, evaluated every 4, a checkpoint every 3."""
     settings = config("info-nce", folder, output=str(tmp_path_factory.mktemp("plain") / "run"), epochs=3)
     assert train(settings).steps == STEPS
     return settings
-
-
-@pytest.fixture
-def offline(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in os.environ if name.startswith(("WANDB_", "MLFLOW_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_SILENT", "true")
 
 
 def weights(run: RunConfig) -> bytes:
@@ -86,7 +71,6 @@ def events_of(run: RunConfig) -> Any:
     return events
 
 
-@needs("tensorboard")
 def test_tensorboard(folder: Path, tmp_path: Path, plain: RunConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     run = replace(plain, output=str(tmp_path / "run"), track=("tensorboard",))
     killed_and_resumed(run, monkeypatch)
@@ -96,45 +80,6 @@ def test_tensorboard(folder: Path, tmp_path: Path, plain: RunConfig, monkeypatch
     (settings,) = (tmp_path / "run" / "tracking" / "tensorboard").glob("*/hparams.yml")  # not again by the resumed run
     assert "learning_rate: 0.001" in settings.read_text()
     assert "method: info-nce" in settings.read_text()
-
-
-@needs("mlflow")
-def test_mlflow(folder: Path, tmp_path: Path, plain: RunConfig, monkeypatch: pytest.MonkeyPatch, offline: None) -> None:
-    from mlflow import MlflowClient
-
-    run = replace(plain, output=str(tmp_path / "run"), track=("mlflow",))
-    killed_and_resumed(run, monkeypatch)
-    client = MlflowClient(f"sqlite:///{tmp_path / 'run' / 'tracking' / 'mlflow.db'}")
-    (experiment,) = [one for one in client.search_experiments() if one.name == "nearfar"]
-    (found,) = client.search_runs([experiment.experiment_id])
-    history = lambda name: [(m.step, m.value) for m in client.get_metric_history(found.info.run_id, name)]  # noqa: E731
-    assert_recorded(run, history)
-    assert weights(run) == weights(plain)
-    assert found.data.params["learning_rate"] == "0.001"
-    assert found.data.params["method"] == "info-nce"
-    assert (found.info.run_name, found.info.status) == ("run", "FINISHED")
-    assert not (Path.cwd() / "mlruns").exists()
-
-
-@needs("wandb")
-def test_wandb_offline(
-    folder: Path, tmp_path: Path, plain: RunConfig, monkeypatch: pytest.MonkeyPatch, offline: None
-) -> None:
-    run = replace(plain, output=str(tmp_path / "run"), track=("wandb",))
-    killed_and_resumed(run, monkeypatch)
-    files = sorted((tmp_path / "run" / "tracking" / "wandb").glob("offline-run-*/*.wandb"))
-    assert len(files) == 2  # of the killed process and of the resumed one; they name the same run
-    found = [record for file in files for record in wandb_records(file)]
-    assert len({one.run.run_id for one in found if one.WhichOneof("record_type") == "run"}) == 1
-    rows = []
-    for one in found:
-        if one.WhichOneof("record_type") == "history":
-            row = {item.key or item.nested_key[0]: json.loads(item.value_json) for item in one.history.item}
-            rows.append((int(row["_step"]), row))
-    assert_recorded(run, lambda name: [(step, row[name]) for step, row in rows if name in row])
-    assert weights(run) == weights(plain)
-    configs = {item.key or item.nested_key[0] for one in found for item in one.config.update}
-    assert {"learning_rate", "method", "data"} <= configs
 
 
 class Recorder:

@@ -130,6 +130,11 @@ def _add_held_out(tasks: LoadedTasks, held_out: HeldOut) -> None:
     """Add the test part of held-out rows to the tasks."""
     if held_out.kind == "scored":
         tasks.similarity[TASK] = {TASK: held_out.pairs(TEST)}
+    elif held_out.kind == "labelled" and held_out.folds:
+        raise NearfarError(
+            f"{held_out.source}: these labelled texts are tested in folds, by classifiers; nearfar compare shows the "
+            "result of the run and its start. Other models need rows that no run is trained on (--hold-out NUMBER)."
+        )
     elif held_out.kind == "labelled":
         tasks.votes[TASK] = held_out.vote(TEST)
     else:
@@ -178,6 +183,13 @@ def find_held_out(model: "Model", config: EvaluateConfig) -> HeldOut | None:
     else:
         return None
     held_out = load_held_out(source)
+    if own is not None and own.resolve() == source.resolve() and held_out.folds:
+        raise NearfarError(
+            f"{source}: its model is trained on all rows, which are tested in folds; the scores are in "
+            f"{source / HELD_OUT / STORED[0]}, and nearfar compare {source} MODEL --held-out shows them."
+        )
+    if own is not None and source.resolve() in own.resolve().parents:  # the run of a fold
+        return held_out
     if own is None or own.resolve() == source.resolve() or read_seen(model_of_run(own)) is not None:
         return held_out
     if not has_held_out(own) or load_held_out(own).digest != held_out.digest:
@@ -199,7 +211,8 @@ def stored_evaluation(run: Path, model: "Model") -> EvaluationResult | None:
 
     None for a model that was not evaluated then, or has changed.
     """
-    files = [file for name in STORED if (file := run / HELD_OUT / name).is_file()]
+    folders = dict.fromkeys([run, run_of(model) or run])  # a run that is tested in the same folds has its own scores
+    files = [file for folder in folders for name in STORED if (file := folder / HELD_OUT / name).is_file()]
     if not files or not isinstance(model, str | Path) or is_baseline(str(model)):
         return None
     fingerprint_now = fingerprint_model(model_of_run(Path(model)))
@@ -209,7 +222,8 @@ def stored_evaluation(run: Path, model: "Model") -> EvaluationResult | None:
             result = EvaluationResult.load(file)
         except NearfarError:  # damaged, or of another version: it is computed again
             continue
-        if result.fingerprint == fingerprint_now and result.config.get("held_out") == rows:
+        on = result.config.get("held_out") or {}
+        if result.fingerprint == fingerprint_now and {**on, "folds": None} == {**rows, "folds": None}:
             return replace(result, model=str(model))
     return None
 

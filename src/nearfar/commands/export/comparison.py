@@ -15,7 +15,7 @@ from nearfar.commands.export.graphs import Source, outputs_of
 from nearfar.config.training import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig, ExportConfig
 from nearfar.data.classification import Split, infer_reader
-from nearfar.data.hold_out import DEV
+from nearfar.data.hold_out import DEV, TEST
 from nearfar.data.rows import load_pairs, load_sentences, load_task
 from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.exported import Outputs
@@ -65,9 +65,9 @@ def comparison_rows(model: str | Path, source: Source, config: ExportConfig) -> 
     if config.evaluate_on is not None:
         load_pairs(config.evaluate_on)  # an error is reported before the export
         name, settings = config.evaluate_on, EvaluateConfig(pairs=(config.evaluate_on,), resamples=0)
-    elif run is not None and has_held_out(run):
+    elif run is not None and has_held_out(run) and not (held_out := load_held_out(run)).folds:
         name, settings = f"the test rows that {run} held out", EvaluateConfig(held_out_of=str(run), resamples=0)
-        metric = load_held_out(run).metric
+        metric = held_out.metric
     else:
         name = DEFAULT_TASK if _has_default_task() else GENERATED
         settings = EvaluateConfig(tasks=(name,), resamples=0)
@@ -157,8 +157,9 @@ def calibration_items(model: str | Path, source: Source, config: ExportConfig) -
     elif isinstance(source.model, Classifier) and (task := _finetuning_task(model)) is not None:
         items, name = task[0].texts, f"the validation rows of {run}"
     elif run is not None and has_held_out(run):
-        items = [(text,) for row in load_held_out(run).text_rows(DEV) for text in row]
-        name = f"the dev rows that {run} held out"
+        held_out = load_held_out(run)
+        items = [(text,) for row in held_out.text_rows(TEST if held_out.folds else DEV) for text in row]
+        name = f"the rows of {run}" if held_out.folds else f"the dev rows that {run} held out"
     if not items:
         raise NearfarError(
             "--format openvino --quantize int8: needs texts to calibrate on, and the model has no held-out rows. "

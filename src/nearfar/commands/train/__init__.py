@@ -4,6 +4,7 @@ A notebook can call it too; ``model/`` in the run folder is a sentence-transform
 """
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from inspect import signature
@@ -11,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.model_card import write_card
-from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.choose import resolve_config
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives, second_toml
 from nearfar.config.calls import with_settings
@@ -21,7 +21,6 @@ from nearfar.disk import path_errors
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder, read_run_info
 from nearfar.runs.held_out import held_out_files
-from nearfar.runtime.progress import draws_bars
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -48,7 +47,8 @@ class TrainResult:
     dev: str | None = None
     """The name of the dev set."""
     comparison: "ComparisonResult | None" = None
-    """The trained model against the model it started from, on the held-out test rows; None if no rows are held out."""
+    """The trained model against the model it started from, on the held-out test rows, or of a small file in folds on
+    all rows (:mod:`nearfar.commands.train.after`); None if nothing is tested."""
     labels: "EvaluationResult | None" = None
     """After training on labelled texts: the classifier on the tested rows (:mod:`nearfar.commands.train.labels`)."""
 
@@ -84,7 +84,8 @@ def train(
             dictionaries (:mod:`nearfar.data.memory`). The defaults above are most methods'; recipes have others.
 
     Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
-    dev part chooses the best step, and after training the test part compares the model with the one it started from.
+    dev part chooses the best step, and after training the test part compares the model with the one it started from. A
+    small file is trained on as a whole, and tested by further trainings without one of five folds each.
 
     Started by torchrun, several processes train together, like one process with the batches of all.
 
@@ -95,29 +96,32 @@ def train(
     """
     from rich.console import Console
 
-    from nearfar.commands.train.labels import prove_labels
+    from nearfar.commands.train.after import prove
     from nearfar.runs.run import join_processes
 
     config = resolve_config(method, settings)
-    trained = train_run(config, resume=resume, console=console)
+    trained = train_run(config, resume=resume, console=console, in_folds=True)
     context = join_processes(config, console)
-    processes, device, console = context
-    folder = Path(config.output)
-    proof = prove_labels(config, context, partial(train_run, resume=False, console=Console(quiet=True)))
-    comparison = proof and proof.comparison
-    if comparison is None:
-        comparison = processes.broadcast_from_first(
-            lambda: compare_with_start(folder, config.model, device=device, progress=draws_bars(console))
-        )
-    processes.broadcast_from_first(lambda: write_card(folder))
-    return replace(trained, comparison=comparison, labels=proof and proof.result)
+    proof = prove(config, context, partial(train_run, console=Console(quiet=True)))
+    context.processes.broadcast_from_first(partial(write_card, Path(config.output)))
+    return replace(trained, comparison=proof.comparison, labels=proof.labels)
 
 
 train.__signature__ = with_settings(signature(train), TrainConfig)  # type: ignore[attr-defined]
 
 
-def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -> TrainResult:
+def train_run(
+    config: TrainConfig,
+    *,
+    resume: bool,
+    console: "Console | None",
+    in_folds: bool = False,
+    leave_out: Sequence[str] = (),
+) -> TrainResult:
     """Train one run, without the comparison after training.
+
+    With ``in_folds``, a small file is trained on as a whole, to be tested in folds; without it, rows of it are held
+    out. ``leave_out`` are texts of a fold: no row with one of them is trained on, and no step is chosen.
 
     Raises:
         NearfarError: as :func:`train`.
@@ -135,7 +139,8 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
 
     def start(config: TrainConfig, folder: RunFolder) -> EncoderRun:
         with processes.joint_errors():
-            inputs = load_inputs([replace(objectives[0], config=config), *objectives[1:]], folder.verify_input)
+            own = [replace(objectives[0], config=config), *objectives[1:]]
+            inputs = load_inputs(own, folder.verify_input, in_folds=in_folds, leave_out=leave_out)
             if inputs.held_out is not None:
                 folder.files |= held_out_files(inputs.held_out)
             folder.verify_input(f"--model {config.model}", partial(fingerprint_model, config.model))
@@ -143,7 +148,12 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
                 for name, model in objective.named_models.items():
                     folder.verify_input(name, partial(_fingerprint_named, name, model))
         prepared = prepare(
-            config, inputs.data, processes=processes.size, device=context.device, console=context.console
+            config,
+            inputs.data,
+            processes=processes.size,
+            device=context.device,
+            console=context.console,
+            shrink_batch=bool(leave_out),
         )
         return EncoderRun(config, prepared, inputs, folder=folder, context=context)
 

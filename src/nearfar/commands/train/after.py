@@ -1,58 +1,238 @@
-"""After training: the trained model against the one it started from, on the held-out test rows."""
+"""After training: the trained model against the one it started from, on rows that it was not trained on.
 
+Of many rows some are held out, and their test part is the proof. A small file is trained on as a whole: the proof
+trains again without each fold of its rows (:func:`nearfar.data.hold_out.in_folds`) and tests each row by the model that
+was not trained on it. ``held_out/fold-1.json`` ... have the scores of the folds that are finished, until all are.
+"""
+
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from nearfar.disk import path_errors
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.commands.train.labels import (
+    RESULT,
+    label_by_start,
+    label_held_out,
+    label_scores,
+    save_labels,
+)
+from nearfar.data.hold_out import TEST, HeldOut
+from nearfar.data.retrieval import MEASURES
+from nearfar.disk import path_errors, remove
+from nearfar.disk.model_folder import model_of_run
+from nearfar.encoder.classifier import HEAD_FILE
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
-from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.results import (
+    ClassificationScores,
+    ComparisonResult,
+    EvaluationResult,
+    RetrievalScores,
+    SimilarityScores,
+)
+from nearfar.evaluation.retrieval import retrieval_scores
+from nearfar.evaluation.sts import similarity_scores
 from nearfar.evaluation.tables.pages import save_with_tables
-from nearfar.runs.folder import HELD_OUT
-from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
+from nearfar.methods.gunel import SupconTextConfig
+from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runs.folder import CONFIG, HELD_OUT, read_run_info
+from nearfar.runs.held_out import COMPARISON, TASK, has_held_out, load_held_out
+from nearfar.runtime.progress import draws_bars
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.config.training import TrainConfig
+    from nearfar.runs.run import ProcessContext
 
 RESAMPLES = 10_000
 
 
-@path_errors()
-def compare_with_start(
-    run: Path, model: str, *, device: str | None = None, progress: bool = False
-) -> ComparisonResult | None:
-    """Compare the finished ``run`` with ``model``, and write ``held_out/before-after.json`` in its folder.
+class Proof(NamedTuple):
+    """What the proof of a run found."""
 
-    Where the rows have queries, the file has some of them with their hits. It is read where it exists. None if the run
-    holds out no rows.
+    comparison: ComparisonResult | None = None
+    """The trained model against its start; None if no rows test it."""
+    labels: EvaluationResult | None = None
+    """The classifier of labelled texts on the tested ones."""
+
+
+class Train(Protocol):
+    """Trains the run of a config, without the rows that have one of some texts."""
+
+    def __call__(self, config: "TrainConfig", *, resume: bool, leave_out: Sequence[str]) -> object:  # noqa: D102
+        ...
+
+
+@path_errors()
+def prove(config: "TrainConfig", context: "ProcessContext", train: Train) -> Proof:
+    """Test the finished run of ``config``, and write ``held_out/before-after.json`` and ``labels.json`` in its folder.
+
+    The files are read where they exist. What is missing of a proof in folds is trained by all processes together.
 
     Raises:
-        NearfarError: a model cannot be evaluated, or the file cannot be written.
+        NearfarError: a fold cannot be trained, a model cannot be evaluated, or a file cannot be written.
+        nearfar.training.trainer.Interrupted: after Ctrl-C; the run itself and the finished folds are saved.
     """
-    if not has_held_out(run):
-        return None
-    file = run / HELD_OUT / COMPARISON
-    if file.is_file():
-        try:
-            result = ComparisonResult.load(file)
-        except NearfarError as error:
-            raise NearfarError(f"{error} Remove {file}; then --resume makes it again.") from error
-        if not file.with_suffix(".md").is_file():  # the process was killed between the two
-            save_with_tables(result, file)
-        return result
+    folder, first = Path(config.output), context.processes.broadcast_from_first
+    if not first(partial(has_held_out, folder)):
+        return Proof()
+    held_out, file = first(partial(_in_folds, folder)), folder / HELD_OUT / COMPARISON
+    config = replace(config, precision=first(lambda: read_run_info(folder)["precision"]))
+    is_labelled = isinstance(config, SupconTextConfig) and first((folder / "model" / HEAD_FILE).exists)
+    if held_out is not None and not first(_stored(folder)[0].is_file):
+        _train_folds(config, context, held_out, train)
+    if not first(file.is_file):
+        first(partial(_write_comparison, config, context, held_out))
+    comparison = first(partial(_read_comparison, file))
+    if not is_labelled:
+        return Proof(comparison)
+    if held_out is None and not first((folder / RESULT).is_file):
+        first(lambda: save_labels(label_held_out(config, load_held_out(folder), context.device), folder))
+    return Proof(comparison, first(lambda: EvaluationResult.load(folder / RESULT)))
 
+
+def _in_folds(folder: Path) -> HeldOut | None:
+    """The rows of a run that are tested in folds; None if they are held out."""
+    held_out = load_held_out(folder)
+    return held_out if held_out.folds else None
+
+
+def _stored(folder: Path) -> list[Path]:
+    from nearfar.commands.evaluate.tasks import STORED
+
+    return [folder / HELD_OUT / name for name in STORED]
+
+
+def _read_comparison(file: Path) -> ComparisonResult:
+    try:
+        result = ComparisonResult.load(file)
+    except NearfarError as error:
+        raise NearfarError(f"{error} Remove {file}; then --resume makes it again.") from error
+    if not file.with_suffix(".md").is_file():  # the process was killed between the two
+        save_with_tables(result, file)
+    return result
+
+
+def _write_comparison(config: "TrainConfig", context: "ProcessContext", held_out: HeldOut | None) -> None:
+    """Compare the run with its start; both evaluations are stored, and used again while the models are these.
+
+    Where held-out rows have queries, some of them stand in the comparison with their hits.
+    """
     from nearfar.commands.compare import compare_queries, held_out_queries
     from nearfar.commands.evaluate import evaluate
     from nearfar.commands.evaluate.model import RecentVectors
-    from nearfar.commands.evaluate.tasks import STORED
 
-    computing: dict[str, Any] = {"device": device, "progress": progress, "recent": RecentVectors()}
-    trained, start = (
-        [EvaluationRun(str(one), evaluate(one, held_out_of=str(run), resamples=0, **computing))] for one in (run, model)
-    )
-    for name, (evaluated,) in zip(STORED, (trained, start), strict=True):
-        evaluated.result.save(run / HELD_OUT / name)  # nearfar compare takes them while rows and models are these
-    result = compare_runs(trained, start, tasks=[TASK], resamples=RESAMPLES)
-    result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
-    if (task := held_out_queries(run)) is not None:
-        result = replace(result, queries=compare_queries(run, model, task, **computing))
-    save_with_tables(result, file)
-    return result
+    folder, stored = Path(config.output), _stored(Path(config.output))
+    computing: dict[str, Any] = {"device": context.device, "progress": draws_bars(context.console)}
+    computing["recent"] = RecentVectors()
+    own = partial(evaluate, held_out_of=str(folder), resamples=0, **computing)
+    trained = EvaluationResult.load(stored[0]) if held_out else own(folder)
+    if held_out and held_out.kind == "labelled":
+        start = label_by_start(config, held_out, _only(trained).classes, context.device)
+        start = _as_stored(start, held_out, config.model)
+    else:
+        start = own(config.model)
+    if held_out:  # the models of folds have seen what the start has
+        trained = _with_scores(trained, replace(_only(trained), seen=_only(start).seen))
+        if held_out.kind == "labelled":
+            save_labels(trained, folder)
+        for leftover in (folder / "fold", *(folder / HELD_OUT).glob("fold-*.json")):
+            remove(leftover)
+    for result, file in zip((trained, start), stored, strict=True):
+        result.save(file)
+    sides = [[EvaluationRun(name, result)] for name, result in ((str(folder), trained), (config.model, start))]
+    comparison = compare_runs(*sides, tasks=[TASK], resamples=RESAMPLES)
+    comparison = replace(comparison, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
+    if (task := held_out_queries(folder)) is not None:
+        comparison = replace(comparison, queries=compare_queries(folder, config.model, task, **computing))
+    save_with_tables(comparison, folder / HELD_OUT / COMPARISON)
+
+
+def _train_folds(config: "TrainConfig", context: "ProcessContext", held_out: HeldOut, train: Train) -> None:
+    """Train without each fold in a run folder that is removed afterwards, and store the scores of all folds as one.
+
+    A run that was stopped in a fold continues there.
+    """
+    folder, first, count = Path(config.output), context.processes.broadcast_from_first, max(held_out.folds)
+    files = [folder / HELD_OUT / f"fold-{fold}.json" for fold in range(1, count + 1)]
+    for fold, file in enumerate(files, start=1):
+        if first(file.is_file):
+            continue
+        context.console.print(f"fold {fold} of {count}", highlight=False)
+        run = folder / "fold" / str(fold)
+        without = replace(config, output=str(run), track=())
+        try:
+            train(without, resume=first((run / CONFIG).is_file), leave_out=held_out.texts_of(fold))
+        except NearfarError as error:
+            raise NearfarError(f"{error} (fold {fold} of {count}; {folder / 'model'} itself is finished)") from error
+        first(lambda: _test_fold(without, context, held_out, folder).save(file))  # noqa: B023  (called at once)
+        first(partial(remove, folder / "fold"))
+    first(partial(_join_folds, config, held_out, files))
+
+
+def _test_fold(config: "TrainConfig", context: "ProcessContext", held_out: HeldOut, folder: Path) -> EvaluationResult:
+    """The scores of the model of a fold on all rows."""
+    if held_out.kind == "labelled":
+        return label_held_out(config, held_out, context.device)
+    from nearfar.commands.evaluate import evaluate
+
+    return evaluate(config.output, held_out_of=str(folder), resamples=0, device=context.device, progress=False)
+
+
+def _join_folds(config: "TrainConfig", held_out: HeldOut, files: Sequence[Path]) -> None:
+    """Store one result with the score of each row by the model that was not trained on it."""
+    folder, results = Path(config.output), [EvaluationResult.load(file) for file in files]
+    numbers = np.stack([_numbers(_only(result)) for result in results])
+    fold = np.array(held_out.folds_of_units()) - 1
+    joined = join_scores(held_out, _only(results[0]), numbers[fold, ..., np.arange(len(fold))].T, config.seed)
+    _as_stored(_with_scores(results[0], joined), held_out, str(folder)).save(_stored(folder)[0])
+
+
+def _numbers(scores: object) -> NDArray[np.float64]:
+    """What is measured of each query, scored pair or labelled text, which is in the last axis."""
+    if isinstance(scores, RetrievalScores):
+        return np.array([scores.per_query[measure] for measure in MEASURES])
+    if isinstance(scores, SimilarityScores):
+        return np.array(scores.subsets[TASK].cosines_e6, dtype=np.float64)
+    assert isinstance(scores, ClassificationScores)
+    return np.array(scores.predicted, dtype=np.float64)
+
+
+def join_scores(
+    held_out: HeldOut, scores: object, numbers: NDArray[np.float64], seed: int
+) -> RetrievalScores | SimilarityScores | ClassificationScores:
+    """Scores like ``scores``, with other ``numbers`` of each query, scored pair or labelled text."""
+    if isinstance(scores, RetrievalScores):
+        values = dict(zip(MEASURES, numbers, strict=True))
+        return retrieval_scores(TASK, held_out.retrieval(TEST), values, resamples=0, seed=0)
+    if isinstance(scores, SimilarityScores):
+        pairs, zeros = {TASK: held_out.pairs(TEST)}, scores.zero_vectors
+        return similarity_scores(TASK, pairs, numbers, zero_vectors=zeros, resamples=0, seed=0)[0]
+    assert isinstance(scores, ClassificationScores)
+    return label_scores(held_out, np.eye(len(scores.classes))[numbers.astype(np.intp)], scores.classes, seed)
+
+
+def _only(result: EvaluationResult) -> Any:
+    """The scores on the only task of a result."""
+    (scores,) = result.all_tasks.values()
+    return scores
+
+
+def _with_scores(result: EvaluationResult, scores: Any) -> EvaluationResult:
+    if isinstance(scores, RetrievalScores):
+        return replace(result, retrieval={TASK: scores})
+    if isinstance(scores, SimilarityScores):
+        return replace(result, tasks={TASK: scores})
+    assert result.transfer is not None
+    return replace(result, transfer=replace(result.transfer, tasks={TASK: scores}))
+
+
+def _as_stored(result: EvaluationResult, held_out: HeldOut, model: str) -> EvaluationResult:
+    """The result of a model, of a run as it is saved, on rows that were tested in folds."""
+    on = {"source": held_out.source, "digest": held_out.digest, "folds": max(held_out.folds)}
+    fingerprint = fingerprint_model(model_of_run(Path(model)))
+    return replace(result, model=model, fingerprint=fingerprint, config={**result.config, "held_out": on})

@@ -16,6 +16,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.config.values import flag, named_models
 from nearfar.data.hold_out import DEV
 from nearfar.data.named_sets import OWN
+from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.kim import SgOpt1Config
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.settings import build, dump_toml, load_method
@@ -145,8 +146,17 @@ class Inputs(NamedTuple):
     held_out: "HeldOut | None" = None
 
 
-def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, _fingerprint: None) -> Inputs:
+def load_inputs(
+    objectives: Sequence[Objective],
+    verify: Verify = lambda _what, _fingerprint: None,
+    *,
+    in_folds: bool = False,
+    leave_out: Sequence[str] = (),
+) -> Inputs:
     """Read everything but the model. Without ``verify``, as in a dry run, nothing is recorded.
+
+    With ``in_folds``, rows of a small file are tested in folds (:func:`nearfar.data.hold_out.in_folds`) unless the
+    config says what is held out. No row has one of the texts ``leave_out``.
 
     Raises:
         NearfarError: rows or dev set are missing or malformed, or too few rows can be held out.
@@ -162,19 +172,20 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
     if dev is not None:
         return Inputs(data, dev)
 
-    from nearfar.data.hold_out import hold_out, kind_of
+    from nearfar.data import hold_out
     from nearfar.data.rows import TextData
-    from nearfar.disk.model_folder import read_seen
-    from nearfar.encoder.weights import locate
 
     rows, source = _limited(data[0].rows, config.limit), " ".join(config.data)
-    teacher = getattr(config, "teacher", None)
-    if kind_of(rows) is None and teacher is None and config.hold_out:
+    if leave_out:
+        data = _without_held_out(data, hold_out.without_texts(rows, leave_out), leave_out)
+        return Inputs(data, no_dev(_texts(data[0].rows.rows), why="this is a fold"))
+    teacher, kind = getattr(config, "teacher", None), hold_out.kind_of(rows)
+    if kind is None and teacher is None and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
-    if config.hold_out == 0 or (kind_of(rows) is None and teacher is None):
+    if config.hold_out == 0 or (kind is None and teacher is None):
         why = "of --hold-out 0" if config.hold_out == 0 else "plain sentences have no positives, labels or scores"
         return Inputs(data, no_dev(_texts(rows.rows), why=why))
-    if kind_of(rows) is None:  # sentences are scored by the agreement with the teacher
+    if kind is None:  # sentences are scored by the agreement with the teacher
         assert isinstance(rows, TextData)
         assert teacher is not None
         kept, sentences = hold_out_sentences(rows, config.hold_out, source=source)
@@ -182,9 +193,28 @@ def load_inputs(objectives: Sequence[Objective], verify: Verify = lambda _what, 
         dev = agreement_dev(sentences, teacher)
         verify("held-out sentences", partial(fingerprint_rows, sentences))
         return Inputs(data, dev)
-    if config.hold_out is None and kind_of(rows) == "labelled" and len(rows.rows) < FEW_LABELLED:
-        return Inputs(data, no_dev(_texts(rows.rows), why="all rows are trained on, and folds of them test the result"))
-    split = hold_out(rows, config.hold_out, source=source, seen=read_seen(locate(config.model)))
+    return _tested(data, rows, verify, in_folds=in_folds)
+
+
+def _tested(data: list[ObjectiveRows], rows: "Rows", verify: Verify, *, in_folds: bool) -> Inputs:
+    """Hold out some of the ``rows`` of the first objective, or test all of a small file in folds."""
+    from nearfar.data import hold_out
+    from nearfar.disk.model_folder import read_seen
+    from nearfar.encoder.weights import locate
+
+    config = data[0].objective.config
+    kind, source, seen = hold_out.kind_of(rows), " ".join(config.data), read_seen(locate(config.model))
+    if config.hold_out is None and (kind != "labelled" or len(rows.rows) < FEW_LABELLED):
+        last = no_dev(_texts(rows.rows), why="all rows are trained on")
+        tested = in_folds and (kind != "labelled" or isinstance(config, SupconTextConfig))
+        folds = hold_out.in_folds(rows, source=source, seen=seen) if tested else None
+        if folds is not None:
+            last = replace(last, facts=[*last.facts, *folds.facts])
+            verify("held-out rows", lambda: folds.held_out.digest)
+            return Inputs(data, last, folds.held_out)
+        if kind == "labelled":
+            return Inputs(data, last)
+    split = hold_out.hold_out(rows, config.hold_out, source=source, seen=seen)
     held_out = split.held_out
     data = _without_held_out(data, split.rows, held_out.texts)
     verify("held-out rows", lambda: held_out.digest)

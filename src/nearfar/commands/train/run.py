@@ -77,10 +77,12 @@ def prepare(
     processes: int = 1,
     device: str | None = None,
     console: "Console | None" = None,
+    shrink_batch: bool = False,
 ) -> PreparedRun:
     """Encoder and methods for the rows in ``data``; the initial weights of heads depend on the config's seed alone.
 
-    Without ``data``, the rows are read. ``console`` shows a progress bar while many texts are tokenized.
+    Without ``data``, the rows are read. ``console`` shows a progress bar while many texts are tokenized. With
+    ``shrink_batch``, a batch may shrink to the number of rows even if the user set its size.
 
     Raises:
         NearfarError: any error that would stop the run before its first step.
@@ -102,7 +104,7 @@ def prepare(
     for objective, rows in data:
         own = objective.config
         with objective.errors():
-            context = BuildContext(texts, own.batch_size * processes, may_shrink_batch(config, own))
+            context = BuildContext(texts, own.batch_size * processes, shrink_batch or may_shrink_batch(config, own))
             built = build_method(own, context, rows)
         parts += [(method, objective.weight * weight) for method, weight in ((built.method, 1.0), *built.extra_losses)]
         prefix = f"second objective, {built.method.name}: " if objective.flag else ""
@@ -338,7 +340,7 @@ def plan(
     objectives = resolve_objectives(config)
     if check_folder(config, resume=resume, second=second_toml(objectives)) == "unfinished":
         recorded_precision(Path(config.output), config.device)
-    inputs = load_inputs(objectives)
+    inputs = load_inputs(objectives, in_folds=True)
     run = prepare(config, inputs.data, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     parameters = list(run.encoder.parameters())

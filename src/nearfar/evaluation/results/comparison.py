@@ -27,6 +27,8 @@ class ComparedSide(Record):
     training_seeds: list[int | None] = field(default_factory=list)
     seen: dict[str, SeenShares] | None = field(default=None, metadata=OMITTED)
     """What the side has seen of each compared task in training, for several runs the mean; tasks where it is known."""
+    folds: int | None = field(default=None, metadata=OMITTED)
+    """Where each row was tested by one of several models, trained without its fold: the number of folds."""
 
 
 class SeedTest(Record):

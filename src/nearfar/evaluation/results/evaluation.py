@@ -436,6 +436,11 @@ class EvaluationResult(Result):
         return int(self.config.get("resamples") or 0)
 
     @property
+    def folds(self) -> int:
+        """Number of folds, if each row was tested by one of several models, trained without its fold; else 0."""
+        return int((self.config.get("held_out") or {}).get("folds") or 0)
+
+    @property
     def all_tasks(self) -> dict[str, SimilarityScores | TransferScores | RetrievalScores]:
         """All tasks by name: similarity, transfer, retrieval."""
         return {**self.tasks, **(self.transfer.tasks if self.transfer else {}), **self.retrieval}

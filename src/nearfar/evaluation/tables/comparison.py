@@ -48,20 +48,32 @@ def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
     row = result.tasks[task]
     seen = [(side.seen or {}).get(task) for side in result.sides]
     which = "Rows that were neither trained on nor used to choose the step"
+    folds = result.sides[0].folds
+    if folds:
+        which = fold_note(folds)
     if any(shares and (shares.main or shares.texts) for shares in seen):
         after, before = (format_seen(shares) or "not recorded" for shares in seen)
-        which = (
-            "Rows that this run neither trained on nor used to choose the step, but earlier training did. Share of the "
-            f"pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
-        )
+        share = "Share of the pairs (in brackets: of the texts) that was seen: before {before}, after {after}"
+        which = "Rows that this run neither trained on nor used to choose the step, but earlier training did"
+        which = f"{fold_note(folds)}. Earlier training had some of the rows" if folds else which
+        which = f"{which}. {share.format(before=before, after=after)}"
     notes = [f"{which}. Interval: paired bootstrap{f'; p: {row.test}' if row.test else ''}."]
     width = (row.high or 0.0) - (row.low or 0.0)
     if width and not row.separable:
+        more = "" if folds else ", or more of them to test on (--hold-out NUMBER)"
         notes.append(
-            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows, or more of "
-            "them to test on (--hold-out NUMBER), a smaller one."
+            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows{more}, a "
+            "smaller one."
         )
     return notes
+
+
+def fold_note(folds: int) -> str:
+    """Which rows a model was tested on that was trained on all of them, and how."""
+    return (
+        f"Each row is tested by one of {folds} models that were trained with the same settings without its fold; the "
+        "saved model is trained on all rows"
+    )
 
 
 def comparison_tables(result: results.ComparisonResult | results.PairwiseResult) -> list[Table]:
@@ -210,6 +222,7 @@ def _comparison_notes(comparison: results.ComparisonResult) -> list[str]:
         )
     rows: dict[str, results.PairedTest] = {**tasks, **averages}
     notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
+    notes += [f"{side.name}: {fold_note(side.folds)}." for side in comparison.sides if side.folds]
     seen = comparison_notes(["first", "second"], comparison.sides)
     return [*notes, *seen, *_not_compared(comparison)]
 
