@@ -349,7 +349,7 @@ def _provenance(runs: Sequence[Run]) -> StudyProvenance:
     ]
     known = [one for one in given if isinstance(one, Provenance)]
     dates = sorted(one.date for one in known if one.date)
-    versions = [item for one in known for item in (one.versions or {}).items() if item[1]]
+    versions = [(name, version) for one in known for name, version in (one.versions or {}).items() if version]
     machines = [[item for item in (one.hardware or {}).items() if item[1] is not None] for one in known]
     counted = Counter(repr(sorted(machine)) for machine in machines if machine)
     distinct = {repr(sorted(machine)): dict(machine) for machine in reversed(machines) if machine}
