@@ -17,7 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import provenance
@@ -42,51 +44,85 @@ class Page(NamedTuple):
         return results / f"{self.script}.json", docs / f"{self.name}.md"
 
 
-def argument_parser(description: str | None, *, rounds: str, worker: str = "") -> argparse.ArgumentParser:
-    """The command line of a benchmark: ``run`` or ``report``, and the amount of measurement.
+class Sizes(NamedTuple):
+    """The amounts of measurement: a flag, what it counts, its value, and its value with --quick."""
 
-    ``worker`` is a further command, by which ``run`` starts processes.
+    flag: str
+    what: str
+    value: int
+    quick: int
+
+
+def main(
+    page: Page,
+    description: str | None,
+    measure: Callable[[argparse.Namespace], dict[str, Any]],
+    body: Callable[[dict[str, Any]], list[str]],
+    *sizes: Sizes,
+    more: Callable[[argparse.ArgumentParser], object] | None = None,
+    trial: Callable[[argparse.Namespace], bool] | None = None,
+    one: Callable[..., Any] | None = None,
+    write: Callable[..., None] | None = None,
+) -> None:
+    """The command line of a benchmark: ``run`` measures and reports, ``report`` generates the page from the file.
+
+    ``--quick`` and a ``trial`` are only printed, unless ``--into`` names a folder for them.
+
+    Args:
+        page: the script and its page.
+        description: the script's docstring; its first line is the help.
+        measure: options -> the content of the result file, which begins with :func:`record`.
+        body: that content -> the text of the page, without title and provenance.
+        sizes: the amounts of measurement, such as ``Sizes("rounds", "measured rounds after one warm-up round", 5, 3)``.
+        more: adds further flags.
+        trial: whether the options make a trial.
+        one: takes one measurement in a process of its own, which :func:`in_process` starts.
+        write: writes the page in place of :func:`write_page`, by ``(file, page, content, lines)``.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument(
-        "command",
-        choices=("run", "report", *filter(None, [worker])),
-        help="run: measure, then report; report: generate the page from the file",
-    )
-    parser.add_argument("--rounds", type=int, help=f"measured rounds after one warm-up round; {rounds}")
+    parser.add_argument("command", choices=("run", "report", *(["one"] if one else [])), help="one: used by run")
+    parser.add_argument("setting", nargs="?", help="of one, as JSON")
+    for size in sizes:
+        parser.add_argument(f"--{size.flag}", type=int, help=f"{size.what}; {size.value}, or with --quick {size.quick}")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write to this folder, not to results and docs")
     parser.add_argument("--quick", action="store_true", help="measure less; print, and write only with --into")
-    return parser
+    if more is not None:
+        more(parser)
+    options = parser.parse_args()
+    if options.command == "one" and one is not None:
+        print(json.dumps(one(**json.loads(options.setting))))
+        return
+    for size in sizes:
+        if getattr(options, size.flag.replace("-", "_")) is None:
+            setattr(options, size.flag.replace("-", "_"), size.quick if options.quick else size.value)
+    finish(options, page, measure, body, trial=trial is not None and trial(options), write=write)
+
+
+ROUNDS = Sizes("rounds", "measured rounds after one warm-up round", 5, 3)
 
 
 def finish(
     options: argparse.Namespace,
     page: Page,
-    measure: Callable[[], dict[str, Any]],
+    measure: Callable[[argparse.Namespace], dict[str, Any]],
     body: Callable[[dict[str, Any]], list[str]],
     *,
-    trial: bool = False,
-) -> bool:
-    """Measure, unless the command is ``report``; write the result file, and the page from it; print the page.
-
-    ``--quick`` and a ``trial`` are only printed, unless there is a folder for them. Returns whether files were written.
-    """
+    trial: bool,
+    write: Callable[..., None] | None = None,
+) -> None:
+    """Measure, unless the command is ``report``; write the result file, and the page from it; print the page."""
     result, text = page.files(options.into)
-    if options.command != "report":
-        content = measure()
-        if options.into is None and (options.quick or trial):
-            print("\n".join(body(content)))
-            return False
-        save(result, content)
-    content = load(result)
-    write_page(text, page, content, body(content))
+    content = load(result) if options.command == "report" else measure(options)
+    if options.command == "report" or options.into is not None or not (options.quick or trial):
+        if options.command != "report":
+            save(result, content)
+        (write or write_page)(text, page, content, body(content))
     print("\n".join(body(content)))
-    return True
 
 
-def in_process(script: str, *words: object, environment: Mapping[str, str] | None = None) -> Any:
-    """The JSON of the last line that a process of the script prints; its peak memory is its own."""
-    command = [sys.executable, script, *map(str, words)]
+def in_process(script: str, *, environment: Mapping[str, str] | None = None, **setting: object) -> Any:
+    """What ``one`` of the script returns for a setting in a new process, whose peak memory is its own."""
+    command = [sys.executable, script, "one", json.dumps(setting)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -104,9 +140,9 @@ def run_interleaved(
         if number > MIN_ROUNDS and time.monotonic() > until:
             break
         for name in list(sides) if number % 2 == 0 else list(sides)[::-1]:
-            found = sides[name](number)
+            result = sides[name](number)
             if number >= warm_up:
-                measured[name].append(found)
+                measured[name].append(result)
     return measured
 
 
@@ -153,9 +189,9 @@ def record(**settings: object) -> dict[str, Any]:
 
     Absolute paths in the command are shown by their names.
     """
-    found = provenance().to_dict()
-    words = (Path(word).name if Path(word).is_absolute() else word for word in shlex.split(found["command"]))
-    return {**found, "command": shlex.join(words), "threads": torch.get_num_threads(), **settings}
+    known = provenance().to_dict()
+    words = (Path(word).name if Path(word).is_absolute() else word for word in shlex.split(known["command"]))
+    return {**known, "command": shlex.join(words), "threads": torch.get_num_threads(), **settings}
 
 
 def save(file: Path, content: Mapping[str, Any]) -> None:
@@ -203,3 +239,9 @@ def write_page(file: Path, page: Page, content: Mapping[str, Any], lines: Sequen
     )
     origin = f"Measured by `{content['command']}`, {content['date']}, commit {content['commit']}."
     write_text(file, "\n".join([f"# {page.title}", "", generated, "", *lines, "", origin]) + "\n")
+
+
+def cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each row."""
+    products: NDArray[np.float32] = (one * other).sum(1)
+    return products / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)

@@ -10,7 +10,7 @@ printed, and written only with ``--into``.
 (The script is not called kernels.py, because transformers would import it instead of the package ``kernels``.)
 """
 
-import json
+import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -35,26 +35,11 @@ HEADINGS = {"as it is": "All instruction sets", "kept to AVX2": "Limited to AVX2
 """Key in the result file -> heading on the page."""
 
 
-def main() -> None:
-    """Run or report; ``run`` starts processes with ``measure``."""
-    parser = common.argument_parser(__doc__, rounds="9, or with --quick 2", worker="measure")
-    parser.add_argument("--steps", type=int, help="steps per side and round; 6, or with --quick 2")
-    parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--model", default=MODEL, help="another encoder, for a trial")
-    options = parser.parse_args()
-    rounds, steps = options.rounds or (2 if options.quick else 9), options.steps or (2 if options.quick else 6)
-    if options.command == "measure":
-        print(json.dumps(measure(options.model, rounds, steps, options.batch_size)))
-        return
-    common.finish(options, PAGE, lambda: run(options.model, rounds, steps, options.batch_size), body)
-
-
-def run(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure in another process, with the threads of nearfar train."""
-    settings = {"model": model, "rounds": rounds, "steps": steps, "batch_size": batch_size}
-    flags = [word for name, value in settings.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+    settings: dict[str, Any] = {name: getattr(options, name) for name in ("model", "rounds", "steps", "batch_size")}
     environment = {**os.environ, **threads.settings(os.environ)}
-    measured = common.in_process(__file__, "measure", *flags, environment=environment)
+    measured = common.in_process(__file__, environment=environment, **settings)
     return common.record(**settings, kinds={"as it is": measured})
 
 
@@ -133,4 +118,14 @@ def _tables(seconds: dict[str, list[float]]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        PAGE,
+        __doc__,
+        run,
+        body,
+        common.Sizes("rounds", "measured rounds after one warm-up round", 9, 2),
+        common.Sizes("steps", "steps per side and round", 6, 2),
+        common.Sizes("batch-size", "rows in a batch", 64, 64),
+        more=lambda parser: parser.add_argument("--model", default=MODEL, help="another encoder, for a trial"),
+        one=measure,
+    )

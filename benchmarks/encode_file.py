@@ -9,8 +9,8 @@ model, after imports, until the file is written. The sides are interleaved withi
 in which their vectors are compared. For bf16, nearfar uses autocast and sentence-transformers bfloat16 weights.
 """
 
+import argparse
 import importlib
-import json
 import random
 import tempfile
 import time
@@ -34,21 +34,9 @@ TIMES = 4
 """Number of occurrences of each repeated line."""
 
 
-def main() -> None:
-    """Run or report, or take one measurement."""
-    parser = common.argument_parser(__doc__, rounds="3, or with --quick 1", worker="one")
-    parser.add_argument("--texts", type=int, help="20000, or with --quick 2000")
-    parser.add_argument("--one", nargs=4, metavar=("SIDE", "PRECISION", "INPUT", "OUTPUT"))
-    options = parser.parse_args()
-    if options.command == "one":
-        print(json.dumps(_one(*options.one)))
-        return
-    texts, rounds = options.texts or (2000 if options.quick else 20_000), options.rounds or (1 if options.quick else 3)
-    common.finish(options, PAGE, lambda: run(texts, rounds), body)
-
-
-def run(texts: int, rounds: int) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure both sides."""
+    texts, rounds = options.texts, options.rounds
     record: dict[str, Any] = common.record(model=MODEL, texts=texts, rounds=rounds, cases=[])
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -57,8 +45,8 @@ def run(texts: int, rounds: int) -> dict[str, Any]:
         for number in range(rounds + 1):
             for (lines, precision), measured in cases.items():
                 for side in SIDES:
-                    words = (side, precision, str(folder / f"{lines}.txt"), str(folder / f"{side}.npy"))
-                    one = common.in_process(__file__, "one", "--one", *words)
+                    source, output = str(folder / f"{lines}.txt"), str(folder / f"{side}.npy")
+                    one = common.in_process(__file__, side=side, precision=precision, source=source, output=output)
                     if number:
                         measured[side].append(one)
                 if not number:
@@ -78,7 +66,7 @@ def _write_lines(folder: Path, texts: int) -> None:
         (folder / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _one(side: str, precision: str, source: str, output: str) -> dict[str, float]:
+def measure(side: str, precision: str, source: str, output: str) -> dict[str, float]:
     """Seconds and peak memory of encoding one file in this process."""
     if side == "nearfar":  # each side imports only its own modules, before the time starts
         for module in ("commands.encode", "encoder.stream", "data.lines"):
@@ -98,11 +86,10 @@ def _one(side: str, precision: str, source: str, output: str) -> dict[str, float
 def _difference(folder: Path, precision: str) -> dict[str, float]:
     """The difference between the two sides' vectors; a large one ends the run."""
     ours, theirs = (np.load(folder / f"{side}.npy").astype(np.float32) for side in SIDES)
-    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
     difference = float(np.abs(ours - theirs).max())
     if difference > {"fp32": 1e-5, "bf16": 0.05}[precision]:
         raise SystemExit(f"the two sides differ by {difference}")
-    return {"difference": difference, "lowest_cosine": float(cosines.min())}
+    return {"difference": difference, "lowest_cosine": float(common.cosines(ours, theirs).min())}
 
 
 def body(record: dict[str, Any]) -> list[str]:
@@ -142,4 +129,5 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    rounds = common.Sizes("rounds", "measured rounds after one warm-up round", 3, 1)
+    common.main(PAGE, __doc__, run, body, rounds, common.Sizes("texts", "lines to encode", 20_000, 2000), one=measure)

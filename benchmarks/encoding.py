@@ -10,6 +10,7 @@ interpreter of an environment with sentence-transformers[openvino]. If OpenVINO 
 which the result file records. With `--quick`, results are printed, and written only with `--into`.
 """
 
+import argparse
 import json
 import os
 import random
@@ -17,8 +18,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -58,21 +60,9 @@ Encoded = tuple[NDArray[np.float32], float]
 Encode = Callable[[list[str]], Encoded]
 
 
-def main() -> None:
-    """Run or report."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
-    parser.add_argument("--short", type=int, help="short texts per round; 4000, or with --quick 1500")
-    parser.add_argument("--long", type=int, help="long texts per round; 300, or with --quick 100")
-    parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter for OpenVINO")
-    options = parser.parse_args()
-    few = options.quick
-    sizes = {"short": options.short or (1500 if few else 4000), "long": options.long or (100 if few else 300)}
-    rounds = options.rounds or (3 if few else 5)
-    common.finish(options, PAGE, lambda: run(sizes, rounds, options.openvino), body)
-
-
-def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all sides on both kinds of text."""
+    rounds, python = options.rounds, options.openvino
     ours = Encoder.from_pretrained(MODEL, device="cpu")
     found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={})
     found["command"] = found["command"].replace(python, "PYTHON")  # without the path, which is specific to this machine
@@ -87,7 +77,11 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
         if side is not None:
             sides["sentence-transformers OpenVINO"] = side
         for kind, texts in pool.items():
-            found["kinds"][kind] = _measure(sides, texts, sizes[kind], rounds, ours)
+            found["kinds"][kind] = measure(sides, texts, getattr(options, kind), rounds, REFERENCE)
+            for name, cosine in found["kinds"][kind]["lowest_cosine"].items():
+                if cosine < MIN_COSINE:
+                    raise SystemExit(f"a vector of {name} has a cosine of {cosine:.5f} to {REFERENCE}'s")
+            found["kinds"][kind]["mean_tokens"] = mean(map(len, ours.tokenize(texts[:1000]).ids))
             seconds = {name: round(median(each), 2) for name, each in found["kinds"][kind]["seconds"].items()}
             print(kind, seconds, flush=True)
     return found
@@ -112,35 +106,22 @@ def timed(encode: Callable[[list[str]], NDArray[np.float32]]) -> Encode:
     return run
 
 
-def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int, ours: Encoder) -> dict[str, Any]:
+def measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int, reference: str) -> dict[str, Any]:
     """Seconds of each round by side, and the lowest cosine of a side's vectors to the reference's."""
     if len(texts) < size:
         raise SystemExit(f"{size} texts are needed, but there are only {len(texts)}.")
     used = [[texts[place % len(texts)] for place in range(n * size, (n + 1) * size)] for n in range(rounds + 1)]
     vectors: dict[str, NDArray[np.float32]] = {}
 
-    def side(name: str) -> Callable[[int], float]:
-        def encode(number: int) -> float:
-            found, seconds = sides[name](used[number])
-            if number == 0:
-                vectors[name] = found
-            return seconds
+    def encode(name: str, number: int) -> float:
+        encoded, seconds = sides[name](used[number])
+        if number == 0:
+            vectors[name] = encoded
+        return seconds
 
-        return encode
-
-    seconds = common.run_interleaved({name: side(name) for name in sides}, rounds)
-    lowest = {name: float(cosines(found, vectors[REFERENCE]).min()) for name, found in vectors.items()}
-    for name, cosine in lowest.items():
-        if cosine < MIN_COSINE:
-            raise SystemExit(f"a vector of {name} has a cosine of {cosine:.5f} to {REFERENCE}'s")
-    tokens = mean(len(ids) for ids in ours.tokenize(used[0]).ids)
-    return {"texts": size, "mean_tokens": tokens, "seconds": seconds, "lowest_cosine": lowest}
-
-
-def cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
-    """The cosine of each row."""
-    products: NDArray[np.float32] = (one * other).sum(1)
-    return products / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+    seconds = common.run_interleaved({name: partial(encode, name) for name in sides}, rounds)
+    lowest = {name: float(common.cosines(own, vectors[reference]).min()) for name, own in vectors.items()}
+    return {"texts": size, "seconds": seconds, "lowest_cosine": lowest}
 
 
 def texts_by_kind(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
@@ -203,6 +184,38 @@ def openvino(python: str) -> Iterator[tuple[Encode | None, dict[str, str] | None
         process.stdin.close()
 
 
+def name_openvino(parser: argparse.ArgumentParser) -> None:
+    """Add the flag ``--openvino``."""
+    parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter for OpenVINO")
+
+
+def versions_of_openvino(found: dict[str, Any]) -> str:
+    """The versions of OpenVINO's packages, or that it is not installed."""
+    known = found["openvino"]
+    return known if isinstance(known, str) else ", ".join(f"{name} {value}" for name, value in known.items())
+
+
+def tables(found: dict[str, Any], pairs: Iterable[tuple[str, str]], *, tokens: bool) -> list[str]:
+    """What was encoded, the speed ratios of ``pairs`` of sides, and the speed of each side, in Markdown."""
+    heads = ("nearfar", "peer") if tokens else ("graph", "other side")
+    pairs, lines, rows, compared = list(pairs), [], [], []
+    for kind, measured in found["kinds"].items():
+        count, length, seconds = measured["texts"], measured["mean_tokens"], measured["seconds"]
+        lines.append(f"- {kind}: {count:,} texts per round, {length:.0f} tokens on average")
+        for side, each in seconds.items():
+            speed = count / median(each)
+            speeds = [f"{speed:,.0f}", *([f"{speed * length:,.0f}"] if tokens else [])]
+            rows.append((kind, side, *speeds, f"{measured['lowest_cosine'][side]:.5f}"))
+        for ours, theirs in pairs:
+            if theirs in seconds:
+                times = common.ratios(seconds[theirs], seconds[ours])
+                bar = common.verdict(median(times), found["bars"].get(f"{kind}: {ours}, {theirs}"))
+                compared.append((kind, ours, theirs, common.spread(times), bar))
+    lines += ["", *common.table(("texts", *heads, "speed ratio", "target"), compared, words=3)]
+    speeds = ["texts/s", *(["tokens/s"] if tokens else [])]
+    return [*lines, "", *common.table(("texts", "side", *speeds, "lowest cosine"), rows, words=2)]
+
+
 def body(found: dict[str, Any]) -> list[str]:
     """The text of the page, without title and provenance."""
     lines = [
@@ -216,26 +229,18 @@ def body(found: dict[str, Any]) -> list[str]:
         f"lowest cosine is over all texts, between a side's vector and that of {REFERENCE}.",
         "",
     ]
-    rows, compared = [], []
-    for kind, of_kind in found["kinds"].items():
-        texts, tokens = of_kind["texts"], of_kind["mean_tokens"]
-        for side, seconds in of_kind["seconds"].items():
-            speed = texts / median(seconds)
-            rows.append(
-                (kind, side, f"{speed:,.0f}", f"{speed * tokens:,.0f}", f"{of_kind['lowest_cosine'][side]:.5f}")
-            )
-        lines.append(f"- {kind}: {texts:,} texts per round, {tokens:.0f} tokens on average")
-        for ours, theirs in COMPARED:
-            if theirs in of_kind["seconds"]:
-                times = common.ratios(of_kind["seconds"][theirs], of_kind["seconds"][ours])
-                bar = common.verdict(median(times), found["bars"].get(f"{kind}: {ours}, {theirs}"))
-                compared.append((kind, ours, theirs, common.spread(times), bar))
-    lines += ["", *common.table(("texts", "nearfar", "peer", "speed ratio", "target"), compared, words=3)]
-    lines += ["", *common.table(("texts", "side", "texts/s", "tokens/s", "lowest cosine"), rows, words=2)]
-    known = found["openvino"]
-    versions_there = known if isinstance(known, str) else ", ".join(f"{name} {value}" for name, value in known.items())
-    return [*lines, "", f"OpenVINO with its default settings: {versions_there}."]
+    versions = versions_of_openvino(found)
+    return [*lines, *tables(found, COMPARED, tokens=True), "", f"OpenVINO with its default settings: {versions}."]
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        PAGE,
+        __doc__,
+        run,
+        body,
+        common.ROUNDS,
+        common.Sizes("short", "short texts per round", 4000, 1500),
+        common.Sizes("long", "long texts per round", 300, 100),
+        more=name_openvino,
+    )

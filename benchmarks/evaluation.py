@@ -8,6 +8,7 @@ loop over folds and penalties, as in SentEval. Both sides get the same rows of o
 105 classifiers. The sides are interleaved in one process; the first round is a warm-up.
 """
 
+import argparse
 import importlib
 import sys
 import time
@@ -39,16 +40,9 @@ SUITES = (
 )
 
 
-def main() -> None:
-    """Run or report."""
-    parser = common.argument_parser(__doc__, rounds="of SBERT-WK 5, or with --quick 1; the probes have 3")
-    options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else 5)
-    common.finish(options, PAGE, lambda: run(rounds), body)
-
-
-def run(rounds: int) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all sides."""
+    rounds = options.rounds
     record = common.record(model=MODEL, rounds=rounds, texts=TEXTS, probed=PROBED, folds=FOLDS)
     record["classifiers"] = FOLDS * (4 * FOLDS) + FOLDS
     record["sbert_wk"] = _rounds(*_sbert_wk(), rounds)
@@ -150,4 +144,4 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(PAGE, __doc__, run, body, common.Sizes("rounds", "rounds of SBERT-WK; the probes have 3", 5, 1))

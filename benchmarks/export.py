@@ -11,7 +11,7 @@ environment with sentence-transformers[openvino]. If it is not installed, this s
 records. With `--quick`, results are printed, and written only with `--into`.
 """
 
-import sys
+import argparse
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,8 @@ from statistics import mean, median
 from typing import Any
 
 import common
-import numpy as np
 from common import MODEL
-from encoding import Encode, cosines, openvino, texts_by_kind, timed
-from numpy.typing import NDArray
+from encoding import Encode, measure, name_openvino, openvino, tables, texts_by_kind, timed, versions_of_openvino
 
 from nearfar import Encoder, export
 from nearfar.encoder.exported import Format, GraphBackbone
@@ -46,21 +44,9 @@ GRAPHS: dict[str, tuple[Format, str]] = {
 }
 
 
-def main() -> None:
-    """Run or report."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
-    parser.add_argument("--short", type=int, help="short texts per round; 2000, or with --quick 500")
-    parser.add_argument("--long", type=int, help="long texts per round; 200, or with --quick 50")
-    parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter for the peer")
-    options = parser.parse_args()
-    few = options.quick
-    sizes = {"short": options.short or (500 if few else 2000), "long": options.long or (50 if few else 200)}
-    rounds = options.rounds or (3 if few else 5)
-    common.finish(options, PAGE, lambda: run(sizes, rounds, options.openvino), body)
-
-
-def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Export the model in every format, and measure all sides on both kinds of text."""
+    rounds, python = options.rounds, options.openvino
     encoder = Encoder.from_pretrained(MODEL, device="cpu")
     found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={}, exports={})
     found["command"] = found["command"].replace(python, "PYTHON")  # without the path, which is specific to this machine
@@ -86,31 +72,13 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
         if peer is not None:
             sides[PEER] = peer
         for kind_of_text, texts in pool.items():
-            measured = _measure(sides, texts, sizes[kind_of_text], rounds)
+            measured = measure(sides, texts, getattr(options, kind_of_text), rounds, REFERENCE)
             found["kinds"][kind_of_text] = measured
             found["kinds"][kind_of_text]["mean_tokens"] = mean(map(len, encoder.tokenize(texts[:1000]).ids))
             print(
                 kind_of_text, {name: round(median(each), 2) for name, each in measured["seconds"].items()}, flush=True
             )
     return found
-
-
-def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int) -> dict[str, Any]:
-    """Seconds of each round by side, and the lowest cosine of a side's vectors to nearfar's in fp32."""
-    if len(texts) < size:
-        raise SystemExit(f"{size} texts are needed, but there are only {len(texts)}.")
-    used = [[texts[place % len(texts)] for place in range(n * size, (n + 1) * size)] for n in range(rounds + 1)]
-    vectors: dict[str, NDArray[np.float32]] = {}
-
-    def seconds(name: str, number: int) -> float:
-        found, taken = sides[name](used[number])
-        if number == 0:
-            vectors[name] = found
-        return taken
-
-    measured = common.run_interleaved({name: partial(seconds, name) for name in sides}, rounds)
-    lowest = {name: float(cosines(found, vectors[REFERENCE]).min()) for name, found in vectors.items()}
-    return {"texts": size, "seconds": measured, "lowest_cosine": lowest}
 
 
 def body(found: dict[str, Any]) -> list[str]:
@@ -125,24 +93,8 @@ def body(found: dict[str, Any]) -> list[str]:
         "OpenVINO runs in its default precision, which is bf16 where the processor has it.",
         "",
     ]
-    compared, rows = [], []
-    for kind, measured in found["kinds"].items():
-        seconds = measured["seconds"]
-        lines.append(
-            f"- {kind}: {measured['texts']:,} texts per round, {measured['mean_tokens']:.0f} tokens on average"
-        )
-        for name, each in seconds.items():
-            rows.append(
-                (kind, name, f"{measured['texts'] / median(each):,.0f}", f"{measured['lowest_cosine'][name]:.5f}")
-            )
-        for name in GRAPHS:
-            for other in (REFERENCE, "nearfar bf16", PEER):
-                if other in seconds:
-                    times = common.ratios(seconds[other], seconds[name])
-                    bar = common.verdict(median(times), found["bars"].get(f"{kind}: {name}, {other}"))
-                    compared.append((kind, name, other, common.spread(times), bar))
-    lines += ["", *common.table(("texts", "graph", "other side", "speed ratio", "target"), compared, words=3)]
-    lines += ["", *common.table(("texts", "side", "texts/s", "lowest cosine"), rows, words=2)]
+    pairs = [(name, other) for name in GRAPHS for other in (REFERENCE, "nearfar bf16", PEER)]
+    lines += tables(found, pairs, tokens=False)
     scores = [
         (
             name,
@@ -155,10 +107,17 @@ def body(found: dict[str, Any]) -> list[str]:
     first = next(iter(found["exports"].values()))
     title = f"{first['metric']} on {first['evaluated_on']}"
     lines += ["", *common.table(("graph", title, "nearfar fp32", "MB"), scores)]
-    known = found["openvino"]
-    versions = known if isinstance(known, str) else ", ".join(f"{name} {value}" for name, value in known.items())
-    return [*lines, "", f"{PEER}: {versions}."]
+    return [*lines, "", f"{PEER}: {versions_of_openvino(found)}."]
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        PAGE,
+        __doc__,
+        run,
+        body,
+        common.ROUNDS,
+        common.Sizes("short", "short texts per round", 2000, 500),
+        common.Sizes("long", "long texts per round", 200, 50),
+        more=name_openvino,
+    )

@@ -8,6 +8,7 @@ in one process, on the same batches and weights. A step is gradient, clipping an
 are a warm-up.
 """
 
+import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -32,15 +33,9 @@ WARM_UP = 3
 LOSSES = {"CE": 0.0, "CE+SCL": 0.9}
 
 
-def main() -> None:
-    """Run or report."""
-    options = common.argument_parser(__doc__, rounds="those of BATCH_SIZES").parse_args()
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all tasks; ``--quick`` with the smallest batch size."""
     sizes = list(BATCH_SIZES)[: 1 if options.quick else None]
-    common.finish(options, PAGE, lambda: run(sizes), body)
-
-
-def run(sizes: Sequence[int]) -> dict[str, Any]:
-    """Measure all tasks with these batch sizes."""
     return common.record(precision="bf16", rows=[_measure(task, size) for task in TASKS for size in sizes])
 
 
@@ -103,4 +98,4 @@ def _percent(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(PAGE, __doc__, run, body)

@@ -67,7 +67,7 @@ def main() -> None:
         disable_progress_bar()
         logging.getLogger("torch.fx").setLevel(logging.ERROR)
     trial = options.command == "attention"
-    common.finish(options, gpu_page.PAGE, lambda: run(options), gpu_page.body, trial=trial)
+    common.finish(options, gpu_page.PAGE, run, gpu_page.body, trial=trial)
 
 
 def arguments() -> argparse.Namespace:
@@ -187,15 +187,11 @@ def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any
     sides = {f"{name} {p}": side(name, p) for name in ("nearfar", common.PEER) for p in PRECISIONS}
     seconds = common.run_interleaved(sides, plan.rounds, until=until)
     reference = vectors[f"{common.PEER} fp32"]
-    lowest = {name: float(_cosines(found, reference).min()) for name, found in vectors.items()}
+    lowest = {name: float(common.cosines(found, reference).min()) for name, found in vectors.items()}
     tokens = sum(map(tokens_of, texts[0])) / count
     print("encoding", {name: f"{count / median(each):,.0f}/s" for name, each in seconds.items()}, flush=True)
     operations = shape.operations([tokens_of(text) for text in texts[0]])
     return {"texts": count, "mean_tokens": tokens, "operations": operations, "seconds": seconds, "lowest": lowest}
-
-
-def _cosines(one: Any, other: Any) -> Any:
-    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
 
 
 if __name__ == "__main__":

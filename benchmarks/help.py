@@ -5,12 +5,15 @@
 
 Each measurement is a new process, and all cases take turns; the first round, which may compile modules, is a warm-up.
 For comparison: a Python that does nothing, which is a lower bound, and programs that only import torch or transformers.
-The verbs read about twenty rows and use encoders of two layers (``start_inputs.py``), so that nearly all of their time
+The verbs read about twenty rows and use encoders of two layers (:data:`COMMANDS`), so that nearly all of their time
 is start-up.
 """
 
+import argparse
+import importlib
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -21,18 +24,40 @@ from statistics import median
 from typing import Any
 
 import common
-from start_inputs import COMMANDS, clear, write_inputs
+from common import MODEL, ROOT
 
 import nearfar
 from nearfar.cli import VERBS
+from nearfar.commands.evaluate import evaluate
+from nearfar.encoder.classifier import Classifier
 from nearfar.registry import METHODS
 
+LINES = 20
+OUTPUT = "output"
+"""Prefix of the names of all outputs."""
+COMMANDS = {
+    "train, 1 step": "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output output-run",
+    "finetune, 1 step": "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 "
+    "--output output-classifier",
+    "predict": "predict classifier --input texts.txt --output output.tsv",
+    "evaluate": "evaluate tiny --pairs pairs.tsv --resamples 0 --output output.json",
+    "compare": "compare result.json result.json --resamples 100",
+    "search": "search dog --model tiny --input texts.txt --index output-index",
+    "encode": "encode tiny --input texts.txt --output output.npy",
+    "encode, all-MiniLM-L6-v2": f"encode {MODEL} --input texts.txt --output output-minilm.npy",
+    "geometry": "geometry tiny --pairs pairs.tsv --task pairs.tsv --output output-geometry",
+    "report": "report result.json --output output.html",
+    "back-translate": "back-translate --input texts.txt --forward there --backward there --max-length 8 "
+    "--output output-back.tsv",
+    "env": "env",
+    "demo, 1 step": "demo --model tiny --max-steps 1 --output output-demo",
+}
+"""Name -> arguments of ``nearfar``."""
 PAGE = common.Page("help", "help-speed", "Time of help and start")
 BAR = 0.35
 """Maximum processor seconds of help on a slow machine."""
 START_BAR = 5.0
 """Maximum processor seconds to start a command with a model on a slow machine."""
-START_ROUNDS = 3
 BARRED = "nearfar encode, all-MiniLM-L6-v2"
 NOTHING = "python, nothing"
 CASES = {
@@ -49,16 +74,9 @@ STARTS = {
 }
 
 
-def main() -> None:
-    """Run or report."""
-    parser = common.argument_parser(__doc__, rounds=f"11, of starts {START_ROUNDS}; or with --quick 3 and 1")
-    options = parser.parse_args()
-    rounds = options.rounds or (3 if options.quick else 11)
-    common.finish(options, PAGE, lambda: measure(rounds, min(rounds, 1 if options.quick else START_ROUNDS)), body)
-
-
-def measure(rounds: int, start_rounds: int) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Seconds of each command in each round."""
+    rounds, start_rounds = options.rounds, options.start_rounds
     cases = common.run_interleaved({name: _cost(words) for name, words in CASES.items()}, rounds)
     with tempfile.TemporaryDirectory() as folder:
         write_inputs(Path(folder))  # in this process: a warm-up that compiles and reads most modules
@@ -67,6 +85,31 @@ def measure(rounds: int, start_rounds: int) -> dict[str, Any]:
         )
     content = common.record(rounds=rounds, bar=BAR, start_rounds=start_rounds, start_bar=START_BAR)
     return {**content, "cases": _columns(cases), "starts": _columns(starts)}
+
+
+def write_inputs(folder: Path) -> None:
+    """Write the inputs of the commands, with the tests' functions for tiny models."""
+    sys.path.insert(0, str(ROOT))
+    tiny, seq2seq = (importlib.import_module(f"tests.{name}") for name in ("tiny", "tiny_seq2seq"))
+    tiny.save_tiny(folder / "tiny")
+    Classifier.from_pretrained(folder / "tiny", label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
+    seq2seq.save_tiny_seq2seq(folder / "there")
+    tiny.write_nli(folder / "nli.tsv")
+    pairs = tiny.write_pairs(folder / "pairs.tsv")
+    evaluate(folder / "tiny", pairs=[str(pairs)], resamples=0, output=folder / "result.json", progress=False)
+    texts = tiny.sentences(60)
+    rows = [f"{text}\t{('warm', 'cold')[number % 2]}" for number, text in enumerate(texts)]
+    (folder / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    (folder / "texts.txt").write_text("\n".join(texts[:LINES]) + "\n", encoding="utf-8")
+
+
+def clear(folder: Path) -> None:
+    """Remove the outputs of the commands."""
+    for written in folder.glob(f"{OUTPUT}*"):
+        if written.is_dir():
+            shutil.rmtree(written)
+        else:
+            written.unlink()
 
 
 def _cost(words: list[str], folder: Path | None = None) -> Callable[[int], tuple[float, float]]:
@@ -128,4 +171,5 @@ def _table(cases: Mapping[str, Mapping[str, list[float]]], *, digits: int) -> li
 
 
 if __name__ == "__main__":
-    main()
+    starts = common.Sizes("start-rounds", "measured rounds of starts", 3, 1)
+    common.main(PAGE, __doc__, measure, body, common.Sizes("rounds", "measured rounds of help", 11, 3), starts)

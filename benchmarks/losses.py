@@ -10,6 +10,7 @@ runs at the smallest size only. Time: the implementations are interleaved in one
 Memory: one process per implementation and size; the increase of resident memory over that with the inputs allocated.
 """
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -36,21 +37,15 @@ BAR_MIB = 300
 PEER = "SimCSE's script"
 
 
-def main() -> None:
-    """Run or report; ``run`` starts processes with ``memory``."""
-    parser = common.argument_parser(__doc__, rounds="those of SIZES", worker="memory")
-    parser.add_argument("case", nargs="*", help="for memory: objective, size, way")
-    options = parser.parse_args()
-    if options.command == "memory":
-        objective, size, way = options.case
-        _step(objective, 64, way)()  # warm-up, so that one-time allocations are not counted
-        print(_memory_increase(_step(objective, int(size), way)))
-        return
-    common.finish(options, PAGE, lambda: run(quick=options.quick), body)
+def memory(objective: str, size: int, way: str) -> float:
+    """The increase of memory by one step, after one that is not measured for allocations that are made once."""
+    _step(objective, 64, way)()
+    return _memory_increase(_step(objective, size, way))
 
 
-def run(*, quick: bool) -> dict[str, Any]:
-    """Measure all losses; ``quick`` with smaller batches, without the peer."""
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all losses; ``--quick`` with smaller batches, without the peer."""
+    quick = options.quick
     record, sizes = common.record(dim=DIM, pairs=PAIRS, **{"class": CLASS}), QUICK if quick else SIZES
     record["rows"] = [
         _measure(objective, size, rounds, peer=not quick and size == min(sizes))
@@ -74,7 +69,7 @@ def _measure(objective: str, size: int, rounds: int, *, peer: bool) -> dict[str,
         error = float((gradient - gradients["whole"]).norm() / gradients["whole"].norm())
         if error > 1e-4:
             raise SystemExit(f"{objective} of {size}: the gradient of {way} differs from the whole's by {error:.1e}")
-    mib = {way: common.in_process(__file__, "memory", objective, size, way) for way in ways}
+    mib = {way: common.in_process(__file__, objective=objective, size=size, way=way) for way in ways}
     return {"objective": objective, "size": size, "seconds": seconds, "mib": mib}
 
 
@@ -155,4 +150,4 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(PAGE, __doc__, run, body, one=memory)

@@ -9,6 +9,7 @@ memory until the triplets are made; nearfar also writes its files in that time. 
 round; the first round is a warm-up, in which their triplets are compared.
 """
 
+import argparse
 import importlib
 import json
 import tempfile
@@ -54,33 +55,20 @@ class Fixed:
     encode_document = encode_query
 
 
-def main() -> None:
-    """Run or report, or take one measurement."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 1", worker="one")
-    parser.add_argument("--limit", type=int, help="use only the first LIMIT pairs and documents; with --quick 2000")
-    parser.add_argument("--inputs", type=Path, metavar="FOLDER", help="keep texts and vectors here, and reuse them")
-    parser.add_argument("--one", nargs=4, metavar=("SIDE", "FOLDER", "CASE", "OUTPUT"))
-    options = parser.parse_args()
-    if options.command == "one":
-        print(json.dumps(_one(*options.one)))
-        return
-    rounds, limit = options.rounds or (1 if options.quick else 5), options.limit or (2000 if options.quick else None)
-    common.finish(options, PAGE, lambda: run(rounds, limit, options.inputs), body)
-
-
-def run(rounds: int, limit: int | None, inputs: Path | None) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure both sides."""
+    rounds = options.rounds
     record: dict[str, Any] = common.record(model=MODEL, rounds=rounds, relative_margin=MARGIN, cases=[])
     with tempfile.TemporaryDirectory() as place:
-        folder = inputs or Path(place)
+        folder = options.inputs or Path(place)
         if not (folder / "inputs.json").exists():
-            _write_inputs(folder, limit)
+            _write_inputs(folder, options.limit)
         measured: dict[str, dict[str, list[Any]]] = {case: {side: [] for side in SIDES} for case in CASES}
         for number in range(rounds + 1):
             for case, of_case in measured.items():
                 for side in SIDES if number % 2 else SIDES[::-1]:
-                    words = (side, str(folder), case, str(folder / f"{side}.jsonl"))
-                    one = common.in_process(__file__, "one", "--one", *words)
+                    output = str(folder / f"{side}.jsonl")
+                    one = common.in_process(__file__, side=side, place=str(folder), case=case, output=output)
                     if number:
                         of_case[side].append(one)
                 if not number:
@@ -90,12 +78,12 @@ def run(rounds: int, limit: int | None, inputs: Path | None) -> dict[str, Any]:
     return record
 
 
-def _write_inputs(folder: Path, limit: int | None) -> None:
+def _write_inputs(folder: Path, limit: int) -> None:
     """Pairs, corpora and the vectors of all texts."""
     from nearfar.encoder.encoder import Encoder  # noqa: PLC0415  (the measuring processes do not need it)
 
     pairs = load_tuples("flickr8k", limit=limit).rows
-    most = min(max(case["corpus"] for case in CASES.values()), limit or 10**9)
+    most = min(max(case["corpus"] for case in CASES.values()), limit)
     corpus = [row[0] for row in load_sentences("sentences", limit=most).rows]
     texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *corpus]))
     np.save(folder / "vectors.npy", Encoder.from_pretrained(MODEL).encode(texts, normalize=True, precision="fp32"))
@@ -103,7 +91,7 @@ def _write_inputs(folder: Path, limit: int | None) -> None:
     (folder / "inputs.json").write_text(json.dumps(inputs), encoding="utf-8")
 
 
-def _one(side: str, place: str, case: str, output: str) -> dict[str, float]:
+def measure(side: str, place: str, case: str, output: str) -> dict[str, float]:
     """Seconds and memory of mining in this process; the triplets are written to ``output``."""
     inputs = json.loads((Path(place) / "inputs.json").read_text(encoding="utf-8"))
     corpus = inputs["corpus"][: CASES[case]["corpus"]]
@@ -128,7 +116,7 @@ def _since(started: tuple[float, float]) -> dict[str, float]:
 def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
 ) -> tuple[dict[str, float], float, list[list[str]]]:
-    command, search = map(importlib.import_module, ("nearfar.commands.mine", "nearfar.commands.mine.search"))
+    command, search = (importlib.import_module(f"nearfar.commands.mine{name}") for name in ("", ".search"))
     vectors = importlib.import_module("nearfar.commands.encode.vectors")
     config = importlib.import_module("nearfar.config").MineConfig(
         model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
@@ -240,4 +228,13 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        PAGE,
+        __doc__,
+        run,
+        body,
+        common.ROUNDS._replace(quick=1),
+        common.Sizes("limit", "pairs and documents", 10**9, 2000),
+        more=lambda parser: parser.add_argument("--inputs", type=Path, help="keep texts and vectors in this folder"),
+        one=measure,
+    )

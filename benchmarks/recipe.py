@@ -8,6 +8,7 @@ for triplets get the entailed and the contradicted hypothesis. All sides are int
 on new rows in each round. With ``--quick``, results are printed, and written only with ``--into``.
 """
 
+import argparse
 import os
 import random
 from collections.abc import Callable
@@ -44,17 +45,9 @@ class Premise(NamedTuple):
     hypotheses: dict[str, str]
 
 
-def main() -> None:
-    """Run or report."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 2")
-    parser.add_argument("--steps", type=int, help="steps per round after its first; 8, or with --quick 2")
-    options = parser.parse_args()
-    rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (2 if options.quick else 8)
-    common.finish(options, PAGE, lambda: run(rounds, steps), body)
-
-
-def run(rounds: int, steps: int) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all sides."""
+    rounds, steps = options.rounds, options.steps
     data = "snli:dev" if os.environ.get("NEARFAR_DATA") else "microworld"
     premises, precision = complete_premises(data), resolve("auto", "cpu")
     found = common.record(model=MODEL, rounds=rounds, steps=steps, data=data, precision=precision, premises=PREMISES)
@@ -143,4 +136,5 @@ def body(found: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    rounds = common.ROUNDS._replace(quick=2)
+    common.main(PAGE, __doc__, run, body, rounds, common.Sizes("steps", "steps per round after its first", 8, 2))

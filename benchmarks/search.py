@@ -11,7 +11,6 @@ without vectors), less the vectors in the case of `evaluate`.
 """
 
 import argparse
-import json
 import time
 from statistics import median
 from typing import Any
@@ -30,44 +29,32 @@ LIMIT_MIB = 400
 """The memory beside the vectors of a million documents that must not be exceeded."""
 
 
-def main() -> None:
-    """Run or report, or take one measurement."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report", "one"), help="one: a single measurement, used by run")
-    parser.add_argument("case", nargs="?", choices=CASES, help="of one")
-    parser.add_argument("--documents", type=int, default=1_000_000)
-    parser.add_argument("--queries", type=int, default=500)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--device", default="cpu")
-    options = parser.parse_args()
-    if options.command == "one":
-        measured = (_search if options.case == "search" else _evaluate)(
-            options.documents, options.queries, options.device
-        )
-        print(json.dumps(measured))
-        return
-    result, _ = common.Page("search", "search", "").files()
-    if options.command == "report":
-        report(common.load(result))
-        return
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure both cases."""
     sizes = {"documents": options.documents, "queries": options.queries}
     record = common.record(**sizes, dim=DIM, k=K, rounds=options.rounds, device=options.device, cases={})
-    words = [word for name, size in sizes.items() for word in (f"--{name}", size)]
     for case in CASES:
-        flags = (*words, "--device", options.device)
-        record["cases"][case] = [common.in_process(__file__, "one", case, *flags) for _ in range(options.rounds)]
-    report(record)
-    common.save(result, record)
+        own = {"case": case, **sizes, "device": options.device}
+        record["cases"][case] = [common.in_process(__file__, **own) for _ in range(options.rounds)]
+    return record
 
 
-def report(record: dict[str, Any]) -> None:
-    """Print the numbers of a result file."""
-    print(f"{record['documents']:,} documents, {record['queries']:,} queries, {DIM} numbers, {common.machine(record)}")
+def measure(case: str, **setting: Any) -> dict[str, float]:
+    """One measurement of a case."""
+    return (_search if case == "search" else _evaluate)(**setting)
+
+
+def body(record: dict[str, Any]) -> list[str]:
+    """The numbers of a result file."""
+    lines = [
+        f"{record['documents']:,} documents, {record['queries']:,} queries, {DIM} numbers, {common.machine(record)}"
+    ]
     for case, rounds in record["cases"].items():
         beside = max(measured["beside_mib"] for measured in rounds)
         rate = median(record["queries"] / measured["seconds"] for measured in rounds)
         limit = common.verdict(beside, LIMIT_MIB, at_most=True)
-        print(f"{case}: {rate:.0f} queries/s; {beside:.0f} MiB beside the vectors (below {limit})")
+        lines.append(f"{case}: {rate:.0f} queries/s; {beside:.0f} MiB beside the vectors (below {limit})")
+    return lines
 
 
 def _vectors(rows: int, seed: int) -> NDArray[np.float32]:
@@ -109,4 +96,15 @@ def _evaluate(documents: int, queries: int, device: str) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        common.Page("search", "", ""),
+        __doc__,
+        run,
+        body,
+        common.Sizes("rounds", "measurements of a case", 3, 1),
+        common.Sizes("documents", "vectors to search", 1_000_000, 10_000),
+        common.Sizes("queries", "vectors to search for", 500, 50),
+        more=lambda parser: parser.add_argument("--device", default="cpu"),
+        one=measure,
+        write=lambda *_: None,
+    )

@@ -10,9 +10,10 @@ worker with one thread are those of all-MiniLM-L6-v2 on the same texts, in fp32 
 model of costs on the page is computed from these numbers.
 """
 
+import argparse
 import re
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -29,7 +30,6 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.runtime.versions import package_version
 
-ROWS = 10_000
 PARTS = (1, 10, 100, 1000)
 WORKERS = 2
 ENGINES: Mapping[str, dict[str, Any]] = {
@@ -38,7 +38,6 @@ ENGINES: Mapping[str, dict[str, Any]] = {
     "a local Ray, two workers": {"workers": WORKERS, "threads": 1, "engine": "ray"},
 }
 RESUMED = "all parts finished, this process"
-SPEED_ROWS = 2_000
 CORPORA = (10**6, 10**8, 10**10)
 CORES, SHARD_ROWS, DIM = 1_000, 1_000_000, 384
 """The machines of the model of costs."""
@@ -46,30 +45,21 @@ GUIDE = common.ROOT / "docs" / "guides" / "corpora.md"
 BLOCK = re.compile(r"(<!-- shards -->\n).*?(<!-- end of shards -->)", re.DOTALL)
 
 
-def main() -> None:
-    """Run or report."""
-    options = common.argument_parser(__doc__, rounds="3, or with --quick 1 with 100 rows").parse_args()
-    result, _ = common.Page("shards", "shards", "").files(options.into)
-    if options.command == "run":
-        rounds = options.rounds or (1 if options.quick else 3)
-        found = measure(rounds, *((100, (1, 10), 50) if options.quick else (ROWS, PARTS, SPEED_ROWS)))
-        if options.quick and options.into is None:
-            print("\n".join(body(found)))
-            return
-        common.save(result, found)
-    content = common.load(result)
-    lines = body(content)
-    if options.into is None:
-        text = GUIDE.read_text(encoding="utf-8")
-        if not BLOCK.search(text):
-            raise SystemExit(f"{GUIDE} has no block <!-- shards --> ... <!-- end of shards -->.")
-        block = "\n".join(["", *lines, "", ""])
-        GUIDE.write_text(BLOCK.sub(lambda found: f"{found[1]}{block}{found[2]}", text), encoding="utf-8")
-    print("\n".join(lines))
+def write_block(file: Path, page: common.Page, content: Mapping[str, Any], lines: Sequence[str]) -> None:  # noqa: ARG001
+    """Write the measured block of the guide; with ``--into`` there is none."""
+    if file.parent != GUIDE.parents[1]:
+        return
+    text = GUIDE.read_text(encoding="utf-8")
+    if not BLOCK.search(text):
+        raise SystemExit(f"{GUIDE} has no block <!-- shards --> ... <!-- end of shards -->.")
+    block = "\n".join(["", *lines, "", ""])
+    GUIDE.write_text(BLOCK.sub(lambda known: f"{known[1]}{block}{known[2]}", text), encoding="utf-8")
 
 
-def measure(rounds: int, rows: int, parts: tuple[int, ...], speed_rows: int) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> dict[str, Any]:
     """The result of all measurements."""
+    rounds, rows, speed_rows = options.rounds, options.rows, options.speed_rows
+    parts = PARTS[:2] if options.quick else PARTS
     threads = torch.get_num_threads()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -228,4 +218,13 @@ def _cost(content: dict[str, Any], rows: int) -> tuple[str, ...]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        common.Page("shards", "shards", ""),
+        __doc__,
+        measure,
+        body,
+        common.Sizes("rounds", "measured rounds", 3, 1),
+        common.Sizes("rows", "rows of the corpus", 10_000, 100),
+        common.Sizes("speed-rows", "rows whose encoding is timed", 2_000, 50),
+        write=write_block,
+    )

@@ -9,6 +9,7 @@ interleaved, with the variables that nearfar sets and without them (torch's defa
 printed, and written only with ``--into``. ``--spins`` adds further settings to compare.
 """
 
+import argparse
 import json
 import os
 import subprocess
@@ -29,21 +30,13 @@ BAR = 2.3
 """Target for the time of a step in two concurrent runs relative to one run."""
 
 
-def main() -> None:
-    """Run or report; ``run`` starts processes with ``one``."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 2", worker="one")
-    parser.add_argument("--steps", type=int, help="steps per run and round; 12, or with --quick 4")
+def name_spins(parser: argparse.ArgumentParser) -> None:
+    """Add the flag ``--spins``."""
     parser.add_argument("--spins", nargs="*", default=[], help="further values of GOMP_SPINCOUNT; 0: never spin")
-    options = parser.parse_args()
-    if options.command == "one":
-        measure_worker(options.steps)
-        return
-    rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (4 if options.quick else 12)
-    common.finish(options, PAGE, lambda: run(rounds, steps, options.spins), body, trial=bool(options.spins))
 
 
-def measure_worker(steps: int) -> None:
-    """Warm up, print "ready", wait for a line, run the steps, and print the seconds per step."""
+def measure_worker(steps: int) -> float:
+    """Warm up, print "ready", wait for a line, run the steps; the seconds per step."""
     from training_run import Run  # noqa: PLC0415  (imports torch, which the main process does not need)
 
     from nearfar import SbertConfig  # noqa: PLC0415
@@ -55,14 +48,15 @@ def measure_worker(steps: int) -> None:
     run.advance(2)
     print("ready", flush=True)
     sys.stdin.readline()
-    print(json.dumps(run.advance(steps) / steps), flush=True)
+    return run.advance(steps) / steps
 
 
-def run(rounds: int, steps: int, spins: list[str]) -> dict[str, Any]:
+def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all settings, with one run and with two concurrent runs."""
+    rounds, steps = options.rounds, options.steps
     cores = threads.available_cores()
     settings: dict[str, dict[str, str]] = {DEFAULT: {}, NEARFAR: threads.WAIT_VARIABLES}
-    settings |= {f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": count} for count in spins}
+    settings |= {f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": count} for count in options.spins}
     sides: dict[str, Callable[[int], float]] = {
         f"{name}, {runs}": partial(_side, environment(own, cores), runs, steps)
         for name, own in settings.items()
@@ -81,7 +75,7 @@ def environment(own: Mapping[str, str], count: int) -> dict[str, str]:
 
 def _side(variables: Mapping[str, str], runs: int, steps: int, _: int) -> float:
     """Seconds per step in the slowest of ``runs`` concurrent runs."""
-    command = [sys.executable, __file__, "one", "--steps", str(steps)]
+    command = [sys.executable, __file__, "one", json.dumps({"steps": steps})]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, env=dict(variables), **pipes) for _ in range(runs)]
     for process in started:
@@ -120,4 +114,14 @@ def body(record: dict[str, Any]) -> list[str]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        PAGE,
+        __doc__,
+        run,
+        body,
+        common.ROUNDS._replace(quick=2),
+        common.Sizes("steps", "steps per run and round", 12, 4),
+        more=name_spins,
+        trial=lambda options: bool(options.spins),
+        one=measure_worker,
+    )

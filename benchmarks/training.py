@@ -7,7 +7,10 @@ Rows are from SNLI if NEARFAR_DATA is set, else from microworld. All sides of a 
 one process, on new rows in each round. With `--quick` or `--only`, results are printed, and written only with `--into`.
 """
 
+import argparse
 import math
+import os
+import random
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,19 +18,141 @@ from statistics import median
 from typing import Any, NamedTuple
 
 import common
+import torch
 from common import MODEL
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import nn
-from training_profile import lines_of, profiled
-from training_rows import ROWS_OF_A_PREMISE, Pool
+from torch.profiler import profile
 from training_run import Rows, Run, write_rows
-from training_systems import TimedRound, nearfar, plain_simcse, sentence_transformers
+from training_systems import TimedRound, nearfar, peak, plain_simcse, sentence_transformers
 
 from nearfar import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
+from nearfar.data.rows import load_nli, nli_triplets
 from nearfar.types import LABEL_NAMES
 
 PAGE = common.Page("training", "training-speed", "Training speed")
+
+
+ROWS_OF_A_PREMISE = 3
+"""Only premises with this number of rows are used, as nearly all in SNLI have."""
+
+
+class Pool:
+    """New rows of each kind for each round; starts again from the first row when they run out."""
+
+    def __init__(self, steps: int, batch_size: int) -> None:
+        specs = ("snli:dev",) if os.environ.get("NEARFAR_DATA") else ("microworld",)
+        data = load_nli(specs)
+        rows = [(row.premise, row.hypothesis, LABEL_NAMES[row.label]) for row in data.rows]
+        premises: dict[str, list[tuple[str, ...]]] = {}
+        for row in rows:
+            premises.setdefault(row[0], []).append(row)
+        groups = [group for group in premises.values() if len(group) == ROWS_OF_A_PREMISE]
+        # A number that gives equally full batches, whether or not premises are kept together.
+        self.steps, self.premises = steps, (steps + 1) * (batch_size // ROWS_OF_A_PREMISE)
+        self.pairs = self.premises * ROWS_OF_A_PREMISE
+        self.texts = (steps + 1) * batch_size
+        shuffled = [row for group in groups for row in group]
+        triplets: list[tuple[str, ...]] = list(dict.fromkeys(nli_triplets(data.rows)))
+        sentences = list(dict.fromkeys((text,) for row in rows for text in row[:2]))
+        self.sources = (
+            f"{', '.join(specs)}: the {len(groups):,} premises with {ROWS_OF_A_PREMISE} pairs each; "
+            f"{len(triplets):,} triplets; {len(sentences):,} sentences"
+        )
+        for rows_of_kind in (groups, shuffled, triplets, sentences):
+            random.Random(0).shuffle(rows_of_kind)
+        self._groups, self._shuffled, self._triplets, self._sentences = groups, shuffled, triplets, sentences
+
+    def grouped(self, number: int) -> Rows:
+        """Pairs, grouped by premise."""
+        return [row for group in _part(self._groups, number, self.premises) for row in group]
+
+    def shuffled(self, number: int) -> Rows:
+        """The same number of pairs, shuffled."""
+        return _part(self._shuffled, number, self.pairs)
+
+    def triplets(self, number: int) -> Rows:
+        """(premise, entailed hypothesis, contradicting hypothesis)."""
+        return _part(self._triplets, number, self.texts)
+
+    def sentences(self, number: int) -> Rows:
+        """Distinct sentences."""
+        return _part(self._sentences, number, self.texts)
+
+
+def _part(rows: Sequence[Any], number: int, size: int) -> list[Any]:
+    return [rows[place % len(rows)] for place in range(number * size, (number + 1) * size)]
+
+
+PROFILED_STEPS = 4
+PEAK_SIZE = 2048
+PARTS = {
+    "products of matrices": ("aten::mm", "aten::addmm", "aten::bmm"),
+    "attention": ("_CompiledAttention", "_CompiledAttentionBackward"),
+    "dropout, residual, LayerNorm": (
+        "_Drop",
+        "_DropBackward",
+        "aten::native_layer_norm",
+        "aten::native_layer_norm_backward",
+    ),
+    "GELU": ("aten::gelu", "aten::gelu_backward"),
+    "AdamW and clipping": (
+        "aten::_fused_adamw_",
+        "aten::linalg_vector_norm",
+        "aten::_foreach_norm",
+        "aten::mul_",
+        "aten::_foreach_mul_",
+        "Optimizer.step#AdamW.step",
+    ),
+    "casts and copies": ("aten::copy_", "aten::_to_copy", "aten::fill_", "aten::zero_"),
+}
+REST = "all else"
+LABELS = {"products of matrices": "matrix products", REST: "other"}
+"""Key in the result file -> label on the page, where they differ."""
+
+
+def profiled(rows: Rows, batch_size: int) -> dict[str, Any]:
+    """Milliseconds of an sbert step in bf16 by part, GFLOP/s of its matrix products, and of one large product."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(write_rows(Path(folder) / "rows.tsv", ("premise", "hypothesis", "label"), rows))
+        run = Run(
+            SbertConfig(
+                output="unused", data=(file,), batch_size=batch_size, precision="bf16", order="rows", head_layers=1
+            )
+        )
+    run.advance(2)
+    with profile(with_flops=True) as found:
+        run.advance(PROFILED_STEPS)
+    part_of = {name: part for part, names in PARTS.items() for name in names}
+    milliseconds = dict.fromkeys((*PARTS, REST), 0.0)
+    operations = 0
+    for event in found.key_averages():
+        part = part_of.get(event.key, REST)
+        milliseconds[part] += event.self_cpu_time_total / 1000 / PROFILED_STEPS
+        operations += event.flops if part == "products of matrices" else 0
+    seconds = milliseconds["products of matrices"] * PROFILED_STEPS / 1000
+    return {
+        "ms": milliseconds,
+        "gflops": operations / seconds / 1e9,
+        "peak_gflops": peak(torch.bfloat16, "cpu", PEAK_SIZE, repeats=20) / 1e9,
+    }
+
+
+def profile_lines(found: dict[str, Any]) -> list[str]:
+    """The profile as a section of a page."""
+    total = sum(found["ms"].values())
+    rows = [(LABELS.get(part, part), f"{ms:.0f}", f"{100 * ms / total:.0f} %") for part, ms in found["ms"].items()]
+    speed, peak = (f"{found[name]:.0f}" for name in ("gflops", "peak_gflops"))
+    return [
+        "## Profile of a step",
+        "",
+        "`sbert bf16`, measured by torch's profiler. Matrix products are computed for real tokens only, not for",
+        f"padding. They run at {speed} GFLOP/s; one product of {PEAK_SIZE} x {PEAK_SIZE} matrices runs at {peak}",
+        "GFLOP/s.",
+        "",
+        *common.table(("part", "ms", "share"), rows),
+    ]
 
 
 class Comparison(NamedTuple):
@@ -61,23 +186,12 @@ GROUPS = (*COMPARISONS, "scl-cost", "profile")
 SCL_COST_BAR = 3.0
 
 
-def main() -> None:
-    """Run or report."""
-    parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
-    parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="NAME", help=", ".join(GROUPS))
-    parser.add_argument("--steps", type=int, help="steps per round after its first; 8, or with --quick 3")
-    parser.add_argument("--batch-size", type=int, default=64)
-    options = parser.parse_args()
-    steps, rounds = options.steps or (3 if options.quick else 8), options.rounds or (3 if options.quick else 5)
-    some = len(options.only) < len(GROUPS)
-    common.finish(options, PAGE, lambda: run(options.only, rounds, steps, options.batch_size), body, trial=some)
-
-
-def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
-    """Measure these groups."""
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure the groups."""
+    rounds, steps, batch_size = options.rounds, options.steps, options.batch_size
     pool = Pool(steps, batch_size)
     found = common.record(model=MODEL, rounds=rounds, steps=steps, batch_size=batch_size, data=pool.sources, groups={})
-    for name in only:
+    for name in options.only:
         if name == "scl-cost":
             found["scl_cost"] = scl_cost(pool, rounds, batch_size)
             continue
@@ -229,7 +343,7 @@ def body(found: dict[str, Any]) -> list[str]:
         lines += ["", f"{COST} {common.spread(more, 1)} % (target: at most {bar}; Liao's implementation: 80)."]
         lines += ["", f"Seconds for {found['steps'] + 1} steps:", ""]
         lines += common.table(("loss", "seconds"), [(name, common.spread(seconds)) for name, seconds in cost.items()])
-    return [*lines, "", *lines_of(found["profile"])] if "profile" in found else lines
+    return [*lines, "", *profile_lines(found["profile"])] if "profile" in found else lines
 
 
 def _shares(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
@@ -241,4 +355,14 @@ def _shares(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
 
 
 if __name__ == "__main__":
-    main()
+    common.main(
+        PAGE,
+        __doc__,
+        run,
+        body,
+        common.ROUNDS,
+        common.Sizes("steps", "steps per round after its first", 8, 3),
+        common.Sizes("batch-size", "rows in a batch", 64, 64),
+        more=lambda parser: parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="NAME"),
+        trial=lambda options: len(options.only) < len(GROUPS),
+    )

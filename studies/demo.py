@@ -21,7 +21,7 @@ from nearfar.commands.demo import HOLD_OUT, PAIRS, RUN
 from nearfar.disk import write_text
 from nearfar.runs.folder import HELD_OUT
 from nearfar.runs.held_out import COMPARISON, TASK
-from nearfar.studies.layout import p_value
+from nearfar.studies.page import p_value
 
 RESULTS = results_of("demo")
 WORDS_RESULTS = results_of("demo-words")

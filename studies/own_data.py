@@ -22,7 +22,7 @@ from common import ROOT, interval, load, nearfar, results_of, table
 
 from nearfar.disk import write_text
 from nearfar.evaluation.results import ComparisonResult, provenance
-from nearfar.studies.layout import p_value
+from nearfar.studies.page import p_value
 from nearfar.types import metric_title
 
 RESULTS = results_of("own-data")

@@ -6,7 +6,6 @@ The numbers beside ours are checked by their ranges, by averages, and where they
 from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
@@ -18,129 +17,72 @@ from nearfar.studies.papers import table_file, table_names
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 
-LIAO = (
-    "Avg. GloVe embeddings",
-    "SBERT baseline",
-    "3p3n-Augment",
-    "allpalln-Augment",
-    "3p3n-lambda0.5-SCL",
-    "3palln-lambda0.5-SCL",
-    "allpalln-lambda0.5-SCL",
-    "all3n-lambda1.0-SCL",
-    "3palln-lambda1.0-SCL",
-    "allpalln-lambda1.0-SCL",
-    "allpalln-lambda0.1-SCL",
-    "allpalln-lambda0.3-SCL",
-)
-LOSSES = ("CE", "CE + SCL")
-UNTRAINED, TRAINED = ("CLS", "Mean", "WK"), ("BT", "SG", "SG-OPT")
-SEEDS = 8
-SAMPLES = 10
-
-
-def of(encoder: str, *rows: str) -> tuple[str, ...]:
-    return tuple(f"{encoder}, {row}" for row in rows)
-
 
 class Table(NamedTuple):
     rows: tuple[str, ...]
     cells: int
-    axes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
+    axes: Mapping[str, tuple[str, ...]]
 
 
 NOT_PRINTED = ("UMCC-DLSI-run2 (rank 1)", "ECNU (rank 1)")
 """Rows of other systems, which have numbers and no cells."""
-TABLES = {
-    "liao-table-2": Table(LIAO, 12),
-    "liao-table-3": Table(LIAO, 12),
-    "liao-table-4": Table(("allpalln-SCL",), 5, {"lambda": ("0.1", "0.3", "0.5", "0.7", "0.9")}),
-    "liao-table-5": Table(("allpalln-SCL",), 6, {"temperature": ("0.1", "0.3", "0.5", "0.7", "0.9", "1.0")}),
-    "liao-table-6": Table(("allpalln-SCL",), 5, {"lambda": ("0.1", "0.3", "0.5", "0.7", "0.9")}),
-    "liao-table-7": Table(("allpalln-SCL",), 6, {"temperature": ("0.1", "0.3", "0.5", "0.7", "0.9", "1.0")}),
-    "simcse-review-stsb": Table(
-        tuple(
-            f"{encoder}{kind}"
-            for encoder in ("RoBERTa-large", "BERT-large")
-            for kind in ("", ", unsup-simcse", ", sup-simcse")
-        ),
-        6,
-    ),
-    "simcse-review-spectrum": Table(("BERT-base", "BERT-base, unsup-simcse", "BERT-base, sup-simcse"), 3),
-    "simcse-review-uniformity": Table(
-        ("BERT-base, not trained", "unsup-simcse", "sup-simcse"),
-        1 + 2 * 5,
-        {"steps": ("10", "30", "100", "300", "1000")},
-    ),
-    "gunel-table-2": Table(
-        LOSSES, 2 * 3 * 3 * SAMPLES, {"rows": ("20", "100", "1000"), "task": ("SST-2", "QNLI", "MNLI")}
-    ),
-    "gunel-table-3": Table(
-        LOSSES,
-        2 * 3 * 5 * SAMPLES,
-        {"task": ("SST-2", "QNLI", "MNLI"), "noise": ("original", "T=0.3", "T=0.5", "T=0.7", "T=0.9")},
-    ),
-    "gunel-table-5": Table(LOSSES, 2 * 6 * 10, {"task": ("SST-2", "CoLA", "MRPC", "RTE", "QNLI", "MNLI")}),
-    "gunel-table-6": Table(
-        LOSSES, 2 * 3 * 4 * 10, {"batch": ("16", "64", "256"), "task": ("SST-2", "CoLA", "QNLI", "MNLI")}
-    ),
-    "gunel-table-7": Table(LOSSES, 2 * 2 * SAMPLES, {"task": ("Amazon-2", "Yelp-2")}),
-    "gunel-grid": Table(
-        ("CE + SCL",),
-        6 * 4 * SAMPLES,
-        {"lambda": ("0.1", "0.3", "0.5", "0.7", "0.9", "1.0"), "temperature": ("0.1", "0.3", "0.5", "0.7")},
-    ),
-    "gunel-figure-2": Table(LOSSES, 2),
-    "kim-table-1": Table(
-        (
-            *("GloVe", "USE"),
-            *(
-                row
-                for encoder in ("BERT-base", "BERT-large", "SBERT-base", "SBERT-large")
-                for row in of(encoder, *UNTRAINED, "Flow", *TRAINED)
-            ),
-        ),
-        2 + 4 * (3 + 4 * SEEDS),
-    ),
-    "kim-table-2": Table(
-        (
-            "UMCC-DLSI-run2 (rank 1)",
-            *of("MBERT", "CLS", "mean pooling", "WK pooling", *TRAINED),
-        ),
-        3 + 3 * SEEDS,
-    ),
-    "kim-table-3": Table(
-        ("Cosine baseline", "ECNU (rank 1)", *of("MBERT", "CLS", "mean pooling", "WK pooling", *TRAINED)),
-        1 + 3 + 3 * SEEDS,
-    ),
-    "kim-table-4": Table(
-        tuple(
-            row for encoder in ("BERT-base", "BERT-large", "SBERT-base") for row in of(encoder, "Mean", "WK", "SG-OPT")
-        ),
-        9 * SEEDS,
-    ),
-    "kim-table-5": Table(
-        (
-            *("SG-OPT", "L_opt2", "L_opt1", "SG", "temperature 0.1", "temperature 0.001"),
-            *("lambda 0", "lambda 1", "without projection head"),
-        ),
-        9 * SEEDS,
-    ),
-    "kim-table-6": Table(("Mean pooling", "WK pooling", "Flow", "SG-OPT"), 4),
-    "kim-table-7": Table(of("BERT-base", "BT", "SG-OPT", "BT + SG-OPT"), 3 * SEEDS),
-    "kim-table-8": Table(("BERT-base, SG-OPT",), SEEDS),
-    "kim-table-9": Table(("BERT-base, Mean",), SEEDS),
-    "kim-table-10": Table(
-        ("BERT-base", "BERT-base, SG-OPT"), 2 * 5 * SEEDS, {"task": ("QNLI", "SST2", "COLA", "MRPC", "RTE")}
-    ),
-    "kim-table-11": Table(
-        tuple(row for encoder in ("RoBERTa-base", "RoBERTa-large") for row in of(encoder, *UNTRAINED, *TRAINED)),
-        2 * (3 + 3 * SEEDS),
-    ),
-    "kim-figure-1": Table(("BERT-base", "SG", "SG-OPT"), 1 + 2 * SEEDS),
-    "kim-figure-4": Table(("SG-OPT, STS-B", "SG-OPT, NLI", "Flow, STS-B", "Flow, NLI"), 4 * SEEDS),
-    "kim-figure-5": Table(("BERT-base", "SG-OPT"), 2),
-    "kim-figure-6": Table(("SBERT-base",), 1),
-}
+LIAO = (
+    "Avg. GloVe embeddings; SBERT baseline; 3p3n-Augment; allpalln-Augment; 3p3n-lambda0.5-SCL; 3palln-lambda0.5-SCL; "
+    "allpalln-lambda0.5-SCL; all3n-lambda1.0-SCL; 3palln-lambda1.0-SCL; allpalln-lambda1.0-SCL; "
+    "allpalln-lambda0.1-SCL; allpalln-lambda0.3-SCL"
+)
+LAMBDAS, TEMPERATURES = "lambda = 0.1, 0.3, 0.5, 0.7, 0.9", "temperature = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0"
+LOSSES = "CE; CE + SCL"
+UNTRAINED, TRAINED = "CLS, Mean, WK", "BT, SG, SG-OPT"
+WITH_FLOW = f"{UNTRAINED}, Flow, {TRAINED}"
+MBERT = f"MBERT: CLS, mean pooling, WK pooling, {TRAINED}"
+TEXT = f"""
+liao-table-2 | 12 | {LIAO}
+liao-table-3 | 12 | {LIAO}
+liao-table-4 | 5 | allpalln-SCL | {LAMBDAS}
+liao-table-5 | 6 | allpalln-SCL | {TEMPERATURES}
+liao-table-6 | 5 | allpalln-SCL | {LAMBDAS}
+liao-table-7 | 6 | allpalln-SCL | {TEMPERATURES}
+simcse-review-stsb | 6 | RoBERTa-large: , unsup-simcse, sup-simcse; BERT-large: , unsup-simcse, sup-simcse
+simcse-review-spectrum | 3 | BERT-base: , unsup-simcse, sup-simcse
+simcse-review-uniformity | 11 | BERT-base: not trained; unsup-simcse; sup-simcse | steps = 10, 30, 100, 300, 1000
+gunel-table-2 | 180 | {LOSSES} | rows = 20, 100, 1000; task = SST-2, QNLI, MNLI
+gunel-table-3 | 300 | {LOSSES} | task = SST-2, QNLI, MNLI; noise = original, T=0.3, T=0.5, T=0.7, T=0.9
+gunel-table-5 | 120 | {LOSSES} | task = SST-2, CoLA, MRPC, RTE, QNLI, MNLI
+gunel-table-6 | 240 | {LOSSES} | batch = 16, 64, 256; task = SST-2, CoLA, QNLI, MNLI
+gunel-table-7 | 40 | {LOSSES} | task = Amazon-2, Yelp-2
+gunel-grid | 240 | CE + SCL | lambda = 0.1, 0.3, 0.5, 0.7, 0.9, 1.0; temperature = 0.1, 0.3, 0.5, 0.7
+gunel-figure-2 | 2 | {LOSSES}
+kim-table-1 | 142 | GloVe; USE; {"; ".join(f"{size}: {WITH_FLOW}" for size in "BERT-base BERT-large SBERT-base SBERT-large".split())}
+kim-table-2 | 27 | UMCC-DLSI-run2 (rank 1); {MBERT}
+kim-table-3 | 28 | Cosine baseline; ECNU (rank 1); {MBERT}
+kim-table-4 | 72 | BERT-base: Mean, WK, SG-OPT; BERT-large: Mean, WK, SG-OPT; SBERT-base: Mean, WK, SG-OPT
+kim-table-5 | 72 | SG-OPT; L_opt2; L_opt1; SG; temperature 0.1; temperature 0.001; lambda 0; lambda 1; without projection head
+kim-table-6 | 4 | Mean pooling; WK pooling; Flow; SG-OPT
+kim-table-7 | 24 | BERT-base: BT, SG-OPT, BT + SG-OPT
+kim-table-8 | 8 | BERT-base: SG-OPT
+kim-table-9 | 8 | BERT-base: Mean
+kim-table-10 | 80 | BERT-base: , SG-OPT | task = QNLI, SST2, COLA, MRPC, RTE
+kim-table-11 | 54 | RoBERTa-base: {UNTRAINED}, {TRAINED}; RoBERTa-large: {UNTRAINED}, {TRAINED}
+kim-figure-1 | 17 | BERT-base; SG; SG-OPT
+kim-figure-4 | 32 | SG-OPT: STS-B, NLI; Flow: STS-B, NLI
+kim-figure-5 | 2 | BERT-base; SG-OPT
+kim-figure-6 | 1 | SBERT-base
+"""  # noqa: E501
+"""Table | number of cells, with all seeds and samples | rows | axes. ``A: b, c`` are the rows ``A, b`` and ``A, c``."""
+
+
+def read_table(line: str) -> tuple[str, Table]:
+    name, cells, rows, axes = (*line.split(" | "), "")[:4]
+    names: list[str] = []
+    for row in rows.split("; "):
+        encoder, colon, kinds = row.partition(":")
+        names += [f"{encoder}, {kind.strip()}".removesuffix(", ") for kind in kinds.split(",")] if colon else [row]
+    labels = (axis.split(" = ") for axis in axes.split("; ") if axis)
+    return name, Table(tuple(names), int(cells), {axis: tuple(values.split(", ")) for axis, values in labels})
+
+
+TABLES = dict(map(read_table, TEXT.strip().splitlines()))
 
 
 @cache

@@ -8,10 +8,11 @@ import pytest
 import nearfar
 from nearfar import ReproduceConfig
 from nearfar.cli import main
-from nearfar.studies.papers import PAPERS, command_line, list_tables, plan, table_names, write_inputs
+from nearfar.studies.papers import FLAGS, PAPERS, list_tables, plan, table_names, write_inputs
+from nearfar.studies.run import command_line
 
-BY_DAY = ("kim-table-6", "kim-table-9", "gunel-table-2")
-"""Time and numbers of parameters, a baseline by its layers, and fine-tuning; the other tables run at night."""
+BY_DAY = ("kim-table-6", "kim-table-9")
+"""Time and numbers of parameters, and a baseline by its layers; the other tables run at night."""
 TABLES = [pytest.param(name, marks=[] if name in BY_DAY else pytest.mark.nightly) for name in table_names()]
 QUICK = "kim-table-9"
 """A table with few and short runs."""
@@ -99,11 +100,13 @@ def test_inputs_are_the_same_files_every_time(tmp_path: Path) -> None:
 def test_the_command_is_the_one_to_type() -> None:
     config = ReproduceConfig(output="my tables", start="models/raw", workers=2)
     assert (
-        command_line("kim-table-1", config)
+        command_line("reproduce", "kim-table-1", config, FLAGS)
         == "nearfar reproduce kim-table-1 --scale here --start models/raw --output 'my tables'"
     )
     elsewhere = ReproduceConfig(output="/home/me/tables", start="/home/me/models/raw")
-    assert command_line("kim-table-1", elsewhere).endswith("--scale here --start raw --output tables")
+    assert command_line("reproduce", "kim-table-1", elsewhere, FLAGS).endswith(
+        "--scale here --start raw --output tables"
+    )
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.evaluation.results import StudyTable
 from nearfar.studies import steps
-from nearfar.studies.cells import Cell, load_study
-from nearfar.studies.plan import plan_jobs
+from nearfar.studies.cells import Cell, load_study, plan_jobs
 from nearfar.studies.run import dry_run, study
 from nearfar.types import NearfarError
 from tests.studies.helpers import write_study

@@ -15,8 +15,8 @@ from nearfar.commands.train.choose import resolve_config
 from nearfar.evaluation.results import ComparisonResult, StudyTable
 from nearfar.runs.held_out import load_held_out
 from nearfar.studies.cells import load_study, plan_cells
-from nearfar.studies.collect import MAX_SHOWN, MODELS, model_lines
 from nearfar.studies.run import TABLE, dry_run, study
+from nearfar.studies.scores import MAX_SHOWN, MODELS, model_lines
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, write_anchors, write_pairs
 
@@ -223,6 +223,7 @@ def test_a_row_whose_held_out_rows_cannot_be_used(inside: Path, case: str) -> No
         dry_run("bad.toml", output="bad", **SETTINGS)
 
 
+@pytest.mark.nightly
 @pytest.mark.long
 def test_an_axis_of_data_takes_the_rows_of_its_own_label(inside: Path) -> None:
     lines = Path("pairs.tsv").read_text(encoding="utf-8").splitlines()

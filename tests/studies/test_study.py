@@ -18,11 +18,12 @@ from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
 from nearfar.studies import steps
-from nearfar.studies.cells import Cell, load_study
-from nearfar.studies.plan import HUB, plan_jobs
-from nearfar.studies.run import TABLE, discard_model, dry_run, study
+from nearfar.studies.cells import Cell, load_study, plan_jobs
+from nearfar.studies.run import TABLE, dry_run, study
+from nearfar.studies.sources import HUB
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study
+from tests.tiny import save_tiny
 
 OUTPUTS = ("page.md", "study.json", "table.csv", "table.tex")
 SETTINGS: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
@@ -45,10 +46,10 @@ def inside(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return workspace
 
 
-def cells_of(text: str, folder: Path, scale: str | None = None, start: str = "start") -> list[Cell]:
+def cells_of(text: str, folder: Path, start: str = "start") -> list[Cell]:
     file = folder / "other.toml"
     file.write_text(text, encoding="utf-8")
-    return plan_jobs(load_study(file, scale, placeholders={"start": start}))
+    return plan_jobs(load_study(file, placeholders={"start": start}))
 
 
 def contents(folder: Path) -> dict[str, Any]:
@@ -264,37 +265,19 @@ def test_dry_run_counts_and_writes_nothing(inside: Path) -> None:
     assert dry_run("study.toml", output="whole", scale="tiny", start="start").finished == 5
 
 
-def _after(function: Callable[..., None], then: Callable[..., None]) -> Callable[..., None]:
-    def both(*arguments: Any) -> None:
-        function(*arguments)
-        then()
-
-    return both
-
-
 @pytest.mark.long
-def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    most = 0
-
-    def count(*_: Any) -> None:
-        nonlocal most
-        most = max(most, len(list((inside / "small" / "cells").glob("*/run/model"))))
-
-    monkeypatch.setattr("nearfar.studies.run.discard_model", _after(discard_model, count))
+def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path) -> None:
     first = study("study.toml", output="small", discard_models=True, **SETTINGS)
-    assert most == 0  # each model is discarded before the next training ends
     assert not list((inside / "small" / "cells").glob("*/run/model"))
     assert study("study.toml", output="small", **SETTINGS).cells == first.cells
     text = STUDY.replace('"pairs.tsv", "other.tsv"]\nresamples', '"pairs.tsv"]\nresamples')
     text = text.replace('columns = ["pairs.tsv", "other.tsv", ', 'columns = ["pairs.tsv", ')
     (inside / "less.toml").write_text(text, encoding="utf-8")
     again = study("less.toml", output="less", cells="small/cells", **SETTINGS)
-    names = ("row", "replicate")
-    assert [[getattr(cell, name) for name in names] for cell in again.cells] == [
-        [getattr(cell, name) for name in names] for cell in first.cells
+    places = [
+        [(cell.row, cell.replicate, cell.values["pairs.tsv"]) for cell in table.cells] for table in (again, first)
     ]
-    for one, two in zip(again.cells, first.cells, strict=True):
-        assert one.values["pairs.tsv"] == two.values["pairs.tsv"]
+    assert places[0] == places[1]
 
 
 def test_an_output_with_another_study_is_refused(inside: Path) -> None:
@@ -366,26 +349,7 @@ def test_finetuning_from_the_model_of_the_step_before(inside: Path) -> None:
     assert config["model"] == str(folders[first] / "run")
 
 
-MEASURES = """
-title = "Measures"
-columns = ["uniformity", "alignment", "texts_per_second", "training_seconds", "parameters"]
-train = { data = ["nli.tsv"], evaluate_on = "dev.tsv", max_steps = 2, batch_size = 8 }
-geometry = { pairs = "pairs.tsv", task = "pairs.tsv", labelled_limit = 4 }
-speed = { texts = "texts.txt", repeats = 1, batch_size = 4 }
-rows = [{ id = "sbert", model = "start", train = { method = "sbert" } }]
-"""
-
-
-@pytest.mark.long
-def test_geometry_and_speed(inside: Path) -> None:
-    (inside / "measures.toml").write_text(MEASURES, encoding="utf-8")
-    table = study("measures.toml", output="measured", engine="inline", resamples=20)
-    (cell,) = table.cells
-    assert cell.values["uniformity"] < 0  # type: ignore[operator]
-    for name in ("alignment", "texts_per_second", "training_seconds", "parameters"):
-        assert cell.values[name] > 0, name  # type: ignore[operator]
-
-
+@pytest.mark.nightly
 @pytest.mark.long
 def test_shards_together_are_the_whole(inside: Path) -> None:
     found: list[set[str]] = []
@@ -451,3 +415,85 @@ def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(
     flushes = 0
     study("study.toml", output="stopped", **SETTINGS)
     assert contents(inside / "stopped") == contents(inside / "whole")
+
+
+DISTILLED = """
+title = "Distillation"
+columns = ["pairs.tsv"]
+
+[train]
+model = "start"
+data = ["texts.txt"]
+evaluate_on = "dev.tsv"
+max_steps = 2
+batch_size = 6
+
+[evaluate]
+pairs = ["pairs.tsv"]
+resamples = 10
+
+[[rows]]
+id = "student"
+train = { method = "distill", teacher = "TEACHER", keep_layers = "1" }
+"""
+SECOND = 'method = "distill"\ndata = ["texts.txt"]\nteacher = "TEACHER"\n'
+
+
+def cell(teacher: str, text: str = DISTILLED) -> Cell:
+    (only,) = cells_of(text.replace("TEACHER", teacher), Path())
+    return only
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with the rows of a study, and a teacher."""
+    write_study(tmp_path)
+    save_tiny(tmp_path / "teacher", seed=1)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_the_teacher_is_known_by_its_content(folder: Path) -> None:
+    first = cell("teacher")
+    shutil.copytree("teacher", "moved")
+    assert cell(str(folder / "moved")).key == first.key
+    save_tiny(folder / "moved", seed=2)
+    assert cell("moved").key != first.key
+    assert not first.missing
+    (missing,) = cell("nowhere/at/all").missing
+    assert missing.problem == "nowhere/at/all: no such model folder"
+
+
+def test_the_teacher_of_a_second_objective_is_known_too(folder: Path) -> None:
+    text = DISTILLED.replace(
+        'method = "distill", teacher = "TEACHER"', 'method = "simcse-unsup", second = "second.toml"'
+    )
+
+    def second_cell(teacher: str) -> Cell:
+        Path("second.toml").write_text(SECOND.replace("TEACHER", teacher), encoding="utf-8")
+        return cell(teacher, text)
+
+    first = second_cell("teacher")
+    assert not first.missing
+    save_tiny(folder / "teacher", seed=2)
+    assert second_cell("teacher").key != first.key
+    assert [one.spec for one in second_cell("nowhere/at/all").missing] == ["nowhere/at/all"]
+
+
+@pytest.mark.parametrize("second", ["simcse-unsup", "second.toml"])
+def test_the_default_data_of_a_second_objective_are_data_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, second: str
+) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(folder / "data"))
+    Path("second.toml").write_text('method = "simcse-unsup"\n', encoding="utf-8")
+    text = DISTILLED.replace('method = "distill", teacher = "TEACHER"', f'method = "simcse-unsup", second = "{second}"')
+    assert [one.spec for one in cell("", text).missing] == ["wiki1m"]
+    (folder / "data" / "text").mkdir(parents=True)
+    file = folder / "data" / "text" / "wiki1m_for_simcse.txt"
+    keys = set()
+    for line in ("one text", "another text"):
+        file.write_text(f"{line}\n", encoding="utf-8")
+        found = cell("", text)
+        assert not found.missing
+        keys.add(found.key)
+    assert len(keys) == 2

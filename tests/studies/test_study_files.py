@@ -159,106 +159,82 @@ def test_values_of_several_settings_are_one_list_for_each_label(tmp_path: Path) 
     assert [cell.coordinates["n"] for cell in cells[:2]] == ["4", "8"]
 
 
-AXIS = BASE["axes"][0]
-MANY = {
-    "axes": [{**AXIS, "labels": list(range(2000)), "values": [0.5] * 2000}],
-    "replicates": {"seed": list(range(60))},
-}
-ALONE = {"rows": [{"id": "a", "steps": ["evaluate"], "axes": []}], "compare_with": None}
-MISTAKES: dict[str, tuple[dict[str, Any], str]] = {
-    "no title": (changed({"title": None}), "study.toml: lacks 'title'."),
-    "unknown key": (changed({"colums": []}), "study.toml: no key is called 'colums'. Did you mean 'columns'?"),
-    "no columns": (changed({"columns": []}), "columns: is empty"),
-    "columns twice": (changed({"columns": ["a", "a"]}), "columns = ['a', 'a']: names one twice"),
-    "title is no text": (changed({"title": 3}), "study.toml: title = 3: must be text."),
-    "no rows": (changed({"rows": []}), "rows: is empty; give at least one"),
-    "rows are no tables": (changed({"rows": [1]}), "study.toml: [[rows]] number 1: must be a table."),
-    "row without id": (changed({"rows": [{"name": "a"}]}), "[[rows]] number 1: lacks 'id'."),
-    "bad id": (changed({}, id="S C"), "id = 'S C': must be lower-case letters"),
-    "id twice": (changed({}, id="sbert"), "the id 'sbert' occurs twice"),
-    "unknown key of a row": (changed({}, modle="x"), "row 'scl': no key is called 'modle'. Did you mean 'model'?"),
-    "unknown setting": (
-        changed({}, train={"method": "scl", "scl_wieght": 1}),
-        "row 'scl' (lambda CE): train: no key is called 'scl_wieght'. Did you mean 'scl_weight'?",
+AXIS = 'name = "lambda", setting = "train.scl_weight", as = "x"'
+ALONE = 'rows = [{ id = "a", steps = ["evaluate"], axes = [] }]\ndrop = ["compare_with"]'
+MISTAKES = {  # what is changed, in TOML (``drop`` removes keys, ``row`` changes the first row) -> what the message has
+    'drop = ["title"]': "study.toml: lacks 'title'.",
+    "colums = []": "study.toml: no key is called 'colums'. Did you mean 'columns'?",
+    "columns = []": "columns: is empty",
+    'columns = ["a", "a"]': "columns = ['a', 'a']: names one twice",
+    "title = 3": "study.toml: title = 3: must be text.",
+    "rows = []": "rows: is empty; give at least one",
+    "rows = [1]": "study.toml: [[rows]] number 1: must be a table.",
+    'rows = [{ name = "a" }]': "[[rows]] number 1: lacks 'id'.",
+    'row.id = "S C"': "id = 'S C': must be lower-case letters",
+    'row.id = "sbert"': "the id 'sbert' occurs twice",
+    'row.modle = "x"': "row 'scl': no key is called 'modle'. Did you mean 'model'?",
+    'row.train = { method = "scl", scl_wieght = 1 }': (
+        "row 'scl' (lambda CE): train: no key is called 'scl_wieght'. Did you mean 'scl_weight'?"
     ),
-    "bad value": (
-        changed({}, train={"method": "scl", "temperature": -1}),
-        "train: temperature = -1: must be at least 1e-08",
+    'row.train = { method = "scl", temperature = -1 }': "train: temperature = -1: must be at least 1e-08",
+    'row.train = { method = "slc" }': "no method is called 'slc'. Did you mean 'scl'?",
+    "row.train = {}": "row 'scl' (lambda CE): train: names no method",
+    'row.train = { method = "scl", micro_batch = 2, micro_batch_tokens = 3 }': (
+        "row 'scl' (lambda CE): train: --micro-batch and --micro-batch-tokens"
     ),
-    "unknown method": (changed({}, train={"method": "slc"}), "no method is called 'slc'. Did you mean 'scl'?"),
-    "no method": (changed({}, train={}), "row 'scl' (lambda CE): train: names no method"),
-    "bad combination": (
-        changed({}, train={"method": "scl", "micro_batch": 2, "micro_batch_tokens": 3}),
-        "row 'scl' (lambda CE): train: --micro-batch and --micro-batch-tokens",
+    'row.train = { method = "scl", output = "x" }': "train: output is set by the study",
+    'row.steps = ["train"]\nrow.evaluate = { folds = 3 }': "has settings of evaluate",
+    ALONE: "has no model",
+    'row.steps = ["trian"]': "steps: no step is called 'trian'. Did you mean 'train'?",
+    "row.steps = [{ train = {}, evaluate = {} }]": "must have one verb",
+    "row.steps = [1]": "row 'scl': steps[0] = 1: must be text or a table.",
+    'row.steps = ["train", { evaluate = {}, name = "a" }, { evaluate = {}, name = "a" }]': "the name 'a' occurs twice",
+    'axes = [{ setting = "seed", values = [1] }]': "[[axes]] number 1: lacks 'name'.",
+    'axes = [{ name = "a", values = [1] }]': "needs setting = ",
+    f"axes = [{{ {AXIS}, values = [] }}]": "axis 'lambda': values: is empty",
+    f'axes = [{{ {AXIS}, values = [0, 0.3, 1], labels = ["a"] }}]': "there are 1 labels for 3 values",
+    f'axes = [{{ {AXIS}, values = [0, 0.3, 1], labels = ["a", "a", "b"] }}]': "one occurs twice",
+    'axes = [{ name = "a", settings = ["train.seed", "model"], values = [[1]] }]': "each with 2 values",
+    f"axes = [{{ {AXIS}, values = [1] }}, {{ {AXIS}, values = [1] }}]": "the name 'lambda' occurs twice",
+    'axes = [{ name = "lambda", setting = "training.seed", values = [0.3], labels = ["CE"] }]\nrow.paper = []': (
+        "'training.seed' is no setting. Write seed, model, or STEP.SETTING"
     ),
-    "output": (changed({}, train={"method": "scl", "output": "x"}), "train: output is set by the study"),
-    "settings of no step": (changed({}, steps=["train"], evaluate={"folds": 3}), "has settings of evaluate"),
-    "no model": (changed(ALONE), "has no model"),
-    "unknown step": (changed({}, steps=["trian"]), "steps: no step is called 'trian'. Did you mean 'train'?"),
-    "two verbs in a step": (changed({}, steps=[{"train": {}, "evaluate": {}}]), "must have one verb"),
-    "step is a number": (changed({}, steps=[1]), "row 'scl': steps[0] = 1: must be text or a table."),
-    "step name twice": (
-        changed({}, steps=["train", {"evaluate": {}, "name": "a"}, {"evaluate": {}, "name": "a"}]),
-        "the name 'a' occurs twice",
+    'axes = [{ name = "a", setting = "seed", values = [1], as = "row" }]': "as = 'row': must be columns, rows or x.",
+    f"axes = [{{ {AXIS}, values = [1], compare_with = 2 }}]": "compare_with: no label is called '2'",
+    'row.axes = ["lamda"]': "axes: no axis is called 'lamda'. Did you mean 'lambda'?",
+    "row.paper = { sts99 = 1 }": "paper: no column is called 'sts99'",
+    "row.paper = { lambda = 0.7, stsb = 1 }": "paper: lambda: no label is called '0.7'",
+    'row.paper = { stsb = "70" }': "paper: stsb = '70': must be a number",
+    "row.paper = 3": "row 'scl': paper = 3: must be a list.",
+    "replicates = { seed = 3 }": "replicates: seed = 3: must be a list",
+    "replicates = { seed = [1, 1] }": "a replicate occurs twice",
+    'replicates = { seed = [1], "train.hold_out" = [1, 2] }': (
+        "the lists of seed, train.hold_out must have the same length"
     ),
-    "axis without name": (
-        changed({"axes": [{"setting": "seed", "values": [1]}]}),
-        "[[axes]] number 1: lacks 'name'.",
-    ),
-    "axis without setting": (changed({"axes": [{"name": "a", "values": [1]}]}), "needs setting = "),
-    "axis without values": (changed({"axes": [{**AXIS, "values": []}]}), "axis 'lambda': values: is empty"),
-    "axis with few labels": (changed({"axes": [{**AXIS, "labels": ["a"]}]}), "there are 1 labels for 3 values"),
-    "axis with a label twice": (changed({"axes": [{**AXIS, "labels": ["a", "a", "b"]}]}), "one occurs twice"),
-    "axis with uneven lists": (
-        changed({"axes": [{"name": "a", "settings": ["train.seed", "model"], "values": [[1]]}]}),
-        "each with 2 values",
-    ),
-    "axis twice": (changed({"axes": [AXIS, AXIS]}), "the name 'lambda' occurs twice"),
-    "axis of an unknown step": (
-        changed({"axes": [{**AXIS, "setting": "training.seed"}]}),
-        "'training.seed' is no setting. Write seed, model, or STEP.SETTING",
-    ),
-    "axis as what": (
-        changed({"axes": [{**AXIS, "as": "row"}]}),
-        "as = 'row': must be columns, rows or x.",
-    ),
-    "axis baseline": (changed({"axes": [{**AXIS, "compare_with": 2}]}), "compare_with: no label is called '2'"),
-    "unknown axis of a row": (changed({}, axes=["lamda"]), "axes: no axis is called 'lamda'. Did you mean 'lambda'?"),
-    "paper column": (changed({}, paper={"sts99": 1}), "paper: no column is called 'sts99'"),
-    "paper label": (changed({}, paper={"lambda": 0.7, "stsb": 1}), "paper: lambda: no label is called '0.7'"),
-    "paper number": (changed({}, paper={"stsb": "70"}), "paper: stsb = '70': must be a number"),
-    "paper": (changed({}, paper=3), "row 'scl': paper = 3: must be a list."),
-    "replicates": (changed({"replicates": {"seed": 3}}), "replicates: seed = 3: must be a list"),
-    "replicates twice": (changed({"replicates": {"seed": [1, 1]}}), "a replicate occurs twice"),
-    "uneven replicates": (
-        changed({"replicates": {"seed": [1], "train.hold_out": [1, 2]}}),
-        "the lists of seed, train.hold_out must have the same length",
-    ),
-    "replicates of an axis": (
-        changed({"replicates": {"train": {"scl_weight": [1]}}}),
-        "train.scl_weight is a setting of an axis too",
-    ),
-    "best": (changed({"best": {"count": 3}}), "best: count = 3: there are only 2 replicates"),
-    "best key": (changed({"best": {"cuont": 1}}), "best: no key is called 'cuont'. Did you mean 'count'?"),
-    "best by": (changed({"best": {"count": 1, "by": "test"}}), "best.by = 'test': must be validation."),
-    "aggregate": (changed({"aggregate": "sum"}), "aggregate = 'sum': must be all, mean or wmean."),
-    "compare_with": (changed({"compare_with": "glov"}), "compare_with: no row is called 'glov'. Did you mean 'glove'?"),
-    "compare itself": (changed({"compare_with": None, "compare": [["scl", "scl"]]}), "compares 'scl' with itself"),
-    "compare no pairs": (changed({"compare_with": None, "compare": ["scl"]}), "compare[0] = 'scl': must be a list."),
-    "compare twice": (changed({"compare": [["scl", "sbert"]]}), "exclude each other"),
-    "titles": (changed({"titles": {"stsd": "x"}}), "titles: no column is called 'stsd'. Did you mean 'stsb'?"),
-    "plot": (changed({"plot": {"kind": "pie"}}), "plot[0].kind = 'pie': must be curves, heat map"),
-    "plot axis": (changed({"plot": {"kind": "lines", "x": "lamda"}}), "plot: x: no axis is called 'lamda'"),
-    "placeholder": (changed({}, model="{begin}"), "{begin} has no value. Give one: --begin VALUE"),
-    "too many cells": (changed(MANY, paper=[]), "has 120,061 cells; a study has at most 100,000"),
+    "replicates = { train = { scl_weight = [1] } }": "train.scl_weight is a setting of an axis too",
+    "best = { count = 3 }": "best: count = 3: there are only 2 replicates",
+    "best = { cuont = 1 }": "best: no key is called 'cuont'. Did you mean 'count'?",
+    'best = { count = 1, by = "test" }': "best.by = 'test': must be validation.",
+    'aggregate = "sum"': "aggregate = 'sum': must be all, mean or wmean.",
+    'compare_with = "glov"': "compare_with: no row is called 'glov'. Did you mean 'glove'?",
+    'drop = ["compare_with"]\ncompare = [["scl", "scl"]]': "compares 'scl' with itself",
+    'drop = ["compare_with"]\ncompare = ["scl"]': "compare[0] = 'scl': must be a list.",
+    'compare = [["scl", "sbert"]]': "exclude each other",
+    'titles = { stsd = "x" }': "titles: no column is called 'stsd'. Did you mean 'stsb'?",
+    'plot = { kind = "pie" }': "plot[0].kind = 'pie': must be curves, heat map",
+    'plot = { kind = "lines", x = "lamda" }': "plot: x: no axis is called 'lamda'",
+    'row.model = "{begin}"': "{begin} has no value. Give one: --begin VALUE",
+    f"axes = [{{ {AXIS}, labels = {list(range(2000))}, values = {[0.5] * 2000} }}]\n"
+    f"replicates = {{ seed = {list(range(60))} }}\nrow.paper = []": ("has 120,061 cells; a study has at most 100,000"),
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_clear_sentence(tmp_path: Path, mistake: str) -> None:
-    content, message = MISTAKES[mistake]
+@pytest.mark.parametrize(("change", "message"), MISTAKES.items(), ids=MISTAKES.values())
+def test_a_mistake_is_one_clear_sentence(tmp_path: Path, change: str, message: str) -> None:
+    content = tomllib.loads(change)
+    row, dropped = content.pop("row", {}), dict.fromkeys(content.pop("drop", ()))
     with pytest.raises(NearfarError) as found:
-        load(tmp_path, content)
+        load(tmp_path, changed({**content, **dropped}, **row))
     assert str(found.value).startswith(str(tmp_path / "study.toml"))
     assert message in str(found.value)
     assert "\n" not in str(found.value)

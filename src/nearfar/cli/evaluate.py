@@ -118,7 +118,7 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
     if len(argv) != 2 or argv[1].startswith("-"):
         raise NearfarError("nearfar study --report FOLDER takes one folder, and no other flags.")
     from nearfar.evaluation.results import StudyTable
-    from nearfar.studies.page import write_outputs
+    from nearfar.studies.plots import write_outputs
 
     folder = Path(argv[1])
     table = StudyTable.load(folder / "study.json")
@@ -161,7 +161,7 @@ def _run_study(call: Call, config: "StudyConfig", file: str | None, *, dry_run: 
 
 def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
     """Print where the models and the page of a table are, and how many of its cells have no result."""
-    from nearfar.studies.collect import model_lines
+    from nearfar.studies.scores import model_lines
 
     note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
     call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")

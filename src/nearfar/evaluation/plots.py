@@ -2,16 +2,21 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from itertools import zip_longest
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.disk import write_bytes
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
+from nearfar.evaluation.render import one_line
 from nearfar.evaluation.results import Projection
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
@@ -21,14 +26,14 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
 
     The axes are logarithmic, because the first few values differ most. A flatter line is a more even space.
     """
-    figure = _figure(7, 5)
+    figure = new_figure(7, 5)
     axes = figure.subplots()
     lowest = 1.0
     for name, spectrum in values.items():
         heights = np.asarray(spectrum, dtype=np.float64)
         # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
         lowest = min([lowest, *heights[heights > FLOAT32_RESOLUTION][: -(-len(heights) * 95 // 100)]])
-        axes.plot(np.arange(1, len(heights) + 1), heights, label=_wrapped(name, 40), linewidth=1.5)
+        axes.plot(np.arange(1, len(heights) + 1), heights, label=wrapped(name, 40), linewidth=1.5)
     axes.set(xscale="log", yscale="log", ylim=(lowest / 1.5, 1.5))
     axes.set(xlabel="singular value, from the largest", ylabel="size, relative to the largest")
     axes.grid(alpha=0.3)
@@ -44,28 +49,57 @@ def layer_heat_map(
     label: str,
     limits: tuple[float, float] | None = None,
 ) -> None:
+    """Write :func:`layer_map` to a file."""
+    save(layer_map(scores, title=title, label=label, limits=limits), file)
+
+
+def layer_map(
+    scores: Mapping[str, Sequence[float | None]],
+    *,
+    title: str,
+    label: str,
+    limits: tuple[float, float] | None = None,
+) -> Any:
     """Heat map of scores by layer (rows, the embedding layer at the bottom) and pooling (columns).
 
     ``scores`` maps a pooling's name to one score a layer, None where it is undefined. ``limits`` are the scores at the
     ends of the colour scale, for several maps to share; ``label`` says what the scores are.
     """
-    grid = np.array([[np.nan if s is None else s for s in column] for column in scores.values()], dtype=np.float64).T
-    known = grid[np.isfinite(grid)]
+    from pandas import DataFrame  # imported here: the import is slow
+
+    layers = list(zip_longest(*scores.values()))
+    names = ["0 (embeddings)", *map(str, range(1, len(layers)))]
+    grid = DataFrame(layers, index=names, columns=[_COLUMNS.get(name, name) for name in scores], dtype=float)
+    return heat_map(grid.rename_axis("layer"), title=title, legend=label, digits=1, limits=limits)
+
+
+def heat_map(
+    grid: "DataFrame", *, title: str, legend: str, digits: int, limits: tuple[float, float] | None = None
+) -> Any:
+    """Numbers in colours that are distinct in grey too, and in the cells; the first row is at the bottom.
+
+    The names of the frame's index and columns are those of the axes.
+    """
+    values = grid.to_numpy(dtype=np.float64)
+    known = values[np.isfinite(values)]
     low, high = limits or ((known.min(), known.max()) if known.size else (0.0, 1.0))
-    figure = _figure(2.6 + 0.9 * grid.shape[1], 1.8 + 0.34 * grid.shape[0])
+    rows, columns = grid.index, grid.columns
+    figure = new_figure(2.8 + 0.85 * len(columns), 1.7 + 0.42 * len(rows))
     axes = figure.subplots()
 
-    def shown(score: float) -> tuple[str, str]:
-        return ("none", "black") if np.isnan(score) else (f"{score:.1f}", "black" if score > bright else "white")
+    def shown(value: float) -> tuple[str, str]:
+        if not np.isfinite(value):
+            return "none", "black"
+        return f"{value:.{digits}f}", "black" if value > low + 0.6 * (high - low) else "white"
 
-    bright = low + 0.6 * (high - low)
-    image = _draw_cells(axes, grid, shown, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
-    axes.set_xticks(range(grid.shape[1]), [_COLUMNS.get(name, name) for name in scores])
-    axes.set_yticks(range(len(grid)), ["0 (embeddings)", *map(str, range(1, len(grid)))])
-    axes.set_ylabel("layer")
-    axes.set_title(_wrapped(title, 10 + 10 * grid.shape[1]), fontsize=10)
-    figure.colorbar(image, ax=axes, label=label)
-    save(figure, file)
+    top = high if high > low else low + 1
+    image = _draw_cells(axes, values, shown, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=top)
+    axes.set_xticks(range(len(columns)), [*map(plain, columns)])
+    axes.set_yticks(range(len(rows)), [*map(plain, rows)])
+    axes.set(xlabel=plain(columns.name or ""), ylabel=plain(rows.name or ""))
+    axes.set_title(wrapped(title, 16 + 11 * len(columns)), fontsize=10)
+    figure.colorbar(image, ax=axes, label=plain(legend))
+    return figure
 
 
 def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], file: Path) -> None:
@@ -73,10 +107,10 @@ def confusions(gold: ArrayLike, predicted: ArrayLike, classes: Sequence[str], fi
     from sklearn.metrics import confusion_matrix
 
     counts = confusion_matrix(gold, predicted, labels=range(len(classes)))
-    figure = _figure(2.5 + 0.6 * len(classes), 2.5 + 0.6 * len(classes))
+    figure = new_figure(2.5 + 0.6 * len(classes), 2.5 + 0.6 * len(classes))
     axes, most = figure.subplots(), counts.max()
     _draw_cells(axes, counts, lambda n: (f"{n:,}", "white" if 2 * n > most else "black"), cmap="Blues")
-    names = [_wrapped(name[:30], 30) for name in classes]
+    names = [wrapped(name[:30], 30) for name in classes]
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="predicted label", ylabel="label")
@@ -87,7 +121,7 @@ def _draw_cells(axes: Any, grid: NDArray[Any], shown: Callable[[Any], tuple[str,
     """The image of a heat map: ``shown`` is the text of a cell and its colour."""
     for (row, column), value in np.ndenumerate(grid):
         text, colour = shown(value)
-        axes.text(column, row, text, ha="center", va="center", color=colour)
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=colour)
     return axes.imshow(grid, **settings)
 
 
@@ -98,7 +132,7 @@ def labelled_texts(models: Mapping[str, Projection]) -> Any:
     def draw(axes: Any, projection: Projection) -> None:
         for number, name in enumerate(names):
             points = np.reshape(projection.labelled.get(name, []), (-1, 2)).T
-            label = _wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30)
+            label = wrapped(name if len(name) <= 30 else f"{name[:29]}…", 30)
             axes.scatter(*points, s=8, color=_colour(number, len(names)), label=label, rasterized=True)
 
     return _panels(models, draw, markerscale=2)
@@ -142,11 +176,11 @@ def _panels(models: Mapping[str, Projection], draw: Callable[[Any, Projection], 
     """A figure with a square panel for each model, at most four in a row, and one legend."""
     columns = min(len(models), 4)
     rows = -(-len(models) // columns)
-    figure = _figure(5 * columns + 1.5, 5 * rows)
+    figure = new_figure(5 * columns + 1.5, 5 * rows)
     panels = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
     for axes, (title, projection) in zip(panels, models.items(), strict=False):
         draw(axes, projection)
-        axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
+        axes.set(title=wrapped(title, 38), xticks=[], yticks=[])
     for axes in panels[len(models) :]:
         axes.remove()
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", **legend)
@@ -159,12 +193,18 @@ def _colour(number: int, of: int) -> Any:
     return colormaps["tab10" if of <= 10 else "tab20"](number % 20)
 
 
-def _wrapped(name: str, width: int) -> str:
-    """A name, which may be a path, wrapped to lines of ``width`` characters; dollar signs are no formulas."""
-    return ("\n".join(wrap(name, width, break_on_hyphens=True)) or name).replace("$", r"\$")
+def wrapped(text: str, width: int) -> str:
+    """Text in lines of at most ``width`` characters; dollar signs are no formulas."""
+    return "\n".join(map(plain, wrap(text, width))) or plain(text)
 
 
-def _figure(width: float, height: float) -> Any:
+def plain(text: str) -> str:
+    """Text as Matplotlib shows it: dollar signs are no formulas, and no control characters but line breaks."""
+    return "\n".join(map(one_line, text.splitlines())).replace("$", r"\$")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure, in inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -174,7 +214,16 @@ def _figure(width: float, height: float) -> Any:
 
 
 def save(figure: Any, file: Path) -> None:
-    """Write a figure as the kind of file that its name says."""
+    """Write a figure as the kind of file that its name says, without date and with fixed identifiers.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    from matplotlib import rc_context
+
+    ending = file.suffix.removeprefix(".").lower() or "png"
+    metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}.get(ending)
     content = BytesIO()
-    figure.savefig(content, dpi=120, format=file.suffix.removeprefix(".").lower() or "png")
+    with rc_context({"svg.hashsalt": "nearfar", "svg.fonttype": "none"}):
+        figure.savefig(content, format=ending, dpi=120, metadata=metadata)
     write_bytes(file, content.getvalue())

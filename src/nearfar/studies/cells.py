@@ -1,22 +1,39 @@
-"""The cells of a study: each row at each combination of labels, for each replicate, with the settings of its steps."""
+"""The cells of a study: each row at each combination of labels, for each replicate; their settings, then their jobs.
+
+A job has the settings of a step, and the content of its data and models, without places on this machine.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-from nearfar.config.bounds import Count, File, Length, Prompt, RowCount, Runs, Seed
+from nearfar.baselines.named import is_baseline
+from nearfar.config.bounds import Count, File, RowCount, Runs, Seed
+from nearfar.config.encoder import EncoderOptions
 from nearfar.config.geometry import GeometryConfig
-from nearfar.config.training import FinetuneConfig, TrainConfig
-from nearfar.config.values import Settings
+from nearfar.config.training import FinetuneConfig, RunConfig, TrainConfig
+from nearfar.config.values import Settings, field_types, named_models
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.registry import METHODS
-from nearfar.settings import build, check_values
+from nearfar.data.named_sets import OWN, VOCABULARY, suite_tasks
+from nearfar.data.paths import is_file
+from nearfar.jobs import Job, JobStore
+from nearfar.registry import METHODS, name_of
+from nearfar.settings import build, check_values, load_method, read_toml
+from nearfar.studies.sources import (
+    HUB,
+    Source,
+    digest_of_file,
+    find_finetuning_task,
+    find_model,
+    find_source,
+    find_task,
+)
 from nearfar.studies.spec import (
     BYTES,
     GEOMETRY,
@@ -28,22 +45,33 @@ from nearfar.studies.spec import (
     Step,
     Study,
     Verb,
+    agree,
     read_study,
 )
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
 
-if TYPE_CHECKING:
-    from nearfar.jobs import Job
-
-HUB = "hub"
-"""Fingerprint of what is read from the hub: it is identified by its name alone."""
 MAX_CELLS = 100_000
 """Maximum number of cells of a study."""
 
 
+FORMAT = 1
+"""Version of the jobs: a change makes all keys new. Raise it when the same settings give other results."""
+STEPS = "nearfar.studies.steps"
+"""The module of the functions of jobs."""
+MODEL, HELD_OUT = "model", "held_out"
+"""Inputs of a job: the training of its model, and the training whose held-out rows it is evaluated on."""
+_NOT_VALUES = ("device", "output", "overwrite", "name", "page", "model", "held_out_of", "track")
+"""Settings that are not among the values of a job: they do not change the result, or have an entry of their own."""
+_DATA_ARGUMENTS = ("data", "evaluate_on")
+"""Arguments of a script that name data sets: their content is part of the key of the job."""
+_NOISES = ("none", "word-dropout", "word-swap", "characters")
+_GEOMETRY_DEFAULTS = {"pairs": "stsb:dev", "task": "stsb", "labelled": "sst2:test"}
+"""Data sets of ``nearfar geometry`` that may be missing if they are not named."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class SpeedConfig(Settings):
+class SpeedConfig(EncoderOptions):
     """Measure how fast a model encodes texts, and count its parameters."""
 
     texts: File
@@ -54,14 +82,6 @@ class SpeedConfig(Settings):
     """Number of timed passes over the texts, after one that is not timed; their mean counts."""
     batch_size: Count | None = None
     """Number of texts to encode at a time; by default all, in batches of similar length."""
-    pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, or the name of one of the model's prompts; by default the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     seed: Seed = 0
     """Seed of baselines that are fitted."""
 
@@ -148,24 +168,6 @@ _MEASURED = {
 """Verb -> the columns that are not scores of tasks."""
 
 
-class Source(NamedTuple):
-    """A data set or model that a setting names."""
-
-    spec: str
-    """The value of the setting."""
-    written: str
-    """The value in the settings of a job, the same on every machine: paths are replaced by fingerprints."""
-    fingerprint: str | None
-    """SHA-256 of its content (16 hex digits), :data:`HUB`, or None if it is missing."""
-    advice: str = ""
-    """How to get it if it is missing or on the hub."""
-
-    @property
-    def problem(self) -> str:
-        """What is missing and how to get it."""
-        return self.advice if self.advice.startswith(f"{self.spec}:") else f"{self.spec}: {self.advice}"
-
-
 @dataclass(frozen=True)
 class CellStep:
     """One step of a cell."""
@@ -187,11 +189,11 @@ class Cell:
     replicate: Mapping[str, Any]
     """Dotted setting -> value."""
     steps: tuple[CellStep, ...]
-    jobs: tuple["Job", ...] = ()
+    jobs: tuple[Job, ...] = ()
     """The last jobs, which are measured."""
-    last_training: "Job | None" = None
+    last_training: Job | None = None
     """The last job that trains, which has the validation score."""
-    trainings: tuple[tuple["Job", TrainConfig], ...] = ()
+    trainings: tuple[tuple[Job, TrainConfig], ...] = ()
     """The jobs that train an encoder, with their settings."""
     sources: tuple[Source, ...] = ()
     """Data and models that it reads."""
@@ -375,7 +377,6 @@ def check_columns(study: Study, cells: Iterable[Cell]) -> None:
 
 def _tasks(config: object) -> Iterator[str]:
     """The names of tasks in a result of a step."""
-    from nearfar.data.named_sets import suite_tasks
     from nearfar.runs.held_out import TASK
 
     if isinstance(config, EvaluateConfig):
@@ -389,3 +390,229 @@ def _tasks(config: object) -> Iterator[str]:
     elif isinstance(config, FinetuneConfig):
         tested = config.test or config.task
         yield from (tested, tested.partition(":")[0], Path(tested).stem, Path(tested).name)
+
+
+def plan_jobs(study: Study) -> list[Cell]:
+    """The cells of a study with their jobs; equal steps of several cells are one job.
+
+    Raises:
+        NearfarError: a column that no step has, a setting that cannot be part of a study, a model folder or file that
+            cannot be read.
+    """
+    cells = plan_cells(study)
+    check_columns(study, cells)
+    planned = []
+    for cell in cells:
+        try:
+            planned.append(_plan_cell(study, cell, cells))
+        except NearfarError as error:
+            raise NearfarError(f"{study.file}: row {cell.row.id!r}: {error}") from error
+    return planned
+
+
+def all_jobs(cells: Iterable[Cell]) -> list[Job]:
+    """The measured jobs of the cells, each once."""
+    return list(dict.fromkeys(job for cell in cells for job in cell.jobs))
+
+
+def check_rows(study: Study, cells: Iterable[Cell], store: JobStore) -> None:
+    """Read the training rows of all unfinished cells, so that an error in them costs no time; nothing is downloaded.
+
+    Equal readings are done once. Rows on the hub, and texts of a model's vocabulary, are not read.
+
+    Raises:
+        NearfarError: rows that are missing or malformed, or that a method cannot read; it names the row of the study.
+    """
+    from nearfar.commands.train.inputs import read_training_data, resolve_objectives
+
+    checked: set[object] = set()
+    for cell in cells:
+        for job, config in cell.trainings:
+            read = replace(config, sentences=tuple(spec for spec in config.sentences if spec != VOCABULARY))
+            sources = [one for some in _training_data(read).values() for one in some]
+            is_here = all(one.fingerprint != HUB and one.spec != VOCABULARY for one in sources)
+            # What decides how rows are read: the method, and all settings but numbers, of which only the limit does.
+            values = [(field.name, getattr(read, field.name)) for field in fields(read)]
+            kept = [(name, repr(value)) for name, value in values if type(value) not in (int, float) or name == "limit"]
+            reading = (name_of(type(read)), tuple(kept))
+            if store.is_finished(job) or not is_here or reading in checked:
+                continue
+            checked.add(reading)
+            try:
+                read_training_data(resolve_objectives(read))
+            except NearfarError as error:
+                raise NearfarError(f"{study.file}: row {cell.row.id!r}: train: {error}") from error
+
+
+def _plan_cell(study: Study, cell: Cell, cells: Sequence[Cell]) -> Cell:
+    sources: list[Source] = []
+    jobs: list[Job] = []
+    trainings: list[tuple[Job, TrainConfig]] = []
+    model: Job | None = None
+    used: set[str] = set()
+    for place, step in enumerate(cell.steps):
+        held_out, rows = _held_out(step, cell, cells)
+        keep_model = place < len(cell.steps) - 1
+        job, read = _job(step, model, Path(study.file).parent, keep_model=keep_model, held_out=held_out)
+        sources += [*rows, *read]
+        jobs.append(job)
+        trainings += [(job, step.config)] if isinstance(step.config, TrainConfig) else []
+        used |= {model.key} if model else set()
+        model = job if step.verb in MODEL_VERBS else model
+    measured = tuple(dict.fromkeys(job for job in jobs if job.key not in used))
+    read_by_all = tuple(dict.fromkeys(sources))
+    return replace(cell, jobs=measured, last_training=model, trainings=tuple(trainings), sources=read_by_all)
+
+
+def _held_out(step: CellStep, cell: Cell, cells: Sequence[Cell]) -> tuple[Job | None, list[Source]]:
+    """The training whose held-out rows a step is evaluated on, and the data that it needs.
+
+    ``held_out_of`` names a row. All replicates of a row hold out the same rows, so the first one is taken.
+    """
+    row = step.config.held_out_of if isinstance(step.config, EvaluateConfig) else None
+    if row is None:
+        return None, []
+    where = f"evaluate: held_out_of = {format_value(row)}"
+    others = list(dict.fromkeys(one.row.id for one in cells if one.row.id != cell.row.id))
+    if row not in others:
+        message = unknown_name_message(row, others, what="other row")
+        raise NearfarError(f"{where}: must be the id of another row: {message}")
+    same = next(one for one in cells if one.row.id == row and agree(one.coordinates, cell.coordinates))
+    training = same.steps[0]
+    if not isinstance(training.config, TrainConfig):
+        raise NearfarError(f"{where}: the first step of this row must be train.")
+    if training.config.evaluate_on is not None or training.config.hold_out == 0:
+        raise NearfarError(f"{where}: this row holds out no rows, because of its evaluate_on or hold_out.")
+    return _job(training, None, Path(), keep_model=True)
+
+
+def _job(
+    step: CellStep, model: Job | None, folder: Path, *, keep_model: bool, held_out: Job | None = None
+) -> tuple[Job, list[Source]]:
+    """The job of a step, and the data and models that must be there; ``folder`` is that of the study file."""
+    config = step.config
+    settings: dict[str, Any] = {"format": FORMAT}
+    local: dict[str, Any] = {}
+    inputs = {} if held_out is None else {HELD_OUT: held_out}
+    if isinstance(config, ScriptConfig):
+        script, values, named = _of_script(step, config, model, folder)
+        settings |= {"script": script.written, "seed": config.seed, "numbers": config.numbers}
+        read = [script]
+    else:
+        named, read = _sources(config), []
+        values = {
+            field.name: value
+            for field in fields(config)
+            if field.name not in _NOT_VALUES
+            and ((value := getattr(config, field.name)) != field.default or field.default is MISSING)
+        }
+        values |= {"held_out": True} if held_out else {}
+        local = {"device": getattr(config, "device", None)}
+    for name, some in named.items():
+        if any(one.written != one.spec for one in some):
+            written = [one.written for one in some]
+            given = values.get(name, getattr(config, name, None))
+            values[name] = written if isinstance(given, tuple) else written[0]
+    read += [one for some in named.values() for one in some]
+    needed = [one for name, some in named.items() if not _is_optional(config, name) for one in some]
+    if isinstance(config, TrainConfig):
+        settings["method"] = name_of(type(config))
+    if isinstance(config, FinetuneConfig):
+        settings["keep_model"] = keep_model
+    if isinstance(config, RunConfig) and config.track:
+        local["track"] = list(config.track)
+    settings |= {"values": values, "sources": {one.written: one.fingerprint for one in read}}
+    if model is None:
+        start = find_model(str(step.model))
+        settings |= {"model": start.written, "model_fingerprint": start.fingerprint}
+        read, needed = [*read, start], [*needed, start]
+    else:
+        inputs[MODEL] = model
+    if files := {one.written: one.spec for one in read if one.written != one.spec}:
+        local["files"] = files
+    uses = "gpu" if str(local.get("device") or "").startswith("cuda") else None
+    return Job(f"{STEPS}:{step.verb}", settings, inputs, local=local, uses=uses), needed
+
+
+def _of_script(
+    step: CellStep, config: ScriptConfig, model: Job | None, folder: Path
+) -> tuple[Source, dict[str, Any], dict[str, list[Source]]]:
+    """The script, its arguments, and the data that they name. The script is known by its content.
+
+    Raises:
+        NearfarError: there is no such file, or it cannot be read; it starts from a baseline.
+    """
+    file = folder / config.file
+    if not is_file(file):
+        raise NearfarError(f"script: {file}: no such file; its path is relative to the study file.")
+    if model is None and is_baseline(str(step.model)):
+        raise NearfarError(f"script: starts from a model folder or a name on the hub, not the baseline {step.model}.")
+    digest = digest_of_file(file)[:16]
+    named = {name: config.arguments.get(name) for name in _DATA_ARGUMENTS}
+    lists = {name: (value,) if isinstance(value, str) else value for name, value in named.items()}
+    read = {name: [find_source(str(one)) for one in some] for name, some in lists.items() if isinstance(some, tuple)}
+    return Source(str(file.absolute()), f"script-{digest}", digest), dict(config.arguments), read
+
+
+def _sources(config: Settings) -> dict[str, list[Source]]:
+    """Setting -> the data that it names."""
+    named: dict[str, list[Source]] = {}
+    if isinstance(config, TrainConfig):
+        named |= _training_data(config)
+        if config.evaluate_on is not None:
+            named["evaluate_on"] = [find_source(config.evaluate_on)]
+        named |= {name: [find_model(model)] for name, model in named_models(config).items()}
+    elif isinstance(config, FinetuneConfig):
+        named["task"] = [find_finetuning_task(config.task).named()]
+        noise = None if config.noise in _NOISES else config.noise
+        for name, spec in (("validation", config.validation), ("test", config.test), ("noise", noise)):
+            named[name] = [] if spec is None else [find_source(spec)]
+    elif isinstance(config, EvaluateConfig):
+        named |= _evaluated(config)
+    elif isinstance(config, GeometryConfig):
+        for name, default in _GEOMETRY_DEFAULTS.items():
+            named[name] = [find_source(getattr(config, name) or default).named()]
+    elif isinstance(config, SpeedConfig):
+        named["texts"] = [find_source(config.texts)]
+    return named
+
+
+def _training_data(config: TrainConfig) -> dict[str, list[Source]]:
+    """Setting -> the data that an encoder trains on, those of a second objective included."""
+    return {
+        "data": [find_source(spec) for spec in config.data],
+        "sentences": [find_source(spec) for spec in config.sentences if spec != OWN],
+        "second": [] if config.second is None else _second(config.second),
+    }
+
+
+def _second(second: str) -> list[Source]:
+    """The file of a second objective, if it is one, and the data and models that it trains on."""
+    kind, values, file = METHODS.get(second), {}, []
+    if kind is None:
+        file = [find_source(second)]
+        if file[0].fingerprint is None:
+            return file
+        kind, _ = load_method(second)
+        values = read_toml(second)
+    default = next(field.default for field in fields(kind) if field.name == "data")
+    data = values.get("data", default)
+    models = [str(values[name]) for name, field in field_types(kind).items() if field.names_model and name in values]
+    specs = (data,) if isinstance(data, str) else tuple(data)
+    return [*file, *map(find_source, specs), *map(find_model, models)]
+
+
+def _evaluated(config: EvaluateConfig) -> dict[str, list[Source]]:
+    """The tasks of an evaluation. They are named in its result, so a path is written as it is."""
+    named = {name: [find_source(spec) for spec in getattr(config, name)] for name in ("pairs", "labelled", "retrieval")}
+    named["tasks"] = [find_task(task) for task in config.tasks or ()]
+    is_named = any([*named.values(), config.suite, config.held_out, config.held_out_of])
+    suite = config.suite if is_named else "sts"
+    named["corpus"] = [] if config.corpus is None else [find_source(config.corpus)]
+    named["suite"] = [find_task(task) for task in suite_tasks(suite)] if suite else []
+    return {name: [one.named() for one in some] for name, some in named.items()}
+
+
+def _is_optional(config: Settings, name: str) -> bool:
+    """Whether a data set may be missing: one of a suite, or a default of ``nearfar geometry``."""
+    return getattr(config, name) is None if isinstance(config, GeometryConfig) else name == "suite"

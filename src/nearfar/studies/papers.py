@@ -2,7 +2,6 @@
 
 import os
 import re
-import shlex
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +13,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SCALES, START, ReproduceConfig
 from nearfar.disk import new_folder, path_errors, write_text
 from nearfar.studies.cells import load_study, plan_cells
-from nearfar.studies.run import DryRun, dry_run, study, without_folders
+from nearfar.studies.run import DryRun, command_line, dry_run, study
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -33,6 +32,8 @@ PAPERS = {
 }
 """First words of a table's name -> the paper."""
 CELLS = "cells"
+FLAGS = ("scale", "start", "output")
+"""Settings that are in the command of a table."""
 INPUTS, ENCODER = "inputs", "encoder"
 """Folder in OUTPUT with the generated inputs of the scale ``tiny``, and in it that of the encoder."""
 NO_DATA = "NEARFAR_DATA"
@@ -118,7 +119,7 @@ def reproduce(
         loaded = load_table(name, config, inputs=write_inputs(inputs) if config.scale == "tiny" else inputs)
         if console is not None and len(chosen) > 1:
             console.print(f"{name}: {loaded.title}", markup=False, highlight=False)
-        command = command_line(name, config)
+        command = command_line("reproduce", name, config, FLAGS)
         try:
             tables[name] = study(loaded, _study_config(name, config), console=console, command=command)
         except NearfarError as error:
@@ -158,16 +159,6 @@ def _study_config(name: str, config: ReproduceConfig) -> ReproduceConfig:
     """The settings of the study of one table: its own folder, and the folder of cells that all tables share."""
     output = Path(config.output)
     return replace(config, output=str(output / name), cells=config.cells or str(output / CELLS))
-
-
-def command_line(name: str, config: ReproduceConfig) -> str:
-    """The command that makes a table again, without the settings that do not change it.
-
-    Paths are shown by :func:`nearfar.studies.run.without_folders`.
-    """
-    start = [] if config.start is None else ["--start", without_folders(config.start)]
-    output = without_folders(config.output)
-    return shlex.join(["nearfar", "reproduce", name, "--scale", config.scale, *start, "--output", output])
 
 
 def _check(names: str | Sequence[str], config: ReproduceConfig) -> list[str]:
@@ -267,31 +258,14 @@ def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
     """Write the encoder and its tokenizer; returns the words of its vocabulary."""
     import torch
     import transformers
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from tokenizers.pre_tokenizers import BertPreTokenizer
 
     from nearfar.encoder.pretrained import quiet
 
-    split = pre_tokenizers.Whitespace()
+    split = BertPreTokenizer()
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
     vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = split
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]",
-        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")],
-    )
-    fast = transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=512,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-    )
-    fast.save_pretrained(folder)
+    transformers.BertTokenizer(vocab=vocabulary, model_max_length=512).save_pretrained(folder)
     config = transformers.BertConfig(
         vocab_size=len(vocabulary),
         hidden_size=WIDTH,

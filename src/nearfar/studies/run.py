@@ -17,8 +17,8 @@ from nearfar.evaluation.render import duration
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
 from nearfar.registry import is_of_this_process, name_of
-from nearfar.studies.cells import HUB, Cell, load_study
-from nearfar.studies.plan import MODEL, all_jobs, check_rows, plan_jobs
+from nearfar.studies.cells import MODEL, Cell, all_jobs, check_rows, load_study, plan_jobs
+from nearfar.studies.sources import HUB
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message
@@ -68,8 +68,8 @@ def study(
     """
     from rich.console import Console
 
-    from nearfar.studies.collect import collect, write_models
-    from nearfar.studies.page import write_outputs
+    from nearfar.studies.plots import write_outputs
+    from nearfar.studies.scores import collect, write_models
     from nearfar.studies.table import build_table
 
     console = console or Console(quiet=True)
@@ -97,7 +97,7 @@ def study(
     table = build_table(
         loaded,
         runs,
-        command=command or (python_call(loaded, config, own) if own else command_line(loaded, config)),
+        command=command or (python_call(loaded, config, own) if own else command_line("study", loaded.file, config)),
         resamples=config.resamples,
         seed=config.seed,
         progress=console.is_terminal,
@@ -184,21 +184,19 @@ def _run_cells(
     return failed
 
 
-def command_line(loaded: Study, config: StudyConfig) -> str:
-    """The command that runs the study again, without the settings that do not change the table.
+def command_line(verb: str, what: str, config: StudyConfig, flags: Sequence[str] = ("output", "scale", "start")) -> str:
+    """The command that makes a table again, with only the settings that change it.
 
     Paths are shown by :func:`without_folders`: the table is the same on every machine.
     """
-    words = ["nearfar", "study", without_folders(loaded.file), "--output", without_folders(config.output)]
-    for name in ("scale", "start"):
-        if (value := getattr(config, name)) is not None:
-            words += [f"--{name}", without_folders(value)]
-    return shlex.join(words)
+    given = {name: value for name in flags if (value := getattr(config, name)) is not None}
+    words = [word for name, value in given.items() for word in (f"--{name}", without_folders(value))]
+    return shlex.join(["nearfar", verb, without_folders(what), *words])
 
 
 def python_call(loaded: Study, config: StudyConfig, methods: Sequence[str]) -> str:
     """:func:`command_line` in Python, for a study whose ``methods`` the command line does not know."""
-    given = {"output": config.output, "engine": config.engine, "scale": config.scale, "start": config.start}
+    given = {name: getattr(config, name) for name in ("output", "engine", "scale", "start")}
     words = [f"{name}={without_folders(value)!r}" for name, value in given.items() if value is not None]
     call = f"nearfar.study({without_folders(loaded.file)!r}, {', '.join(words)})"
     return f"# in Python, after nearfar.register_method of {', '.join(methods)}\n{call}"

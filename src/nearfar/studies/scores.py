@@ -1,4 +1,4 @@
-"""Runs of a study, the value of each column of a run, and the data that intervals and tests draw resamples of.
+"""Runs of a study, read from the folders of their jobs, the value of each column, and what is resampled.
 
 =============================  =====================================================================================
 ``TASK``                       the main score: Spearman of similarity (by the study's aggregate), accuracy, Pearson of
@@ -20,17 +20,24 @@ any other name                 a number that the steps of the run have measured,
 =============================  =====================================================================================
 """
 
+import csv
+import io
+import json
+import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.disk import read_errors, read_json, read_text, write_text
 from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Aggregate, Floats, bootstrap_scores
+from nearfar.evaluation.render import csv_lines
 from nearfar.evaluation.results import (
     ClassificationScores,
     Estimate,
@@ -40,13 +47,25 @@ from nearfar.evaluation.results import (
     RetrievalScores,
     SimilarityScores,
     SubsetScores,
+    load_result,
 )
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.seen import unseen_scores
 from nearfar.evaluation.statistics import bootstrap_means
 from nearfar.evaluation.tables.evaluation import stored_bytes
+from nearfar.jobs import Job, JobStore
+from nearfar.jobs.job import ERROR_FILE
+from nearfar.studies.cells import Cell
 from nearfar.studies.spec import AVERAGE, BYTES, GEOMETRY, ONLY_TASK, Coordinates
+from nearfar.studies.steps import NUMBERS, RESULT, RUN
+from nearfar.types import NearfarError
 
+MODELS = "models.csv"
+MAX_SHOWN = 12
+"""Largest number of models that the command prints."""
+_MEASURES = ("uniformity", "alignment")
+"""Measures of the training texts, or of the dev pairs, that are recorded at each evaluation during training."""
+_AGAIN = "Remove its folder; the job is then run again."
 NOT_MEASURED = "not measured"
 """The reason of a column that the steps of a row do not measure."""
 OF_RUNS = ("validation", "seconds")
@@ -207,7 +226,7 @@ def columns_of(result: EvaluationResult | GeometryResult | Mapping[str, Any], ag
         }
         return {name: ColumnValue(getattr(model, name)) for name in GEOMETRY} | layers
     if not isinstance(result, EvaluationResult):
-        return _numbers({str(name): value for name, value in result.items() if is_number(value)})
+        return _measures({str(name): value for name, value in result.items() if is_number(value)})
     columns: Columns = {}
     for task in sorted(result.all_tasks, key=len):  # of names that begin alike, the longest is the task's
         own = _of_task(task, result.all_tasks[task], aggregate)
@@ -223,12 +242,12 @@ def columns_of(result: EvaluationResult | GeometryResult | Mapping[str, Any], ag
     for name, accuracy in result.transfer.averages.items() if result.transfer else ():
         if name not in result.averages:
             columns[f"average:{name}"] = _averaged(accuracy.accuracy, accuracy.tasks, "accuracy", columns)
-    return columns | _numbers(
+    return columns | _measures(
         {name: getattr(result.training, name, None) for name in _TRAINING} | {BYTES: stored_bytes(result)}
     )
 
 
-def _numbers(numbers: Mapping[str, Any]) -> Columns:
+def _measures(numbers: Mapping[str, Any]) -> Columns:
     return {name: ColumnValue(float(one), kind="number") for name, one in numbers.items() if one is not None}
 
 
@@ -417,3 +436,145 @@ class Resampler:
             product = (hits + false_alarms) * (hits + misses) * (rejections + false_alarms) * (rejections + misses)
             below = np.sqrt(np.maximum(product, 0))
         return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 1e-12)
+
+
+def collect(cells: Sequence[Cell], store: JobStore) -> list[Run]:
+    """All cells in order, each with its results, or with the reason why it has none.
+
+    Raises:
+        NearfarError: the folder of a finished job is damaged.
+    """
+    read: dict[str, list[Any]] = {}
+    return [_run(cell, store, read) for cell in cells]
+
+
+def _run(cell: Cell, store: JobStore, read: dict[str, list[Any]]) -> Run:
+    run = Run(cell.row.id, cell.coordinates, cell.replicate, key=cell.key)
+    run.missing = _why_missing(cell, store)
+    if run.missing is not None:
+        return run
+    for job in cell.jobs:
+        if job.key not in read:
+            read[job.key] = _results(job, store)
+    results = [one for job in cell.jobs for one in read[job.key]]
+    training = cell.last_training
+    if training is not None and store.is_finished(training):
+        numbers = _numbers(training, store)
+        run.validation = numbers.get("validation")
+        # As scripts are timed: with loading, a teacher's vectors, evaluations and saving. A run that was resumed counts
+        # the training loop of all its attempts if that is more than its last attempt took.
+        whole = store.seconds(training) if training.function.endswith(":train") else None
+        run.seconds = max((one for one in (numbers.get("seconds"), whole) if one is not None), default=None)
+        run.curves = training_curves(store.folder(training) / RUN)
+        if training not in cell.jobs:
+            results.append(_without_those_of_runs(numbers))
+    else:
+        timed = [seconds for job in cell.jobs if (seconds := store.seconds(job)) is not None]
+        run.seconds = sum(timed) if timed else None
+    run.results = results
+    return run
+
+
+def _why_missing(cell: Cell, store: JobStore) -> str | None:
+    """Why a cell has no results; None if it has."""
+    waiting = [job for job in cell.jobs if not store.is_finished(job)]
+    if not waiting:
+        return None
+    if cell.missing:
+        return f"data missing: {', '.join(one.spec for one in cell.missing)}"
+    for job in waiting:
+        for one in (*job.inputs.values(), job):
+            file = store.part(one) / ERROR_FILE
+            if file.is_file():
+                with read_errors(file):
+                    lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+                return f"failed: {(lines or ['unknown error'])[-1].removeprefix('nearfar.types.NearfarError: ')}"
+    return "not run"
+
+
+def _results(job: Job, store: JobStore) -> list[Any]:
+    folder = store.folder(job)
+    results: list[Any] = []
+    if (folder / RESULT).is_file():
+        result = load_result(folder / RESULT)
+        if not isinstance(result, EvaluationResult | GeometryResult):
+            raise NearfarError(f"{folder / RESULT}: is no result of an evaluation. {_AGAIN}")
+        results.append(result)
+    if (folder / NUMBERS).is_file():
+        results.append(_without_those_of_runs(_numbers(job, store)))
+    if not results:
+        raise NearfarError(f"{folder}: has no results. {_AGAIN}")
+    return results
+
+
+def _numbers(job: Job, store: JobStore) -> dict[str, Any]:
+    numbers = read_json(store.folder(job) / NUMBERS, otherwise=_AGAIN)
+    if not isinstance(numbers, dict):
+        raise NearfarError(f"{store.folder(job) / NUMBERS}: is damaged. {_AGAIN}")
+    return numbers
+
+
+def _without_those_of_runs(numbers: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in numbers.items() if name not in OF_RUNS}
+
+
+def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
+    """Measure -> ``(step, value)`` of each evaluation during training."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    file = run / "metrics.jsonl"
+    for line in read_text(file).splitlines() if file.is_file() else ():
+        point = json.loads(line)
+        if "best" in point:
+            score = point.get(point["metric"])
+            measured = {name: point[name] for name in _MEASURES if name in point}
+            measured |= {"validation": 100 * score} if isinstance(score, int | float) else {}
+            for name, value in measured.items():
+                if isinstance(value, int | float):
+                    curves.setdefault(name, []).append((point["step"], value))
+    return curves
+
+
+def write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
+    """Write ``models.csv`` into ``output``: row, axes, replicate and run folder of each model that is there.
+
+    A run folder inside ``output`` is written relative to it. Without a model, such as after ``--discard-models``, no
+    file is written, and one of before is removed.
+
+    Raises:
+        NearfarError: the file cannot be written.
+    """
+    root, models = output.absolute(), []
+    for cell in cells:
+        if (training := cell.last_training) is not None and store.is_finished(training):
+            run = store.folder(training) / RUN
+            if (run / "model").is_dir():
+                folder = run if (run / "run.json").is_file() else run / "model"  # of a script
+                shown = folder.relative_to(root) if folder.is_relative_to(root) else folder
+                models.append((cell.row.id, {**cell.coordinates, **cell.replicate}, str(shown)))
+    if not models:
+        (output / MODELS).unlink(missing_ok=True)
+        return
+    names = dict.fromkeys(name for _, place, _ in models for name in place)
+    lines = [[row, *(str(place.get(name, "")) for name in names), folder] for row, place, folder in models]
+    write_text(output / MODELS, csv_lines([["row", *names, "folder"], *lines]))
+
+
+def model_lines(output: Path) -> list[str]:
+    """The models of a study in words, a line for each; only the name of the file if there are many; empty without.
+
+    Raises:
+        NearfarError: the file is damaged.
+    """
+    file = output / MODELS
+    if not file.is_file():
+        return []
+    header, *models = list(csv.reader(io.StringIO(read_text(file)))) or [[]]
+    if len(header) < 2 or any(len(one) != len(header) for one in models):
+        raise NearfarError(f"{file}: is damaged. Remove it; nearfar study writes it again.")
+    if len(models) > MAX_SHOWN:
+        return [f"The run folders of the {len(models)} trained models are listed in {file}."]
+    lines = ["Trained models, as run folders (also in models.csv):"]
+    for row, *labels, folder in models:
+        place = ", ".join(f"{name} {label}" for name, label in zip(header[1:-1], labels, strict=True) if label)
+        lines.append(f"  {row}{f' ({place})' if place else ''}: {os.path.normpath(output / folder)}")
+    return lines

@@ -28,7 +28,7 @@ from nearfar.registry import METHODS
 from nearfar.runs.folder import CONFIG, differing_settings
 from nearfar.settings import build
 from nearfar.studies.cells import ScriptConfig, SpeedConfig
-from nearfar.studies.plan import digest_of_file
+from nearfar.studies.sources import digest_of_file
 from nearfar.types import NearfarError
 from nearfar.validation import convert
 
@@ -97,8 +97,7 @@ def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     config = _config(GeometryConfig, settings, output=str(folder / "geometry"), overwrite=True)
     model: Any = _start(settings, inputs)
     if is_baseline(model):
-        own = {name: getattr(config, name) for name in ("pooling", "max_length", "prompt", "device", "seed")}
-        model = open_baseline(model, per_call=True, **own)
+        model = open_baseline(model, per_call=True, seed=config.seed, **config.opening)
         config = replace(config, **dict.fromkeys(("pooling", "max_length", "prompt")))
     name = _name(settings, inputs)
     result = run_geometry({name: model}, config, progress=False)
@@ -114,10 +113,9 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
     config = _config(SpeedConfig, settings)
     texts = list(dict.fromkeys(row[0] for row in load_sentences(config.texts).rows))[: config.limit]
-    same = {name: getattr(config, name) for name in ("pooling", "prompt", "max_length", "device", "seed")}
     model = _start(settings, inputs)
     started = time.perf_counter()
-    opened = open_model(model, EvaluateConfig(**same), bf16=False, progress=False)
+    opened = open_model(model, EvaluateConfig(**config.opening, seed=config.seed), bf16=False, progress=False)
     opening = time.perf_counter() - started
     if opened.transductive:
         raise NearfarError(

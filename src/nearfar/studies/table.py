@@ -15,6 +15,7 @@ from itertools import chain, product
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from nearfar.evaluation.comparison import RunScores, paired_test
 from nearfar.evaluation.correlation import check_resampling
@@ -335,12 +336,9 @@ def _curves(curves: Sequence[Mapping[str, Sequence[tuple[float, float]]]]) -> di
     """Means of each curve at the steps that all runs have."""
     means = {}
     for name in dict.fromkeys(name for one in curves for name in one):
-        having = [dict(one[name]) for one in curves if name in one]
-        steps = [step for step in having[0] if all(step in one for one in having)]
-        scores = [_score([one[step] for one in having]) for step in steps]
-        means[name] = StudyCurve(
-            steps=steps, mean=[score["mean"] for score in scores], sd=[score.get("sd") for score in scores]
-        )
+        own = pd.concat([pd.Series(dict(one[name])) for one in curves if name in one], axis=1, join="inner")
+        mean = [round(one, 4) for one in own.mean(axis=1).tolist()]
+        means[name] = StudyCurve(steps=own.index.tolist(), mean=mean, sd=[*map(_rounded, own.std(axis=1).tolist())])
     return means
 
 
@@ -351,21 +349,19 @@ def _provenance(runs: Sequence[Run]) -> StudyProvenance:
     ]
     known = [one for one in given if isinstance(one, Provenance)]
     dates = sorted(one.date for one in known if one.date)
-    versions: dict[str, Counter[str]] = {}
-    machines: dict[str, dict[str, Any]] = {}
-    for one in known:
-        for package, version in (one.versions or {}).items():
-            if version:
-                versions.setdefault(package, Counter())[version] += 1
-        if machine := {name: value for name, value in (one.hardware or {}).items() if value is not None}:
-            entry = machines.setdefault(repr(sorted(machine.items())), {**machine, "results": 0})
-            entry["results"] += 1
+    versions = [(name, version) for one in known for name, version in (one.versions or {}).items() if version]
+    machines = [[item for item in (one.hardware or {}).items() if item[1] is not None] for one in known]
+    counted = Counter(repr(sorted(machine)) for machine in machines if machine)
+    distinct = {repr(sorted(machine)): dict(machine) for machine in reversed(machines) if machine}
     return StudyProvenance(
         first_date=dates[0] if dates else None,
         last_date=dates[-1] if dates else None,
         commits=dict(Counter(one.commit for one in known if one.commit)),
-        versions={package: dict(counts) for package, counts in versions.items()},
-        hardware=list(machines.values()),
+        versions={
+            package: dict(Counter(version for name, version in versions if name == package))
+            for package in dict(versions)
+        },
+        hardware=[{**distinct[machine], "results": count} for machine, count in counted.items()],
     )
 
 

@@ -15,7 +15,7 @@ from nearfar.cli import main
 from nearfar.commands.train.inputs import load_inputs, resolve_objectives
 from nearfar.commands.train.run import may_shrink_batch
 from nearfar.encoder.tokens import vocabulary_texts
-from nearfar.studies.plan import find_source
+from nearfar.studies.sources import find_source
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences, write_pairs
 

@@ -14,8 +14,7 @@ from nearfar.commands.train import train
 from nearfar.config.training import RunConfig
 from nearfar.settings import dump_toml
 from nearfar.studies import steps
-from nearfar.studies.cells import load_study
-from nearfar.studies.plan import plan_jobs
+from nearfar.studies.cells import load_study, plan_jobs
 from nearfar.training import callbacks
 from nearfar.training.callbacks import OpenTracker
 from nearfar.types import NearfarError
