@@ -83,7 +83,11 @@ class MtebModel:
         self.dim = truncated_width(dimensions, self.encoder.dim, self.encoder.matryoshka)
         self.name = _name(model) if name is None else name
         self.revision = fingerprint_model(model)
-        self._encode_settings = {"dimensions": dimensions, "normalize": normalize, "precision": precision}
+        self._encode_settings: dict[str, Any] = {
+            "dimensions": dimensions,
+            "normalize": normalize,
+            "precision": precision,
+        }
         given = {
             "prompt": prompt,
             "query_prompt": query_prompt,

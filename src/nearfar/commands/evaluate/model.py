@@ -233,7 +233,7 @@ def _open_encoder(
     of_roles = encode, encode  # one function, so that a text in both roles is encoded once
     if len({inputs(None), inputs("query"), inputs("document")}) > 1:
         of_roles = of_role(encoder.encode_query, "query"), of_role(encoder.encode_document, "document")
-    used = {
+    used: dict[str, str | int] = {
         "prompt": encoder.resolve_prompt(),
         "query_prompt": encoder.query_prompt,
         "document_prompt": encoder.document_prompt,
