@@ -37,7 +37,7 @@ _FORMAT = 1
 def held_out_files(held_out: HeldOut) -> dict[str, str]:
     """The files of held-out rows: name below the run folder -> text, the summary last."""
     parts: tuple[Part, Part] = (DEV, TEST)
-    folds = [(str(fold),) for fold in held_out.folds] or [()] * len(held_out.rows)
+    folds: list[tuple[str, ...]] = [(str(fold),) for fold in held_out.folds] or [()] * len(held_out.rows)
     rows = [(part, *fold, *row) for part, fold, row in zip(held_out.parts, folds, held_out.rows, strict=True)]
     summary: dict[str, Any] = {
         "format": _FORMAT,
