@@ -34,7 +34,7 @@ def test_import_loads_nothing_heavy(module: str, allowed: set[str]) -> None:
     configs = "[getattr(nearfar, name) for name in nearfar.__all__ if name.endswith('Config')]"
     loaded = run(f"import sys, nearfar, {module}; dir(nearfar); {configs}; print(*sys.modules)").split()
     assert module in loaded
-    heavy = {"torch", "numpy", "transformers", "datasets", "tyro", "rich", "sklearn", "sentence_transformers", "mteb"}
+    heavy = {"torch", "numpy", "transformers", "datasets", "rich", "sklearn", "sentence_transformers", "mteb"}
     assert not (heavy - allowed) & set(loaded)
 
 

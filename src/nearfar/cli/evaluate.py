@@ -129,7 +129,7 @@ def study(argv: list[str], make_console: MakeConsole) -> int:
 
 @verb(
     "StudyConfig",
-    Option("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
+    Option("file", File | None, "The study, a TOML file.", None, positional_name="[FILE.toml]"),
     DRY_RUN,
     Option(
         "report",
@@ -167,7 +167,7 @@ def _say_written(call: Call, table: "StudyTable", folder: Path) -> None:
     call.say(*model_lines(folder), f"The table is in {folder / 'page.md'}.{note}")
 
 
-@verb("ReproduceConfig", several("names", "Tables to reproduce; none: list all.", "NAME ...", str), DRY_RUN)
+@verb("ReproduceConfig", several("names", "Tables to reproduce; none: list all.", "[NAME ...]", str), DRY_RUN)
 def reproduce(call: Call, config: "ReproduceConfig", names: tuple[str, ...], *, dry_run: bool) -> int | None:
     """Run tables of the papers, plan them (--dry-run), or list them."""
     if not names:

