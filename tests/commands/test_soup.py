@@ -361,8 +361,10 @@ def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
 
 
 def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
+    def fail(source: Path, target: Path, **_: object) -> None:
+        if target.name == "out":
+            raise OSError(28, "No space left on device")
+        source.replace(target)
 
     monkeypatch.setattr("nearfar.disk.publish", fail)
     refuse(r"out: cannot be written \(No space left on device\)", "a", "b")

@@ -78,7 +78,7 @@ def test_datasets_are_loaded_without_code() -> None:
     """The library no longer supports loading scripts; it is called in one file."""
     assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
     callers = {file.name for file in SOURCE.rglob("*.py") if "load_dataset(" in file.read_text(encoding="utf-8")}
-    assert callers == {"hub.py"}
+    assert callers == {"sources.py"}
 
 
 @pytest.mark.parametrize(

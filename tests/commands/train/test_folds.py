@@ -3,6 +3,7 @@
 import random
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,9 @@ def test_what_is_shown(run: Path, folder: Path, capsys: pytest.CaptureFixture[st
     note = "Each row is tested by one of 3 models that were trained with the same settings without its fold"
     assert table.notes[0].startswith(note)
     assert any("more rows, a smaller one" in text for text in table.notes) == (not compared.tasks["held-out"].separable)
+    row = compared.tasks["held-out"]
+    worse = replace(compared, tasks={"held-out": replace(row, difference=-9.0, low=-10.0, high=-8.0, separable=True)})
+    assert before_after(worse).notes[-1].startswith("Keep the start, or hold out rows")
     assert note in " ".join((run / "model" / "README.md").read_text().split())
     report = run.parent / "report.html"
     assert main(["report", str(run), "--output", str(report)]) == 0

@@ -210,6 +210,8 @@ class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last 
     """With ``--examples``, and after training: which held-out queries the first side ranks better or worse, and some
     of them."""
 
+    __repr__ = Result.__repr__  # before that of _Tests
+
     @property
     def sides(self) -> list[ComparedSide]:
         """Both sides."""
