@@ -243,6 +243,7 @@ INCONSISTENT: list[Row] = [
     *each("modules", PROMPTS, "matryoshka", (8, {"8": 1}, [8, "4"], [0], [True]), "a list of whole numbers from 1"),
     ("modules", settings(PROMPTS, prompts={"query": "\ud800: "}), ("half a surrogate pair",)),
     *each("modules", PROMPTS, "similarity_fn_name", ("angular", 5, "x" * 9999), "similarity_fn_name is", "'dot'"),
+    *each("modules", PROMPTS, "truncate_dim", (8, "x"), "truncate_dim is", "--dimensions"),
     *each("modules", POOLING, "include_prompt", ("no", 0, None), "include_prompt is", "true or false"),
     ("words", settings("2_Pooling/config.json", include_prompt=False), ("not with mean_without_cls",)),
     *each("modules", POOLING, "pooling_mode", (5, "lasttoken", ["cls", "mean"], "\x1b[31m\0x"), "pools by"),

@@ -124,7 +124,7 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
 
     Raises:
         NearfarError: the file is damaged, a prompt is not a text, the default prompt is not one of the prompts, or the
-            similarity is unknown, the widths are not whole numbers.
+            similarity is unknown, the widths are not whole numbers, or embeddings are to be truncated.
     """
     file = folder / PROMPTS_FILE
     settings: dict[str, Any] = read_object(file) if file.exists() else {}
@@ -143,6 +143,11 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
     if similarity not in SIMILARITIES:
         raise NearfarError(
             f"{file}: similarity_fn_name is {quoted(similarity)}, but must be one of {_listed(SIMILARITIES)}."
+        )
+    if (width := settings.get("truncate_dim")) is not None:
+        raise NearfarError(
+            f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove this "
+            f"entry, and give --dimensions {quoted(width)}."
         )
     return InferenceSettings(prompts, default, similarity, include_prompt, matryoshka=read_widths(settings, file))
 
