@@ -11,10 +11,10 @@ from nearfar.commands.train.run import prepare
 from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.runs.run import group_of
+from nearfar.training import Evaluation, LoopSettings, StepReport, Trainer
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes
-from nearfar.training.trainer import Evaluation, LoopSettings, StepReport, Trainer
 
 Rows = Sequence[tuple[str, ...]]
 

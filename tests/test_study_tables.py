@@ -9,9 +9,9 @@ import pytest
 
 import nearfar
 from nearfar.evaluation.results import StudyTable
+from nearfar.studies import dry_run
 from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.papers import ENCODER, write_inputs
-from nearfar.studies.run import dry_run
 from tests.scripts import call_here
 
 ROOT = Path(__file__).parents[1]

@@ -63,8 +63,8 @@ if TYPE_CHECKING:
     from nearfar.methods.regression import RegressionConfig
     from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
     from nearfar.registry import register_method
+    from nearfar.studies import study
     from nearfar.studies.papers import reproduce
-    from nearfar.studies.run import study
 
 _NAMES = {
     "commands.back_translate": "back_translate",
@@ -95,7 +95,7 @@ _NAMES = {
     "PredictConfig PushConfig ReportConfig ReproduceConfig SoupConfig StaticConfig StudyConfig",
     "encoder.classifier": "Classifier",
     "encoder.encoder": "Encoder",
-    "evaluation.tables.pages": "ComparisonResult EvaluationResult PairwiseResult load_result",
+    "evaluation.tables": "ComparisonResult EvaluationResult PairwiseResult load_result",
     "methods.distill": "DistillConfig",
     "methods.gunel": "SupconTextConfig",
     "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
@@ -105,7 +105,7 @@ _NAMES = {
     "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
     "registry": "register_method",
     "studies.papers": "reproduce",
-    "studies.run": "study",
+    "studies": "study",
 }
 """Module -> the public names that it defines."""
 _MODULES = {name: f"nearfar.{module}" for module, names in _NAMES.items() for name in names.split()}

@@ -11,8 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from nearfar import Encoder
+from nearfar.baselines import Spec, is_baseline, open_baseline, parse_spec
 from nearfar.baselines.flow import Flow
-from nearfar.baselines.named import Spec, is_baseline, open_baseline, parse_spec
 from nearfar.baselines.sbert_wk import SbertWk
 from nearfar.baselines.whitening import CachedEncode, Whitening
 from nearfar.types import NearfarError
@@ -60,7 +60,7 @@ def test_which_specs_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_is_baseline_imports_no_torch() -> None:
     code = (
-        "import sys; from nearfar.baselines.named import is_baseline; "
+        "import sys; from nearfar.baselines import is_baseline; "
         "assert is_baseline('wk:m') and not is_baseline('m'); assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

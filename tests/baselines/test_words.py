@@ -9,8 +9,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
+from nearfar.baselines import is_per_task, is_transductive, open_baseline
 from nearfar.baselines import words as module
-from nearfar.baselines.named import is_per_task, is_transductive, open_baseline
 from nearfar.baselines.words import PUBLISHED, Glove, Use, bag_of_words, words_of
 from nearfar.commands.evaluate import evaluate
 from nearfar.types import NearfarError

@@ -20,7 +20,7 @@ from nearfar.evaluation import results
 from nearfar.evaluation.render import Table, to_rich
 from nearfar.registry import METHODS
 from nearfar.settings import build, dump_toml, load_toml
-from nearfar.training.trainer import Interrupted
+from nearfar.training import Interrupted
 from tests.tiny import make_workspace, sentences, write_colours
 
 

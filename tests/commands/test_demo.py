@@ -17,7 +17,7 @@ from nearfar.data.rows import load_tuples
 from nearfar.encoder import tokens
 from nearfar.evaluation.examples import PERCENTS
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.training.trainer import Interrupted
+from nearfar.training import Interrupted
 from tests.tiny import save_tiny
 
 PAIRS, HELD_OUT = 120, 40

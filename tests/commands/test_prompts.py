@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar import Encoder, NearfarError, encode, evaluate, geometry
-from nearfar.baselines.named import open_baseline
+from nearfar.baselines import open_baseline
 from nearfar.commands.encode import BLOCK
 from tests.encode_helpers import stop_after
 from tests.invalid_input.cli_runner import assert_refused

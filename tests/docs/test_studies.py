@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import nearfar
-from nearfar.studies.run import dry_run
+from nearfar.studies import dry_run
 from tests.docs.pages import Block, blocks
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import write_anchors, write_colours

@@ -10,8 +10,8 @@ from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compa
 from nearfar.evaluation.results import ComparisonResult, Estimate, EvaluationResult, PairwiseResult
 from nearfar.evaluation.statistics import holm, mcnemar, permutation_test
 from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tables import result_markdown
 from nearfar.evaluation.tables.comparison import pairwise_table
-from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.types import NearfarError, ScoredPair
 from tests.evaluation.report.cases import ranked
 from tests.evaluation.test_statistics import paired_bootstrap

@@ -30,7 +30,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.schema import result_schema
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.types import NearfarError, ScoredPair
 from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, training_record, transfer
 from tests.json_schema import problem

@@ -14,14 +14,14 @@ from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.render import Table
+from nearfar.evaluation.report import seen_in_training
 from nearfar.evaluation.report.inputs import EvaluatedModel
-from nearfar.evaluation.report.page import seen_in_training
 from nearfar.evaluation.results import EvaluationResult, SeenShares, SimilarityScores, TransferResults
 from nearfar.evaluation.retrieval import evaluate_retrieval
 from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores
 from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tables import result_markdown
 from nearfar.evaluation.tables.evaluation import mean_seen
-from nearfar.evaluation.tables.pages import result_markdown
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError, ScoredPair
 

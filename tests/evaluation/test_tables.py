@@ -4,8 +4,8 @@ import pytest
 
 from nearfar.evaluation.render import to_markdown
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
+from nearfar.evaluation.tables import result_markdown
 from nearfar.evaluation.tables.evaluation import evaluation_tables
-from nearfar.evaluation.tables.pages import result_markdown
 from tests.evaluation.report.cases import PROVENANCE, estimate
 
 

@@ -19,7 +19,7 @@ from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
 from nearfar.methods.base import text_facts
 from nearfar.registry import METHODS, register_method, unregister_method
 from nearfar.settings import dump_toml, load_toml, method_of
-from nearfar.studies.run import study
+from nearfar.studies import study
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 

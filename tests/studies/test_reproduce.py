@@ -8,8 +8,8 @@ import pytest
 import nearfar
 from nearfar import ReproduceConfig
 from nearfar.cli import main
+from nearfar.studies import command_line
 from nearfar.studies.papers import FLAGS, PAPERS, list_tables, plan, table_names, write_inputs
-from nearfar.studies.run import command_line
 
 BY_DAY = ("kim-table-6", "kim-table-9")
 """Time and numbers of parameters, and a baseline by its layers; the other tables run at night."""

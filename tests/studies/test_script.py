@@ -11,9 +11,8 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.evaluation.results import StudyTable
-from nearfar.studies import steps
+from nearfar.studies import dry_run, steps, study
 from nearfar.studies.cells import Cell, load_study, plan_jobs
-from nearfar.studies.run import dry_run, study
 from nearfar.types import NearfarError
 from tests.studies.helpers import write_study
 

@@ -14,8 +14,8 @@ from nearfar.cli import main
 from nearfar.commands.train.choose import resolve_config
 from nearfar.evaluation.results import ComparisonResult, StudyTable
 from nearfar.runs.held_out import load_held_out
+from nearfar.studies import TABLE, dry_run, study
 from nearfar.studies.cells import load_study, plan_cells
-from nearfar.studies.run import TABLE, dry_run, study
 from nearfar.studies.scores import MAX_SHOWN, MODELS, model_lines
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, write_anchors, write_pairs

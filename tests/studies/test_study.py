@@ -17,9 +17,8 @@ from nearfar.commands.train.inputs import Objective, ObjectiveRows, read_trainin
 from nearfar.evaluation.results import StudyTable
 from nearfar.jobs import JobsFailedError
 from nearfar.jobs.job import ATTEMPT_FILE
-from nearfar.studies import steps
+from nearfar.studies import TABLE, dry_run, steps, study
 from nearfar.studies.cells import Cell, load_study, plan_jobs
-from nearfar.studies.run import TABLE, dry_run, study
 from nearfar.studies.sources import HUB
 from nearfar.types import NearfarError
 from tests.studies.helpers import STUDY, write_study

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from nearfar.training import callbacks
+from nearfar.training import Evaluation, StepReport, callbacks
 from nearfar.training.callbacks import Display, MetricsFile, OpenTracker, Tracking, check_installed
-from nearfar.training.trainer import Evaluation, StepReport
 from nearfar.types import NearfarError
 
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.methods import Loss, Method
+from nearfar.training import Evaluation, LoopSettings, StepReport, Trainer
 from nearfar.training.checkpoint import Checkpoints
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes
-from nearfar.training.trainer import Evaluation, LoopSettings, StepReport, Trainer
 from nearfar.types import NearfarError
 
 STEPS_OF_AN_EPOCH = 5

@@ -62,8 +62,8 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
 
     from nearfar.commands.compare import compare
     from nearfar.evaluation.results import ComparisonResult
+    from nearfar.evaluation.tables import screen_tables
     from nearfar.evaluation.tables.comparison import queries_in_words
-    from nearfar.evaluation.tables.pages import screen_tables
 
     result = compare(*sides, config=config)
     call.show(screen_tables(result)[0])
@@ -83,7 +83,7 @@ def geometry(call: Call, config: "GeometryConfig", models: tuple[str, ...]) -> N
 
     from nearfar.commands.geometry import geometry
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables.pages import explorer_notes, geometry_notes, geometry_table
+    from nearfar.evaluation.tables import explorer_notes, geometry_notes, geometry_table
 
     result = geometry(models, config)
     page = result if isinstance(result, ExplorerPage) else result.page
@@ -145,11 +145,11 @@ def _run_study(call: Call, config: "StudyConfig", file: str | None, *, dry_run: 
     if file is None:
         raise NearfarError("no study given: nearfar study FILE.toml --output FOLDER")
     if dry_run:
-        from nearfar.studies.run import dry_run as plan
+        from nearfar.studies import dry_run as plan
 
         call.say(*plan(file, config).lines())
         return None
-    from nearfar.studies.run import study
+    from nearfar.studies import study
 
     try:
         table = study(file, config, console=call.console)

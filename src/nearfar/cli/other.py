@@ -77,7 +77,7 @@ def _rows(file: str, rows: int | None, published: int | None) -> str:
 def demo(call: Call, config: "DemoConfig") -> None:
     """Generate pairs, train, test, search and explore."""
     from nearfar.commands.demo import demo
-    from nearfar.training.trainer import Interrupted
+    from nearfar.training import Interrupted
 
     try:
         demo(config, console=call.console)

@@ -97,7 +97,7 @@ def train(argv: list[str], make_console: MakeConsole) -> int:
         return 0
 
     from nearfar.commands.train import train as run
-    from nearfar.training.trainer import Interrupted
+    from nearfar.training import Interrupted
 
     try:
         trained = run(config, resume=resume, console=call.console)
@@ -194,7 +194,7 @@ def finetune(argv: list[str], make_console: MakeConsole) -> int:
 
     from nearfar.commands.finetune import finetune
     from nearfar.evaluation.tables.evaluation import evaluation_tables
-    from nearfar.training.trainer import Interrupted
+    from nearfar.training import Interrupted
 
     try:
         done = finetune(config, resume=resume, console=call.console)

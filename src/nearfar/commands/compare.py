@@ -21,7 +21,7 @@ from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, QueryChanges, check_output
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import RUN_INFO
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import NearfarError

@@ -57,7 +57,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
 
     Raises:
         NearfarError: the folder exists and is not a demo's, a file cannot be written, or the model is not found.
-        nearfar.training.trainer.Interrupted: Ctrl-C during training.
+        nearfar.training.Interrupted: Ctrl-C during training.
     """
     from nearfar.encoder.encoder import Encoder
 
@@ -177,7 +177,7 @@ def _search(config: DemoConfig, changes: QueryChanges, folder: Path, report: "Re
 def _explore(config: DemoConfig, run: Path, folder: Path, report: "Report") -> None:
     from nearfar.commands.geometry import geometry
     from nearfar.evaluation.results import ExplorerPage
-    from nearfar.evaluation.tables.pages import explorer_notes
+    from nearfar.evaluation.tables import explorer_notes
 
     models = [config.model, str(run)]
     file = folder / "explorer.html"

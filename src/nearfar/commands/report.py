@@ -16,8 +16,7 @@ from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides
 from nearfar.evaluation.render import short_names
-from nearfar.evaluation.report import blocks, inputs
-from nearfar.evaluation.report.page import compose
+from nearfar.evaluation.report import blocks, compose, inputs
 from nearfar.runs.folder import HELD_OUT, HELD_OUT_SUMMARY
 from nearfar.runs.held_out import COMPARISON
 from nearfar.types import NearfarError

@@ -146,8 +146,8 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
         )
     if (width := settings.get("truncate_dim")) is not None:
         raise NearfarError(
-            f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove this "
-            f"entry, and give --dimensions {quoted(width)}."
+            f"{file}: truncate_dim is {quoted(width)}, and nearfar cuts embeddings only where it is asked to. Remove "
+            f"this entry, and give --dimensions {quoted(width)}."
         )
     return InferenceSettings(prompts, default, similarity, include_prompt, matryoshka=read_widths(settings, file))
 

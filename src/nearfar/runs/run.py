@@ -35,12 +35,12 @@ from nearfar.runs.fingerprints import seen_hashes
 from nearfar.runs.folder import RUN_INFO, RunFolder
 from nearfar.runtime.versions import package_version
 from nearfar.settings import method_of
+from nearfar.training import LoopSettings, Trainer
 from nearfar.training.callbacks import Display, MetricsFile, Tracking, check_installed
 from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import OptimiserSettings
 from nearfar.training.processes import Processes, join_process_group, leave_process_group
-from nearfar.training.trainer import LoopSettings, Trainer
 from nearfar.types import NearfarError
 
 TIMEOUT = timedelta(minutes=30)
@@ -194,7 +194,7 @@ class Run(Trainer):
 
         Raises:
             NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
-            nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+            nearfar.training.Interrupted: after Ctrl-C, with everything saved.
         """
         self._print_facts()
         self.folder.begin()
@@ -288,7 +288,7 @@ def run_in_folder(
 
     Raises:
         NearfarError: as :meth:`RunFolder.acquire`, :meth:`Run.execute`, ``start`` and ``load``.
-        nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+        nearfar.training.Interrupted: after Ctrl-C, with everything saved.
     """
     processes, device, console = context
     with RunFolder(config, processes, second=second) as folder:

@@ -1,8 +1,375 @@
 """Studies: a table described by a TOML file -> its cells -> jobs -> results -> means, intervals, tests and a page.
 
 The modules, in the order of the data: ``spec`` (what a study file says), ``cells`` (rows x labels x replicates with
-checked settings, and their jobs), ``sources`` (the data and models that jobs read), ``steps`` (what a job does),
-``run`` (``nearfar study``), ``scores`` (results -> runs and the numbers of their columns, and what is resampled),
-``table`` (all runs -> the record study.json), ``page`` and ``plots`` (the record -> one frame -> Markdown, LaTeX, CSV
-and pictures), ``papers`` (``nearfar reproduce``).
+checked settings, and their jobs), ``sources`` (the data and models that jobs read), ``steps`` (what a job does), this
+one (``nearfar study``, and what it would do), ``scores`` (results -> runs and the numbers of their columns, and what is
+resampled), ``table`` (all runs -> the record study.json), ``page`` and ``plots`` (the record -> one frame -> Markdown,
+LaTeX, CSV and pictures), ``papers`` (``nearfar reproduce``).
 """
+
+import os
+import shlex
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import StudyConfig
+from nearfar.data.paths import as_path
+from nearfar.disk import create_folder, path_errors
+from nearfar.evaluation.render import duration
+from nearfar.evaluation.results import StudyTable
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, run_jobs, shard_of, with_inputs
+from nearfar.registry import is_of_this_process, name_of
+from nearfar.studies.cells import MODEL, Cell, all_jobs, check_rows, load_study, plan_jobs
+from nearfar.studies.sources import HUB
+from nearfar.studies.spec import Study
+from nearfar.types import NearfarError
+from nearfar.validation import unknown_name_message
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+TABLE = "study.json"
+MAX_NAMES = 2
+"""Number of cells that the line of a shared job names."""
+
+
+@accepts_settings(StudyConfig)
+@path_errors()
+def study(
+    file: "str | os.PathLike[str] | Study",
+    config: StudyConfig,
+    *,
+    command: str | None = None,
+    console: "Console | None" = None,
+) -> StudyTable:
+    """Run the cells of a study that are not finished, and write its table.
+
+    ::
+
+        study("table.toml", output="tables/mine")
+        study("table.toml", output="tables/mine", scale="here", workers=2, only=["scl"])
+
+    Each cell is a chain of jobs (train, finetune, evaluate, geometry, speed) that are identified by their settings and
+    by the content of their data and start model. The folder of a finished job is in ``CELLS/KEY``. A call after an
+    interruption, on the same folder, goes on. Rows whose data are missing are not run; the table says so.
+
+    Args:
+        file: a study file, or a study from :func:`nearfar.studies.cells.load_study`.
+        config: the settings.
+        command: the command that makes the table again, for its page; by default ``nearfar study`` with the settings.
+        console: shows progress; by default nothing is shown.
+
+    Returns:
+        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots. ``models.csv``
+        lists the run folder of each trained cell.
+
+    Raises:
+        NearfarError: an invalid study; rows that cannot be trained on; jobs that failed, after all others are finished
+            and the table is written; an output that holds something else.
+        KeyboardInterrupt: after Ctrl-C. Finished jobs are kept, and unfinished ones continue from their checkpoints.
+    """
+    from rich.console import Console
+
+    from nearfar.studies.plots import write_outputs
+    from nearfar.studies.scores import collect, write_models
+    from nearfar.studies.table import build_table
+
+    console = console or Console(quiet=True)
+    loaded, cells, chosen = _plan(file, config)
+    runnable = [cell for cell in chosen if not cell.missing]
+    advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
+    if chosen and not runnable:
+        raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
+    methods = dict.fromkeys(name_of(type(config)) for cell in cells for _, config in cell.trainings)
+    own = [name for name in methods if name and is_of_this_process(name)]
+    if own and config.engine != "inline":
+        raise NearfarError(
+            f"{loaded.file}: the method {own[0]!r} is registered in this process, and the workers of a study are "
+            'others, which do not know it. Give engine="inline", or name it as an entry point of an installed package '
+            "(nearfar.register_method says how)."
+        )
+    for line in advice:
+        console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
+    store = _store(config)
+    check_rows(loaded, runnable, store)
+    failed = _run_cells(cells, runnable, store, config, console)
+    runs = collect(cells, store)
+    if failed is not None and all(run.missing is not None for run in runs):
+        raise failed
+    table = build_table(
+        loaded,
+        runs,
+        command=command or (python_call(loaded, config, own) if own else command_line("study", loaded.file, config)),
+        resamples=config.resamples,
+        seed=config.seed,
+        progress=console.is_terminal,
+    )
+    create_folder(Path(config.output))
+    write_outputs(table, Path(config.output))
+    write_models(Path(config.output), cells, store)
+    if failed is not None:
+        raise failed
+    return table
+
+
+def _plan(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> tuple[Study, list[Cell], list[Cell]]:
+    """The study of a call, its cells, and those of the rows that are to run.
+
+    The placeholders are ``start``, and ``data``, the folder NEARFAR_DATA.
+
+    Raises:
+        NearfarError: as :func:`nearfar.studies.cells.load_study`; ``only`` names an unknown row; the output is a file,
+            or holds the table of another study.
+    """
+    known = {"start": config.start, "data": os.environ.get("NEARFAR_DATA")}
+    values = {name: value for name, value in known.items() if value}
+    loaded = file if isinstance(file, Study) else load_study(Path(file), config.scale, placeholders=values)
+    rows = [row.id for row in loaded.rows]
+    for name in config.only:
+        if name not in rows:
+            raise NearfarError(f"--only: {unknown_name_message(name, rows, what='row')}")
+    folder = Path(config.output)
+    if folder.exists() and not folder.is_dir():
+        raise NearfarError(f"--output {folder}: is a file; name a folder.")
+    if (folder / TABLE).exists() and (title := StudyTable.load(folder / TABLE).title) != loaded.title:
+        raise NearfarError(f"--output {folder}: holds the table of another study, {title!r}; choose another folder.")
+    cells = plan_jobs(loaded)
+    return loaded, cells, [cell for cell in cells if not config.only or cell.row.id in config.only]
+
+
+def _store(config: StudyConfig) -> JobStore:
+    """The finished jobs."""
+    return JobStore(Path(config.output) / "cells" if config.cells is None else config.cells)
+
+
+def _run_cells(
+    cells: Sequence[Cell],
+    runnable: Sequence[Cell],
+    store: JobStore,
+    config: StudyConfig,
+    console: "Console",
+) -> NearfarError | None:
+    """Run the jobs that are not finished; returns the error that names those that failed."""
+    from nearfar.runtime.threads import available_cores, cpu_quota
+
+    jobs = all_jobs(runnable)
+    for job in _remove_without_model(jobs, store):
+        console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
+    cores = min(available_cores(), cpu_quota() or available_cores())
+    names, every = _job_names(cells), with_inputs(all_jobs(cells))
+    users = _users(every)
+    failed = None
+    with _shown(console, names) as show:
+
+        def on_event(event: JobEvent) -> None:
+            show(event)
+            if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
+                for needed in event.job.inputs.values():
+                    discard_model(needed, users, store)
+
+        try:
+            run_jobs(
+                jobs,
+                store,
+                engine=config.engine,
+                workers=config.workers,
+                threads=config.threads or max(1, cores // config.workers),
+                shard=config.shard_numbers,
+                ray_address=config.ray_address,
+                on_event=on_event,
+            )
+        except JobsFailedError as error:
+            named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
+            failed = JobsFailedError(named, error.skipped)
+    for job in every if config.discard_models else ():
+        discard_model(job, users, store)
+    return failed
+
+
+def command_line(verb: str, what: str, config: StudyConfig, flags: Sequence[str] = ("output", "scale", "start")) -> str:
+    """The command that makes a table again, with only the settings that change it.
+
+    Paths are shown by :func:`without_folders`: the table is the same on every machine.
+    """
+    given = {name: value for name in flags if (value := getattr(config, name)) is not None}
+    words = [word for name, value in given.items() for word in (f"--{name}", without_folders(value))]
+    return shlex.join(["nearfar", verb, without_folders(what), *words])
+
+
+def python_call(loaded: Study, config: StudyConfig, methods: Sequence[str]) -> str:
+    """:func:`command_line` in Python, for a study whose ``methods`` the command line does not know."""
+    given = {name: getattr(config, name) for name in ("output", "engine", "scale", "start")}
+    words = [f"{name}={without_folders(value)!r}" for name, value in given.items() if value is not None]
+    call = f"nearfar.study({without_folders(loaded.file)!r}, {', '.join(words)})"
+    return f"# in Python, after nearfar.register_method of {', '.join(methods)}\n{call}"
+
+
+def without_folders(path: str) -> str:
+    """The name alone of an absolute path; anything else as it is."""
+    return Path(path).name if Path(path).is_absolute() else path
+
+
+def _remove_without_model(jobs: Iterable[Job], store: JobStore) -> Iterator[Job]:
+    """Remove finished trainings whose model was discarded and is needed now; yields them."""
+    for job in jobs:
+        for name, needed in job.inputs.items() if not store.is_finished(job) else ():
+            if name == MODEL and store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
+                shutil.rmtree(store.folder(needed))
+                yield needed
+            yield from _remove_without_model([needed], store)
+
+
+def _users(jobs: Iterable[Job]) -> dict[Job, list[Job]]:
+    """The jobs that need each job."""
+    users: dict[Job, list[Job]] = {}
+    for job in jobs:
+        for needed in job.inputs.values():
+            users.setdefault(needed, []).append(job)
+    return users
+
+
+def discard_model(job: Job, users: Mapping[Job, Sequence[Job]], store: JobStore) -> None:
+    """Remove the model of a job if it and all jobs of the study that need it are finished."""
+    if store.is_finished(job) and all(map(store.is_finished, users.get(job, ()))):
+        shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
+
+
+def _job_names(cells: Sequence[Cell]) -> dict[str, str]:
+    """Key of a job -> its step and its cells in words: ``train: scl (lambda 0.3, seed 1)``."""
+    used: dict[Job, dict[str, None]] = {}
+    for cell in cells:
+        waiting = list(cell.jobs)
+        for job in waiting:  # and those that trained its model
+            waiting += [job.inputs[MODEL]] if MODEL in job.inputs else []
+            used.setdefault(job, {})[cell.name] = None
+    names = {}
+    for job, every in used.items():
+        more = f"; and {len(every) - MAX_NAMES} more" if len(every) > MAX_NAMES else ""
+        names[job.key] = f"{job.function.rpartition(':')[2]}: {'; '.join([*every][:MAX_NAMES])}{more}"
+    return names
+
+
+@contextmanager
+def _shown(console: "Console", names: Mapping[str, str]) -> Iterator[Callable[[JobEvent], None]]:
+    """Yields a function that shows an event of a job: a line for each job that ends; in a terminal, a bar too."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    whole = bar.add_task("jobs", total=None)
+    running: dict[str, Any] = {}
+
+    def show(event: JobEvent) -> None:
+        key = event.job.key
+        name = names.get(key, key)
+        if event.kind == "started":
+            running[key] = bar.add_task(name, total=None)
+        elif key in running:
+            bar.remove_task(running.pop(key))
+        text = {
+            "finished": f"{name}, {'finished' if event.seconds is None else duration(event.seconds)}",
+            "failed": f"failed: {name}: {event.message}",
+            "retried": f"its worker died, run again: {name}: {event.message}",
+            "skipped": f"skipped: {name}: {event.message}",
+            "waiting": f"another process runs it: {name}",
+        }.get(event.kind)
+        bar.update(whole, total=event.total, completed=event.done)
+        if text is not None:
+            console.print(f"[{event.done}/{event.total}] {text}", markup=False, highlight=False)
+
+    with bar:
+        yield show
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowPlan:
+    """The cells of one row."""
+
+    row: str
+    cells: int
+    finished: int
+    missing: tuple[str, ...]
+    """Data and models that are missing, each with how to get it."""
+    lines: tuple[str, ...]
+    """The row in words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DryRun:
+    """What a study would do."""
+
+    title: str
+    scale: str | None
+    rows: tuple[RowPlan, ...]
+    cells: tuple[Cell, ...]
+    jobs: int
+    """Number of different jobs of the cells that run, trainings that evaluations need among them."""
+    finished: int
+    """Number of jobs that are finished, or needed by finished ones alone."""
+    downloads: tuple[str, ...]
+    """What is read from the Hugging Face Hub."""
+    scripts: tuple[str, ...] = ()
+    """Python scripts of the study's author that the jobs run, relative to the study file."""
+
+    def lines(self) -> list[str]:
+        """The plan as text."""
+        shown = [self.title + (f", scale {self.scale}" if self.scale else "")]
+        for row in self.rows:
+            shown += ["", *row.lines]
+        counted = f"{len(self.cells)} cells, {self.jobs} jobs of cells whose data are here, {self.finished} finished"
+        shown += ["", counted]
+        if self.downloads:
+            shown += ["read from the hub unless cached:", *(f"  {one}" for one in self.downloads)]
+        if self.scripts:
+            shown += ["runs code of the study's author:", *(f"  {one}" for one in self.scripts)]
+        return shown
+
+
+@accepts_settings(StudyConfig)
+@path_errors()
+def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryRun:
+    """Plan a study: check everything that is checked before its first job, and count. Writes nothing.
+
+    Raises:
+        NearfarError: as :func:`nearfar.study` before its first job.
+    """
+    loaded, _, cells = _plan(file, config)
+    runnable = [cell for cell in cells if not cell.missing]
+    store = _store(config)
+    check_rows(loaded, runnable, store)
+    jobs = with_inputs(shard_of(all_jobs(runnable), config.shard_numbers))
+    finished, users = {job for job in jobs if store.is_finished(job)}, _users(jobs)
+    done = [job for job in jobs if job in finished or (job in users and finished.issuperset(users[job]))]
+    names = config.only or [row.id for row in loaded.rows]
+    return DryRun(
+        title=loaded.title,
+        scale=loaded.scale,
+        rows=tuple(_row(loaded, name, [cell for cell in cells if cell.row.id == name], store) for name in names),
+        cells=tuple(cells),
+        jobs=len(jobs),
+        finished=len(done),
+        downloads=tuple(dict.fromkeys(one.advice for cell in cells for one in cell.sources if one.fingerprint == HUB)),
+        scripts=tuple(dict.fromkeys(one for cell in cells for one in cell.scripts)),
+    )
+
+
+def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> RowPlan:
+    row = loaded.row(name)
+    finished = sum(all(store.is_finished(job) for job in cell.jobs) for cell in cells)
+    missing = tuple(dict.fromkeys(one.problem for cell in cells for one in cell.missing))
+    parts = [f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'}, {finished} finished"]
+    parts.append(" then ".join(step.name for step in loaded.steps_of(row)) or "no steps: numbers of the paper only")
+    parts += [f"{axis.name}: {', '.join(axis.labels)}" for axis in loaded.axes_of(row) if loaded.steps_of(row)]
+    if len(replicates := loaded.replicates_of(row)) > 1:
+        words = [", ".join(f"{name} {value}" for name, value in replicate.items()) for replicate in replicates]
+        parts.append("replicates: " + "; ".join(words))
+    parts += [f"missing: {one}" for one in missing]
+    parts += [f"needs {one}" for one in row.needs if not as_path(one.partition(": ")[0]).exists()]
+    head = f"{row.id} ({row.name})" if row.name != row.id else row.id
+    lines = (head, *(f"  {part}" for part in parts))
+    return RowPlan(row=name, cells=len(cells), finished=finished, missing=missing, lines=lines)

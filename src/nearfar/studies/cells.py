@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 
 from msgspec import Meta
 
-from nearfar.baselines.named import is_baseline
+from nearfar.baselines import is_baseline
 from nearfar.config.bounds import Count, File, RowCount, Runs, Seed
 from nearfar.config.encoder import EncoderOptions
 from nearfar.config.geometry import GeometryConfig

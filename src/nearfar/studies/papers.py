@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SCALES, START, ReproduceConfig
 from nearfar.disk import new_folder, path_errors, write_text
+from nearfar.studies import DryRun, command_line, dry_run, study
 from nearfar.studies.cells import load_study, plan_cells
-from nearfar.studies.run import DryRun, command_line, dry_run, study
 from nearfar.studies.spec import Study
 from nearfar.types import NearfarError
 from nearfar.validation import unknown_name_message

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.baselines import is_baseline, parse_spec
 from nearfar.data.catalog import parse
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, VOCABULARY, how_to_get
 from nearfar.data.paths import as_path, is_file, status

@@ -90,7 +90,7 @@ def _recent_vectors() -> "RecentVectors":
 
 def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     """Measure an embedding space: alignment, uniformity, spectrum, and the scores of each layer."""
-    from nearfar.baselines.named import is_baseline, open_baseline
+    from nearfar.baselines import is_baseline, open_baseline
     from nearfar.commands.geometry import geometry as run_geometry
     from nearfar.evaluation.results import GeometryResult
 
@@ -282,7 +282,7 @@ def _write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:
 @contextmanager
 def _interruptible() -> Iterator[None]:
     """Turn the end of a training run after Ctrl-C into the exception that stops a worker."""
-    from nearfar.training.trainer import Interrupted
+    from nearfar.training import Interrupted
 
     try:
         yield

@@ -1,1 +1,292 @@
-"""The training loop and its parts, for any training method."""
+"""The training loop of all methods: batch, gradient, clipping, step, average, log, evaluation, checkpoint, stop.
+
+Batches are opaque to the loop; only their objectives know what they contain and what their loss is.
+"""
+
+import math
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from types import FrameType
+from typing import NamedTuple, Protocol
+
+from torch import nn
+
+from nearfar.training.checkpoint import Checkpoints, Progress, TrainingState
+from nearfar.training.gradients import Gradients, LossPart, gradient_sums
+from nearfar.training.optimiser import (
+    EvaluatedWeights,
+    OptimiserSettings,
+    StartWeights,
+    WeightAverage,
+    adamw,
+    all_applied,
+    clipped_step,
+    gradient_norm,
+    learning_rate_factor,
+    set_learning_rate,
+)
+from nearfar.types import NearfarError
+
+EVALUATIONS = 10
+"""The default number of evaluations after a step."""
+
+
+class Stream(Protocol):
+    """Deterministic source of batches, each of which has one or more loss parts."""
+
+    @property
+    def heads(self) -> Sequence[nn.Module]:
+        """The modules that are trained beside the encoder."""
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sequence[LossPart]]:
+        """The batches of an epoch from batch number ``start`` on; equal calls give equal batches."""
+
+
+class Evaluation(NamedTuple):
+    """The result of an evaluation during training."""
+
+    score: float | None
+    """Higher is better. None where there is nothing to choose the best step by; then no step is the best."""
+    measures: dict[str, float]
+    """Further metrics by name."""
+
+
+class StepReport(NamedTuple):
+    """The metrics of one optimiser step."""
+
+    step: int
+    epoch: int
+    terms: dict[str, float]
+    learning_rate: float
+    gradient_norm: float
+    items_per_second: float
+    """An item is one input that is encoded independently, usually a distinct sentence."""
+
+
+class TrainingCallback(Protocol):
+    """Called by the loop after steps and evaluations."""
+
+    def on_step(self, report: StepReport) -> None:
+        """Called after each optimiser step."""
+
+    def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        """Called after each evaluation; step 0 is the evaluation before training."""
+
+
+class Interrupted(Exception):  # noqa: N818  (not an error)
+    """Ctrl-C: the run stopped after a complete step and saved a checkpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopSettings:
+    """How long a run trains, and when it evaluates, saves and stops."""
+
+    epochs: int
+    total_steps: int
+    accumulate: int = 1
+    """Batches whose gradients are averaged into one step."""
+    evaluate_every: int | None = None
+    """Steps between evaluations; None for a tenth of the run. The weights before the first step and after the last one
+    are always evaluated."""
+    patience: int | None = None
+    """Evaluations in a row without a new best score after which training stops."""
+    checkpoint_every: int
+    """Steps between checkpoints."""
+    ema: float | None = None
+    """Decay of the average over the steps that evaluations and the best weights are of; None for no average."""
+    start_weight: float = 0.0
+    """Share of the encoder's weights before training in those that evaluations and the best weights are of."""
+
+    def evaluates(self, step: int) -> bool:
+        """Whether the weights after this step are evaluated."""
+        return step == self.total_steps or step % (self.evaluate_every or -(-self.total_steps // EVALUATIONS)) == 0
+
+
+class Trainer(ABC):
+    """Trains an encoder together with the heads of the objectives. A subclass says how it is evaluated.
+
+    The weights before training are a candidate for the best ones, so a model that only gets worse is not replaced.
+
+    With several processes, all of them make one and call :meth:`train`, and end with the same weights; the first one
+    evaluates and writes.
+
+    Args:
+        stream: the batches and their objectives.
+        encoder: the encoder, with its weights before training.
+        loop: how long to train, and when to evaluate, save and stop.
+        optimiser: AdamW's settings, the schedule of the learning rate, and clipping.
+        gradients: how the gradient of a batch is computed.
+        checkpoints: where to save; None saves nothing.
+        rate_factors: factors of the learning rate of single parameters; 1 for all others.
+    """
+
+    start_is_candidate = True
+    """Whether the weights before training may be the best ones. Those of a new classifier, whose head is random, may
+    not."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        encoder: nn.Module,
+        *,
+        loop: LoopSettings,
+        optimiser: OptimiserSettings,
+        gradients: Gradients,
+        checkpoints: Checkpoints | None = None,
+        rate_factors: Mapping[nn.Parameter, float] | None = None,
+    ) -> None:
+        self.stream, self.loop, self.optimiser, self.gradients = stream, loop, optimiser, gradients
+        self.checkpoints = checkpoints
+        self.processes = gradients.processes
+        modules = {"encoder": encoder} | {f"head{number}": head for number, head in enumerate(stream.heads)}
+        self.state = TrainingState(
+            modules,
+            adamw(encoder, stream.heads, optimiser, rate_factors),
+            None if loop.ema is None else WeightAverage(modules, loop.ema),
+        )
+        start = [StartWeights(encoder, loop.start_weight)] if loop.start_weight else []
+        self.averages: list[EvaluatedWeights] = [*([self.state.average] if self.state.average else []), *start]
+        """The averages that are evaluated and kept in place of the weights; each is of what the one before left."""
+        self.progress = Progress(processes=self.processes.size)
+        self.callbacks: list[TrainingCallback] = []
+
+    @abstractmethod
+    def evaluate(self) -> Evaluation:
+        """Evaluate the current weights. Called in the first process only."""
+
+    def describe_rows(self, parts: Sequence[LossPart]) -> str:  # noqa: ARG002
+        """The rows of a batch, for an error message."""
+        return ""
+
+    def train(self) -> None:
+        """Train from ``progress`` to the last step, or until ``patience`` evaluations in a row give no new best score.
+
+        ``progress`` is updated in place. Afterwards the modules have the weights of the last step, and ``checkpoints``
+        the best ones. Evaluations and the best weights are those of the averages, if there are any.
+
+        Raises:
+            NearfarError: a loss or gradient is not finite (the message names step, rows and checkpoint), or a
+                checkpoint cannot be written.
+            Interrupted: after Ctrl-C, when the current step is done and saved, even if it is the last step.
+        """
+        loop, progress, optimiser = self.loop, self.progress, self.state.optimiser
+        parameters = [parameter for module in self.state.modules.values() for parameter in module.parameters()]
+        batches = self._remaining_batches()
+        if progress.start_score is None and progress.step == 0:
+            self._evaluate_step()
+
+        with gradient_sums(self.processes, parameters) as sums, _deferred_interrupt() as interrupted:
+            stop = False
+            while not (progress.finished or stop):
+                started = time.perf_counter()
+                self._set_learning_rate()
+                self._switch_to_training()
+                group = list(islice(batches, loop.accumulate))
+                terms, items = self.gradients.accumulate_mean(group, step=progress.step, sums=sums)
+                sums.finish()
+                norm = gradient_norm(parameters)
+                if not (math.isfinite(terms["loss"]) and math.isfinite(norm)):
+                    raise self._not_finite("gradient" if math.isfinite(terms["loss"]) else "loss", group)
+                clipped_step(optimiser, norm=norm, max_norm=self.optimiser.max_grad_norm)
+                optimiser.zero_grad()
+
+                progress.step += 1
+                if self.state.average is not None:
+                    self.state.average.update(progress.step)
+                seconds = time.perf_counter() - started
+                progress.seconds += seconds
+                progress.items += items
+                rate = optimiser.param_groups[0]["lr"]
+                for callback in self.callbacks:
+                    callback.on_step(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
+
+                if loop.evaluates(progress.step):
+                    self._evaluate_step()
+                out_of_patience = loop.patience is not None and progress.without_best >= loop.patience
+                progress.finished = progress.step == loop.total_steps or out_of_patience
+                stop = self.processes.any_process(interrupted())
+                if progress.step % loop.checkpoint_every == 0 or progress.finished or stop:
+                    self._save()
+            # Also after Ctrl-C in the last step or during its save, because the caller may have further runs to do. The
+            # reduction makes all processes wait for the checkpoint.
+            if self.processes.any_process(interrupted()):
+                raise Interrupted
+
+    def use_averages(self) -> None:
+        """Give the modules the weights that are evaluated and kept: the averages, if there are any."""
+        for weights in self.averages:
+            weights.copy_to_modules()
+
+    def _remaining_batches(self) -> Iterator[Sequence[LossPart]]:
+        """The batches from ``progress`` on; updates it to the position after the batch that is yielded."""
+        progress = self.progress
+        while progress.epoch < self.loop.epochs:
+            for parts in self.stream.epoch(progress.epoch, start=progress.batch):
+                progress.batch += 1
+                yield parts
+            progress.epoch, progress.batch = progress.epoch + 1, 0
+
+    def _set_learning_rate(self) -> None:
+        settings, steps = self.optimiser, self.loop.total_steps
+        factor = learning_rate_factor(self.progress.step, steps, warmup=settings.warmup, schedule=settings.schedule)
+        set_learning_rate(self.state.optimiser, factor)
+
+    def _switch_to_training(self) -> None:
+        """Undo what an evaluation may have changed; to visit all submodules at each step would take milliseconds."""
+        for module in self.state.modules.values():
+            if not module.training:
+                module.train()
+
+    def _evaluate_step(self) -> None:
+        """Evaluate, and save the weights if they are the best so far; after step 0 those of the averages."""
+        progress = self.progress
+        with all_applied(self.averages if progress.step else ()):
+            evaluation = self.processes.broadcast_from_first(self.evaluate)
+            score, candidate = evaluation.score, progress.step > 0 or self.start_is_candidate
+            best = score is not None and progress.record(score, candidate=candidate)
+            if best and self.checkpoints is not None and self.processes.is_main:
+                self.checkpoints.save_best(self.state)
+        for callback in self.callbacks:
+            callback.on_evaluate(progress.step, evaluation, best=best)
+
+    def _save(self) -> None:
+        if self.checkpoints is not None and self.processes.is_main:
+            self.checkpoints.save(self.progress, self.state)
+
+    def _not_finite(self, what: str, group: Sequence[Sequence[LossPart]]) -> NearfarError:
+        latest = None if self.checkpoints is None else self.checkpoints.latest
+        exists = latest is not None and latest.exists()
+        saved = f"The last good checkpoint is {latest}" if exists else "No checkpoint was saved yet"
+        rows = self.describe_rows([part for parts in group for part in parts])
+        return NearfarError(
+            f"step {self.progress.step + 1}: the {what} is not finite, so the run stopped before using it. {saved}. A "
+            f"lower --learning-rate or a higher --temperature usually helps. The batch's rows:\n{rows}"
+        )
+
+
+@contextmanager
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Inside the block, record the first Ctrl-C without raising; a second one raises KeyboardInterrupt.
+
+    Gives a function that returns whether Ctrl-C was pressed.
+    """
+    received: list[int] = []
+
+    def record(number: int, _: FrameType | None) -> None:
+        received.append(number)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    try:
+        previous = signal.signal(signal.SIGINT, record)
+    except ValueError:  # not the main thread; only the main thread receives Ctrl-C
+        yield lambda: False
+        return
+    try:
+        yield lambda: bool(received)
+    finally:
+        signal.signal(signal.SIGINT, previous)

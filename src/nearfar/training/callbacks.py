@@ -25,7 +25,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nearfar.disk import disk_errors, new_file, read_text, write_text
 from nearfar.runtime.progress import draws_bars
-from nearfar.training.trainer import Evaluation, StepReport
+from nearfar.training import Evaluation, StepReport
 from nearfar.types import NearfarError, Tracker, metric_title
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from nearfar.data.retrieval import MEASURES, load_retrieval
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.tables.pages import result_markdown
+from nearfar.evaluation.tables import result_markdown
 from tests.tiny import save_tiny, sentences
 
 DOCUMENTS = list(dict.fromkeys(sentences(150, seed=3, longest=9)))

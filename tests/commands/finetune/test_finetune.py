@@ -21,8 +21,7 @@ from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.settings import dump_toml
-from nearfar.training import callbacks
-from nearfar.training.trainer import Interrupted
+from nearfar.training import Interrupted, callbacks
 from nearfar.types import NearfarError
 from tests import interrupted_runs
 from tests.encoder.tiny_pairs import save_tiny_for_pairs

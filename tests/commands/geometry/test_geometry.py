@@ -12,7 +12,7 @@ from nearfar.commands.evaluate import evaluate
 from nearfar.commands.geometry import geometry
 from nearfar.commands.geometry import inputs as geometry_sets
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
-from nearfar.evaluation.tables.pages import result_markdown
+from nearfar.evaluation.tables import result_markdown
 from nearfar.types import ScoredPair
 from tests.tiny import make_workspace, save_tiny, write_labelled, write_pairs
 

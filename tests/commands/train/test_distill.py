@@ -26,7 +26,7 @@ from nearfar.data.fingerprints import text_hashes
 from nearfar.disk.model_folder import SeenHashes, read_seen, write_seen
 from nearfar.encoder import stream
 from nearfar.encoder.heads import add_projection
-from nearfar.training.trainer import Interrupted
+from nearfar.training import Interrupted
 from tests.interrupted_runs import assert_same_run, interrupt_at_step
 from tests.method_configs import config, write_data
 from tests.tiny import save_tiny, sentences

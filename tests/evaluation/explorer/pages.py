@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nearfar.evaluation.explorer.layout import align, normalise
-from nearfar.evaluation.explorer.page import (
+from nearfar.evaluation.explorer import (
     Neighbourhoods,
     describe_column,
     explorer_data,
@@ -15,6 +14,7 @@ from nearfar.evaluation.explorer.page import (
     neighbourhoods,
     unit_vectors,
 )
+from nearfar.evaluation.explorer.layout import align, normalise
 
 WIDE, NARROW = (1280, 800), (390, 844)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from nearfar import NearfarError
-from nearfar.evaluation.explorer.page import (
+from nearfar.evaluation.explorer import (
     TEXT_LENGTH,
     VALUE_LENGTH,
     Neighbourhoods,

@@ -8,9 +8,9 @@ import pytest
 from markupsafe import escape
 
 from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report import compose
 from nearfar.evaluation.report.blocks import BulletList, Code, Details, Page, Paragraph, Section, to_html, to_markdown
 from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
-from nearfar.evaluation.report.page import compose
 from nearfar.evaluation.results import ComparisonResult, GeometryResult, TrainingRecord
 from tests.evaluation.report.cases import (
     ParsedPage,

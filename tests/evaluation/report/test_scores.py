@@ -10,9 +10,9 @@ import sklearn.metrics
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.render import Cell, Table
+from nearfar.evaluation.report import retrieval, similarity, summary, transfer
 from nearfar.evaluation.report.blocks import Details
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
-from nearfar.evaluation.report.page import retrieval, similarity, summary, transfer
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from tests.evaluation.report.cases import comparison, evaluation, named_average, ranked, row_of, side
 from tests.evaluation.report.cases import transfer as probed

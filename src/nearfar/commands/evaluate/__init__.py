@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.baselines import is_baseline, parse_spec
 from nearfar.baselines.whitening import CachedEncode
 from nearfar.commands.evaluate.model import (
     Model,
@@ -35,7 +35,7 @@ from nearfar.evaluation.probe_settings import CLASSIFIER_SETTINGS, Probe, preset
 from nearfar.evaluation.results import EvaluationResult, ProbeSettings, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import evaluate_sts
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.evaluation.tasks import ScoredTasks
 from nearfar.runs.folder import read_run_info
 from nearfar.runs.held_out import TASK
@@ -69,7 +69,7 @@ def evaluate(
     A task of a suite that cannot be loaded is listed in ``unavailable``. Tasks that are named must be available.
 
     Args:
-        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines.named`), an
+        model: a model folder, a hub name, a run folder, a baseline (:mod:`nearfar.baselines`), an
             :class:`nearfar.Encoder`, a SentenceTransformer, or any function from texts to vectors.
         config: the settings.
         training_seed: seed of the training run that made the model, by which :func:`nearfar.compare` pairs runs; for a

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.baselines.named import BASELINES, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
+from nearfar.baselines import BASELINES, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.quantization import Quantization, dequantize, int8_ranges, quantize

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.baselines.named import is_baseline
+from nearfar.baselines import is_baseline
 from nearfar.commands.evaluate.model import Model, model_name
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.hold_out import TEST, HeldOut, VoteTask

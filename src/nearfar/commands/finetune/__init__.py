@@ -84,7 +84,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     Raises:
         NearfarError: invalid data, model or settings; a run folder that holds something else or is in use; data that
             changed since the run started; a loss that is not finite; a file that cannot be written.
-        nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+        nearfar.training.Interrupted: after Ctrl-C, with everything saved.
     """
     from nearfar.commands.finetune.run import ClassifierRun, fingerprints, load_task, open_classifier
     from nearfar.runs.run import join_processes, run_in_folder

@@ -24,14 +24,14 @@ from nearfar.evaluation.finetuned import (
     validation_scores,
 )
 from nearfar.evaluation.results import EvaluationResult, FinetuningSummary
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.methods.gunel import scl_finetune
 from nearfar.methods.mixture import Mixture
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
+from nearfar.training import Evaluation
 from nearfar.training.gradients import seed_rng
-from nearfar.training.trainer import Evaluation
 from nearfar.types import NearfarError, Splits
 
 NOISES = ("word-dropout", "word-swap", "characters")

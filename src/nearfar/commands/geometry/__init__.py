@@ -21,11 +21,11 @@ from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import check_output_file, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
-from nearfar.evaluation.explorer.page import write_page
+from nearfar.evaluation.explorer import write_page
 from nearfar.evaluation.render import short_names
 from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry, Projection
 from nearfar.evaluation.sts import Subsets, evaluate_sts
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.runtime.progress import progress_bar
 from nearfar.types import Encode, NearfarError
 

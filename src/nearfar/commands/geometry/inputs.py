@@ -15,7 +15,7 @@ from nearfar.data.cells import normalize_whitespace, text_field
 from nearfar.data.files import extension
 from nearfar.data.rows import TextData, known_scale, load_labelled, load_pairs, load_task
 from nearfar.data.sources import Table, column_names
-from nearfar.evaluation.explorer.page import Column, check_color_column, describe_column
+from nearfar.evaluation.explorer import Column, check_color_column, describe_column
 from nearfar.evaluation.results import LayerTask, MeasuredPairs, PlottedTexts, digest
 from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError, ScoredPair

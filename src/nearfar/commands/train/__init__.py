@@ -92,7 +92,7 @@ def train(
     Raises:
         NearfarError: bad data, model or settings; a run folder that is not free; data that changed since the run was
             started; a loss that is not finite; a file that cannot be written.
-        nearfar.training.trainer.Interrupted: after Ctrl-C, with everything saved.
+        nearfar.training.Interrupted: after Ctrl-C, with everything saved.
     """
     from rich.console import Console
 
@@ -125,7 +125,7 @@ def train_run(
 
     Raises:
         NearfarError: as :func:`train`.
-        nearfar.training.trainer.Interrupted: as :func:`train`.
+        nearfar.training.Interrupted: as :func:`train`.
     """
     from nearfar.commands.train.run import EncoderRun, prepare
     from nearfar.runs.run import join_processes, run_in_folder

@@ -36,7 +36,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.retrieval import retrieval_scores
 from nearfar.evaluation.sts import similarity_scores
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import CONFIG, HELD_OUT, read_run_info
@@ -75,7 +75,7 @@ def prove(config: "TrainConfig", context: "ProcessContext", train: Train) -> Pro
 
     Raises:
         NearfarError: a fold cannot be trained, a model cannot be evaluated, or a file cannot be written.
-        nearfar.training.trainer.Interrupted: after Ctrl-C; the run itself and the finished folds are saved.
+        nearfar.training.Interrupted: after Ctrl-C; the run itself and the finished folds are saved.
     """
     folder, first = Path(config.output), context.processes.broadcast_from_first
     if not first(partial(has_held_out, folder)):

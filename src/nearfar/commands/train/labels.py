@@ -19,7 +19,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.finetuned import finetuned_entry, finetuned_result
 from nearfar.evaluation.plots import confusions
 from nearfar.evaluation.results import ClassificationScores, EvaluationResult
-from nearfar.evaluation.tables.pages import save_with_tables
+from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.held_out import TASK
 
 if TYPE_CHECKING:

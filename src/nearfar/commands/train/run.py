@@ -48,10 +48,10 @@ from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import TEACHERS, RunFolder, check_folder, recorded_precision
 from nearfar.runs.run import Prepared, ProcessContext, Run, count_steps
 from nearfar.runtime.progress import draws_bars, progress_bar
+from nearfar.training import Evaluation, Interrupted
 from nearfar.training.callbacks import check_installed
 from nearfar.training.gradients import seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
-from nearfar.training.trainer import Evaluation, Interrupted
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from nearfar.evaluation.report.blocks import (
 )
 from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 from nearfar.evaluation.results import GeometryResult, ModelGeometry, Provenance
-from nearfar.evaluation.tables.pages import geometry_table
+from nearfar.evaluation.tables import geometry_table
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""

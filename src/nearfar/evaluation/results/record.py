@@ -111,7 +111,7 @@ class Result(Record):
 
     WHAT: ClassVar[str] = "a result file of nearfar"
     SHOWN_AS: ClassVar[dict[Literal["text", "html"], Callable[[Any], str]]] = {}
-    """How a result is shown; filled by :mod:`nearfar.evaluation.tables.pages`, which stands on this module."""
+    """How a result is shown; filled by :mod:`nearfar.evaluation.tables`, which stands on this module."""
 
     schema: Literal[1] = 1
     """The format version."""
