@@ -148,7 +148,7 @@ _VARYING = (
     (re.compile(rb", commit (None|[0-9a-f]{40}(-dirty)?)"), b""),
     (re.compile(rb'"commits": \{[^}]*\}'), b'"commits": VARIES'),
     (re.compile(rb"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00"), b"DATE"),
-    (re.compile(rb"\b[\d.]+ updates per second|training took [\d.,]+ seconds"), b"SPEED"),
+    (re.compile(rb"\b[\d.]+ updates per second|training took [^,]+,"), b"SPEED"),
     (re.compile(rb'"/[^"]*/(?=out/cells/|parts/|table\.tsv")'), b'"FOLDER/'),
     (re.compile(rb'(?m)^  "resume": (true|false)'), b'  "resume": VARIES'),
     (re.compile(rb'"kernels": ?\{[^}]*\}'), b'"kernels": VARIES'),

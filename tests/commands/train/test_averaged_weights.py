@@ -11,11 +11,10 @@ from rich.console import Console
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from nearfar import FinetuneConfig, TrainConfig, finetune, train
+from nearfar import FinetuneConfig, TrainConfig, finetune, train, training
 from nearfar.commands.train.run import plan
 from nearfar.config.training import RunConfig
 from nearfar.runs.run import Run
-from nearfar.training import trainer
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of, steps_of
 from tests.method_configs import config as method_config
@@ -75,7 +74,7 @@ def weights_after_steps(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
     """Records the trained weights of encoder and head after each step of a run."""
     recorded: list[Weights] = []
     modules: dict[str, nn.Module] = {}
-    train_run, step = Run.train, trainer.clipped_step
+    train_run, step = Run.train, training.clipped_step
 
     def with_modules(self: Run) -> None:
         modules.update(self.state.modules)
@@ -87,7 +86,7 @@ def weights_after_steps(monkeypatch: pytest.MonkeyPatch) -> list[Weights]:
         recorded.append({name: p.detach().clone() for name, p in named if p.requires_grad})
 
     monkeypatch.setattr(Run, "train", with_modules)
-    monkeypatch.setattr(trainer, "clipped_step", recording)
+    monkeypatch.setattr(training, "clipped_step", recording)
     return recorded
 
 
@@ -139,7 +138,7 @@ def test_a_run_that_stopped_ends_bit_identical(
     """It stops in step 8, after the checkpoint of step 6, and once more after the last step, before the model."""
     whole, stopped = (config_of(name, folder, tmp_path / one) for one in ("whole", "stopped"))
     run(whole)
-    step, calls = trainer.clipped_step, []
+    step, calls = training.clipped_step, []
 
     def stopping(optimiser: torch.optim.AdamW, **settings: float) -> None:
         calls.append(1)
@@ -147,7 +146,7 @@ def test_a_run_that_stopped_ends_bit_identical(
             raise KeyboardInterrupt
         step(optimiser, **settings)
 
-    monkeypatch.setattr(trainer, "clipped_step", stopping)
+    monkeypatch.setattr(training, "clipped_step", stopping)
     with pytest.raises(KeyboardInterrupt):
         run(stopped)
     assert (tmp_path / "stopped" / "checkpoint" / "average.safetensors").exists()
