@@ -17,9 +17,11 @@ from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
-from nearfar.commands.train.run import plan
+from nearfar.commands.train.run import EncoderRun, plan
+from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from nearfar.runs.held_out import before_after, load_held_out
+from nearfar.training import Evaluation
 from nearfar.types import NearfarError
 from tests.interrupted_runs import assert_same_run, interrupt_at_step, lines_of
 from tests.tiny import WORDS, save_tiny, write_nli, write_pairs
@@ -162,6 +164,24 @@ def test_the_last_weights_are_kept_without_a_dev_set(folder: Path, tmp_path: Pat
     assert (trained.start_score, trained.best_score, trained.best_step, trained.comparison) == (None, None, None, None)
     ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in "ab")
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+def test_a_start_that_no_step_beats_is_kept_as_it_is(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With its own pooling, although another was trained."""
+    evaluate_step = EncoderRun.evaluate
+
+    def falling(run: EncoderRun) -> Evaluation:
+        return evaluate_step(run)._replace(score=-float(run.progress.step))
+
+    monkeypatch.setattr(EncoderRun, "evaluate", falling)
+    trained = train(**on_pairs(folder, output=tmp_path / "run", pooling="cls", learning_rate=1e-2))
+    start, kept = (Encoder.from_pretrained(model) for model in (folder / "tiny", tmp_path / "run" / "model"))
+    assert kept.pooling == "mean"
+    assert np.array_equal(start.encode(WORDS), kept.encode(WORDS))
+    assert trained.comparison is not None
+    assert trained.comparison.tasks["held-out"].difference == 0
 
 
 def test_a_stopped_run_resumes_exactly(

@@ -238,7 +238,7 @@ def test_only_adapters_are_trained(folder: Path, tmp_path: Path, monkeypatch: py
 def test_a_kept_tanh_layer_is_saved(folder: Path, tmp_path: Path) -> None:
     saved = {}
     for mlp in ("kept", "train_only", "none"):
-        train(config("simcse-unsup", folder, output=str(tmp_path / mlp), mlp=mlp, max_steps=2))
+        train(config("simcse-unsup", folder, output=str(tmp_path / mlp), mlp=mlp, max_steps=2, keep="last"))
         vectors = SentenceTransformer(str(tmp_path / mlp / "model"), device="cpu").encode(sentences(9))
         assert np.abs(Encoder.from_pretrained(tmp_path / mlp / "model").encode(sentences(9)) - vectors).max() <= 1e-6
         saved[mlp] = ((tmp_path / mlp / "model" / "2_Dense").exists(), float(np.abs(vectors).max()))

@@ -7,7 +7,7 @@ after the blocks that are finished. They take 4 * dim bytes for each text.
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -194,7 +194,7 @@ class EncoderRun(Run):
         )
         self.facts = [*prepared.facts, *inputs.dev.facts]
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
-        self._inputs, self._trained = inputs.data, [part.texts for part in inputs.data]
+        self._inputs, self._trained, self._device = inputs.data, [part.texts for part in inputs.data], context.device
         self.warned_of_collapse = self.has_score = False
 
     def evaluate(self) -> Evaluation:
@@ -229,17 +229,21 @@ class EncoderRun(Run):
     def save_model(self, folder: Path) -> None:
         """Write the encoder, without adapters and the methods' heads, and with the hashes of the texts it has seen.
 
-        If it was trained on labelled texts, a classifier of its embeddings is written too.
+        If no step was better than the start, this is the start as it is. If it was trained on labelled texts, a
+        classifier of its embeddings is written too.
         """
         self.prepared.merge()
-        self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
-        self.encoder.save_pretrained(folder)
+        encoder, kept_start = self.encoder, self.config.keep == "best" and self.progress.best_step == 0
+        if kept_start and isinstance(self.config, TrainConfig) and self.config.pooling not in (None, "own"):
+            encoder = _open_encoder(replace(self.config, pooling="own"), self._device)
+        encoder.seen = self.encoder.seen = self.seen_with(self.encoder.seen, self._trained, self.dev.rows)
+        encoder.save_pretrained(folder)
         objective, rows = self._inputs[0]
         if isinstance(objective.config, SupconTextConfig) and isinstance(rows, TextData):
             texts = [text for (text,) in rows.rows]
-            vectors = self.encoder.encode(texts, normalize=True, precision=self.config.precision)
+            vectors = encoder.encode(texts, normalize=True, precision=self.config.precision)
             weights = fit_weights(vectors, np.array(rows.targets, dtype=np.intp))
-            EmbeddingClassifier(self.encoder, rows.label_names, weights).save_head(folder)
+            EmbeddingClassifier(encoder, rows.label_names, weights).save_head(folder)
         encoder_folder.read(folder, dtype=self.encoder.backbone.dtype)  # a finished run has a model that opens
 
     def conclude(self) -> dict[str, Any]:
