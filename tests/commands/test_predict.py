@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -145,6 +146,20 @@ def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:
     for folder, name in ((str(tmp_path / "run"), "one.tsv"), (model, "two.tsv")):
         predict(folder, input=tmp_path / "texts.txt", output=tmp_path / name, progress=False)
     assert (tmp_path / "one.tsv").read_text() == (tmp_path / "two.tsv").read_text()
+
+
+@pytest.mark.long
+def test_a_run_knows_its_columns(model: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "run" / "config.toml").write_text('text_column = "Ticket"\nlabel_column = "Kind"\n')
+    shutil.copytree(model, tmp_path / "run" / "model")
+    (tmp_path / "in.tsv").write_text("Id\tTicket\tKind\n1\ta dog\tno\n2\ta cat\tyes\n")
+    result = predict(tmp_path / "run", input=str(tmp_path / "in.tsv"), output=str(tmp_path / "a.tsv"), progress=False)
+    assert result.scores is not None
+    (tmp_path / "one.csv").write_text("said\na dog\na cat\n")
+    predict(model, input=str(tmp_path / "one.csv"), output=str(tmp_path / "b.tsv"), progress=False)
+    assert [row["label"] for row in read(tmp_path / "b.tsv")] == [row["label"] for row in read(tmp_path / "a.tsv")]
 
 
 @pytest.mark.long

@@ -24,6 +24,8 @@ from nearfar.data.files import extension, is_plain_text, json_records, read_line
 from nearfar.data.sources import column_names, open_table, read_columns
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing
+from nearfar.runs.folder import CONFIG
+from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     output = Path(config.output)
     check_output_file(output, [config.input], overwrite=config.overwrite, suffixes=TABLES)
     check_computing(config.device, config.precision)
-    columns, items, labels = _read(config.input, config.text_columns, config.label_column)
+    columns, items, labels = _read(config.input, config.text_columns, config.label_column, _columns_of(Path(model)))
     if not any(text for row in items for text in row):
         raise NearfarError(f"{config.input}: holds no texts.")
 
@@ -95,10 +97,21 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     return PredictResult(len(items), scores)
 
 
+def _columns_of(run: Path) -> tuple[tuple[str, ...], str]:
+    """The columns of texts and of labels that a run was trained on; of another model the usual ones."""
+    values = read_toml(run / CONFIG) if (run / CONFIG).is_file() else {}
+    text = values.get("text_column")
+    texts = (text,) if isinstance(text, str) else tuple(values.get("text_columns") or ("text",))
+    return texts, str(values.get("label_column") or "label")
+
+
 def _read(
-    source: str | Path, texts: tuple[str, ...], label: str | None
+    source: str | Path, texts: tuple[str, ...], label: str | None, trained: tuple[tuple[str, ...], str]
 ) -> tuple[dict[str, list[Any]], list[tuple[str, ...]], list[str | float | None]]:
-    """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``."""
+    """All columns, the texts of each row, and its label, or None; of a text file the lines, as the column ``text``.
+
+    Without names of columns they are those that the model was ``trained`` on, or else the usual ones.
+    """
     if len(texts) > 2 or len(set(texts)) < len(texts):
         raise NearfarError(f"--text-columns {' '.join(texts)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
@@ -108,7 +121,8 @@ def _read(
         lines = [normalize_whitespace(line) for _, line in read_lines(Path(source), keep_blank=True)]
         return {"text": lines}, [(line,) for line in lines], []
     every = column_names(open_table(source))
-    names = texts or find_columns(every, ("text",)) or find_columns(every, PAIR)
+    usual = [find_columns(every, columns) for columns in (trained[0], ("text",), PAIR)]
+    names = next(filter(None, [texts, *usual, every if len(every) == 1 else ()]), None)
     if names is None:
         names = ("text",)
         try:
@@ -123,7 +137,8 @@ def _read(
     columns |= {name: [item[place] for item in items] for place, name in enumerate(names)}
     if label is not None and label not in columns:
         next(read_columns(source, (label,)), None)  # says which columns there are
-    given = columns.get(label or "label", [])
+    (own,) = find_columns(every, (trained[1],)) or ("label",)
+    given = columns.get(label or own, [])
     return columns, items, [_label(value, label, where) for where, value in zip(places, given, strict=False)]
 
 
