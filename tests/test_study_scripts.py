@@ -238,13 +238,13 @@ def members_train_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("members_train_here")
 def test_an_average_is_that_of_its_runs(start: Path, tmp_path: Path) -> None:
     """Its numbers are theirs; what a stopped attempt left is replaced."""
-    nearfar.train("sg-opt1", model=start, output=tmp_path / "soup" / "member-3", seed=9, **TRAINING)
+    nearfar.train("sg-opt1", model=start, output=tmp_path / "soup" / "member-3", seed=9, keep="last", **TRAINING)
     words = ("--members", 2, "--method", "sg-opt1", "--tasks", "microworld", "--seed", 2)
-    made = run("soup.py", start, tmp_path / "soup", *flags(), *words)
+    made = run("soup.py", start, tmp_path / "soup", *flags(keep="last"), *words)
     assert made.returncode == 0, made.stderr
     members = []
     for seed in (3, 4):
-        nearfar.train("sg-opt1", model=start, output=tmp_path / str(seed), seed=seed, **TRAINING)
+        nearfar.train("sg-opt1", model=start, output=tmp_path / str(seed), seed=seed, keep="last", **TRAINING)
         members.append(weights(tmp_path / str(seed)))
     average = weights(tmp_path / "soup")
     assert any(not torch.equal(members[0][name], members[1][name]) for name in average)

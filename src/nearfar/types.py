@@ -10,6 +10,7 @@ layers         hidden layers; layer 0 is the embedding layer
 dim            width of a hidden state or an embedding
 teacher_dim    width of a teacher's embedding
 heads          attention heads
+key_heads      heads of keys and values, which several attention heads may share
 head_dim       width of an attention head
 pairs          rows (premise, hypothesis) of an NLI batch
 anchors        rows of an objective that has one value per anchor

@@ -313,8 +313,8 @@ def bf16_runs(backbone: PreTrainedModel, route: Route) -> bool:
 def ragged_attention(
     module: nn.Module,
     query: Float[Tensor, "1 heads tokens head_dim"],
-    key: Float[Tensor, "1 heads tokens head_dim"],
-    value: Float[Tensor, "1 heads tokens head_dim"],
+    key: Float[Tensor, "1 key_heads tokens head_dim"],
+    value: Float[Tensor, "1 key_heads tokens head_dim"],
     attention_mask: Tensor | None,  # noqa: ARG001  (``segments`` has the text boundaries)
     *,
     segments: RaggedBatch | FixedShapeBatch,
