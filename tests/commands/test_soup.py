@@ -203,7 +203,7 @@ def test_runs_are_averaged_with_what_they_have_seen(folder: Path) -> None:
     for seed, model in ((1, "tiny"), (2, "other")):
         write_nli(folder / f"nli{seed}.tsv", premises=12, seed=seed)
         shared: dict[str, Any] = {"data": f"nli{seed}.tsv", "evaluate_on": "pairs.tsv", "max_steps": 1, "batch_size": 6}
-        train("scl", model=model, seed=seed, output=f"run{seed}", **shared)
+        train("scl", model=model, seed=seed, output=f"run{seed}", keep="last", **shared)
     with pytest.warns(UserWarning, match="^run1 and run2/model were trained from different models"):
         soup("run1", "run2/model", output="out")
     shutil.copytree("run1", "run3")

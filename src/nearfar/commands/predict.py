@@ -122,7 +122,7 @@ def _read(
         return {"text": lines}, [(line,) for line in lines], []
     every = column_names(open_table(source))
     usual = [find_columns(every, columns) for columns in (trained[0], ("text",), PAIR)]
-    names = next(filter(None, [texts, *usual, every if len(every) == 1 else ()]), None)
+    names = next((columns for columns in (texts, *usual) if columns), None)
     if names is None:
         names = ("text",)
         try:
