@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from nearfar import Encoder
 from nearfar.baselines.sbert_wk import SbertWk
 from nearfar.commands.evaluate import evaluate
-from nearfar.data.classification import load_transfer
+from nearfar.data.labelled import load_transfer
 from nearfar.data.rows import load_sentences
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import inner_kfold

@@ -25,7 +25,8 @@ import torch
 from common import MODEL
 
 from nearfar.data.fingerprints import normalize_for_hash
-from nearfar.data.rows import load_sentences, load_tuples
+from nearfar.data.rows import load_sentences
+from nearfar.data.triplets import load_tuples
 from nearfar.disk import write_table
 
 PAGE = common.Page("mining", "mining-speed", "Mining hard negatives: speed and memory")

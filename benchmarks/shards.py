@@ -25,7 +25,7 @@ import torch
 import transformers
 
 from nearfar.commands.encode import encode
-from nearfar.data.rows import load_tuples
+from nearfar.data.triplets import load_tuples
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.weights import locate
 from nearfar.runtime.versions import package_version

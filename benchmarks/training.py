@@ -28,7 +28,8 @@ from training_run import Rows, Run, write_rows
 from training_systems import TimedRound, nearfar, peak, plain_simcse, sentence_transformers
 
 from nearfar import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
-from nearfar.data.rows import load_nli, nli_triplets
+from nearfar.data.rows import load_nli
+from nearfar.data.triplets import nli_triplets
 from nearfar.types import LABEL_NAMES
 
 PAGE = common.Page("training", "training-speed", "Training speed")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from torch.nn import functional
 
 from nearfar import TrainConfig, register_method, train
-from nearfar.data.rows import load_tuples
+from nearfar.data.triplets import load_tuples
 from nearfar.methods import BuiltMethod, Loss, Method
 
 

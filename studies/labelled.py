@@ -30,7 +30,7 @@ from sklearn.metrics import f1_score
 
 import nearfar
 from nearfar.commands.train.labels import fit_weights
-from nearfar.data.classification import load_transfer
+from nearfar.data.labelled import load_transfer
 from nearfar.disk import write_text
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import provenance

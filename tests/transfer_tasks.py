@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nearfar.data.classification import Split, TransferTask
+from nearfar.data.labelled import Split, TransferTask
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.transfer import evaluate_transfer
 

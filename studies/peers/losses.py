@@ -29,15 +29,8 @@ from sklearn.decomposition import PCA
 from torch import nn
 
 from nearfar.data.fingerprints import row_hashes
-from nearfar.data.rows import (
-    load_labelled,
-    load_nli,
-    load_pairs,
-    load_scored,
-    load_sentences,
-    load_triplets,
-    load_tuples,
-)
+from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences
+from nearfar.data.triplets import load_triplets, load_tuples
 from nearfar.disk.model_folder import SeenHashes, write_seen
 from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import provenance

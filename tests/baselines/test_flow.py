@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from nearfar.baselines.flow import FILE, ActNorm, Coupling, Flow, Glow, fit_glow
+from nearfar.baselines.flow import FILE, Flow, fit_glow
+from nearfar.baselines.glow import ActNorm, Coupling, Glow
 from nearfar.types import NearfarError
 
 

@@ -13,7 +13,7 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands import demo as command
 from nearfar.commands.demo import command_line
-from nearfar.data.rows import load_tuples
+from nearfar.data.triplets import load_tuples
 from nearfar.encoder import tokens
 from nearfar.evaluation.examples import PERCENTS
 from nearfar.evaluation.results import ComparisonResult

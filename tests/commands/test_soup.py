@@ -366,7 +366,7 @@ def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPa
             raise OSError(28, "No space left on device")
         source.replace(target)
 
-    monkeypatch.setattr("nearfar.disk.publish", fail)
+    monkeypatch.setattr("nearfar.disk.folders.publish", fail)
     refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearfar.data.classification import Split
+from nearfar.data.labelled import Split
 from nearfar.types import NearfarError
 
 

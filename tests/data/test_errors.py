@@ -11,21 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from nearfar.data.cells import MISSING_VALUES
-from nearfar.data.classification import load_classification, load_labelled_task
+from nearfar.data.classification import load_classification
 from nearfar.data.files import read_file, read_lines
+from nearfar.data.labelled import load_labelled_task
 from nearfar.data.lines import read_texts
 from nearfar.data.noise import load_translations
 from nearfar.data.retrieval import load_retrieval
-from nearfar.data.rows import (
-    load_labelled,
-    load_nli,
-    load_pairs,
-    load_scored,
-    load_sentences,
-    load_triplets,
-    load_tuples,
-)
+from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences
 from nearfar.data.sources import column_names, open_table
+from nearfar.data.triplets import load_triplets, load_tuples
 from tests.data.files import error_of
 
 

@@ -8,7 +8,8 @@ import datasets
 import pytest
 
 from nearfar.data.catalog import find
-from nearfar.data.classification import load_classification, load_transfer
+from nearfar.data.classification import load_classification
+from nearfar.data.labelled import load_transfer
 from nearfar.data.named_sets import CATALOG, PUBLISHED_ROWS, files_of, how_to_get, is_public, sets_of
 from tests.data.files import error_of, write_lines
 

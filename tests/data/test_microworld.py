@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from nearfar.data import named_sets
-from nearfar.data.rows import load_nli, load_pairs, load_sentences, load_tuples
+from nearfar.data.rows import load_nli, load_pairs, load_sentences
+from nearfar.data.triplets import load_tuples
 
 ROOT = Path(__file__).parents[2]
 FOLDER = Path(named_sets.__file__).parent / "microworld"

@@ -16,22 +16,14 @@ from nearfar import InfoNceConfig, SimcseSupConfig
 from nearfar.commands.search.corpus import Corpus, read_queries
 from nearfar.commands.train.build import read_rows
 from nearfar.commands.train.choose import choose_method, resolve_config
-from nearfar.data.classification import load_classification, load_labelled_task
+from nearfar.data.classification import load_classification
 from nearfar.data.files import read_file
+from nearfar.data.labelled import load_labelled_task
 from nearfar.data.memory import takes_rows
 from nearfar.data.retrieval import load_retrieval
-from nearfar.data.rows import (
-    load_documents,
-    load_labelled,
-    load_nli,
-    load_pairs,
-    load_scored,
-    load_sentences,
-    load_triplets,
-    load_tuples,
-    negative_columns,
-)
+from nearfar.data.rows import load_documents, load_labelled, load_nli, load_pairs, load_scored, load_sentences
 from nearfar.data.sources import column_names, open_table, skipping_empty
+from nearfar.data.triplets import load_triplets, load_tuples, negative_columns
 from nearfar.disk import write_table
 from nearfar.types import NearfarError
 from tests.data.files import error_of, write

@@ -14,17 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.rows import (
-    load_labelled,
-    load_nli,
-    load_pairs,
-    load_scored,
-    load_sentences,
-    load_task,
-    load_triplets,
-    load_tuples,
-    nli_triplets,
-)
+from nearfar.data.rows import load_labelled, load_nli, load_pairs, load_scored, load_sentences, load_task
+from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow, ScoredPair
 from tests.data.files import error_of, write
 

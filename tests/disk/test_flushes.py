@@ -8,16 +8,8 @@ from pathlib import Path
 import pytest
 
 import nearfar
-from nearfar.disk import (
-    check_new_folder,
-    create_folder,
-    folder_lock,
-    new_file,
-    new_folder,
-    publish,
-    restore_folder,
-    write_bytes,
-)
+from nearfar.disk import create_folder, new_file, publish, write_bytes
+from nearfar.disk.folders import check_new_folder, folder_lock, new_folder, restore_folder
 from nearfar.types import NearfarError
 from tests.flushes import assert_flushed_before, record_flushes
 
@@ -85,9 +77,9 @@ def test_a_kill_between_the_two_renames_is_undone(tmp_path: Path, monkeypatch: p
             raise KeyboardInterrupt
         publish(source, target, durable=durable)
 
-    monkeypatch.setattr("nearfar.disk.publish", killed)
+    monkeypatch.setattr("nearfar.disk.folders.publish", killed)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):  # noqa: PT012
-        patch.setattr("nearfar.disk.restore_folder", lambda _: None)
+        patch.setattr("nearfar.disk.folders.restore_folder", lambda _: None)
         with new_folder(folder, replace=True) as fresh:
             (fresh / "new").write_text("")
     monkeypatch.undo()

@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, models
 
 from nearfar import NearfarError
 from nearfar.data.sources import read_columns
-from nearfar.disk import TABLES, disk_errors, new_folder, read_errors, read_json, remove, write_table
+from nearfar.disk import TABLES, disk_errors, read_errors, read_json, remove, write_table
+from nearfar.disk.folders import new_folder
 from nearfar.disk.places import LocalFolder
 from nearfar.quantization import read_ranges
 

@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from nearfar import NearfarError
-from nearfar.disk import (
-    exclusive_file,
-    folder_lock,
-    is_private,
-    private_temporary_folder,
-    write_bytes,
-    write_text,
-)
+from nearfar.disk import exclusive_file, is_private, private_temporary_folder, write_bytes, write_text
+from nearfar.disk.folders import folder_lock
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="owners and modes are those of POSIX")
 

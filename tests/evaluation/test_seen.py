@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from nearfar.data.classification import Split, TransferTask
 from nearfar.data.fingerprints import row_hashes
+from nearfar.data.labelled import Split, TransferTask
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs

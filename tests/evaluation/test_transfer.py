@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from nearfar.data.classification import Split, TransferTask
+from nearfar.data.labelled import Split, TransferTask
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import Estimate, EvaluationResult, TransferResults

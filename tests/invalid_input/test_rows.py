@@ -13,7 +13,8 @@ import pytest
 from nearfar import NearfarError, SupconTextConfig
 from nearfar.commands.train.run import prepare
 from nearfar.data import files
-from nearfar.data.classification import infer_reader, label_summary, load_classification, load_labelled_task
+from nearfar.data.classification import load_classification
+from nearfar.data.labelled import infer_reader, label_summary, load_labelled_task
 from nearfar.data.rows import load_labelled
 from nearfar.data.sources import read_columns
 from tests.invalid_input.cli_runner import assert_refused, run_cli

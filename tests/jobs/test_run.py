@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from nearfar import jobs as jobs_module
-from nearfar.disk import folder_lock
+from nearfar.disk.folders import folder_lock
 from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, Outcome, Task, run_jobs
 from nearfar.jobs.job import perform
 from nearfar.types import NearfarError

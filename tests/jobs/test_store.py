@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.disk import FolderBusyError, folder_lock
+from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.jobs import (
     Job,
     JobEvent,

@@ -19,8 +19,8 @@ from nearfar.data.cells import (
     parse_number,
     text_field,
 )
-from nearfar.data.classification import PAIR
 from nearfar.data.files import extension, is_plain_text, json_records, read_lines
+from nearfar.data.labelled import PAIR
 from nearfar.data.sources import column_names, open_table, read_columns
 from nearfar.disk import TABLES, check_output_file, path_errors, write_table
 from nearfar.encoder.precision import check_computing

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SoupConfig
-from nearfar.disk import check_new_folder, new_folder, path_errors, read_json
+from nearfar.disk import path_errors, read_json
+from nearfar.disk.folders import check_new_folder, new_folder
 from nearfar.disk.model_folder import SeenHashes, read_seen
 from nearfar.encoder.precision import check_computing
 from nearfar.evaluation.results.record import OMITTED, Provenance, Record, format_json, provenance

@@ -28,8 +28,9 @@ from nearfar.data.cells import Location, find_columns, is_blank, parse_number, t
 from nearfar.data.files import is_known, is_plain_text, stem
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, shown, status
-from nearfar.data.rows import load_documents, load_nli, load_tuples, pair_columns, set_of_pairs
+from nearfar.data.rows import load_documents, load_nli
 from nearfar.data.sources import HUB_NAME, Table, column_names, load_hub_splits, open_table
+from nearfar.data.triplets import load_tuples, pair_columns, set_of_pairs
 from nearfar.types import ENTAILMENT, NearfarError, RetrievalMeasure
 
 if TYPE_CHECKING:
@@ -320,7 +321,7 @@ def load_retrieval(
 
     - a folder in BEIR's layout, ``FOLDER`` or ``FOLDER:SPLIT``, or a hub data set in it, ``hub:owner/name`` or
       ``hub:owner/name:SPLIT``: see :mod:`nearfar.data.retrieval`. The main measure is ``ndcg@10``;
-    - pairs, as :func:`nearfar.data.rows.load_tuples` reads them: a file with two columns, a named set of pairs
+    - pairs, as :func:`nearfar.data.triplets.load_tuples` reads them: a file with two columns, a named set of pairs
       (``flickr8k``), a hub data set. Each distinct anchor is a query, its positives are its relevant documents, and
       all distinct positives are the documents. An anchor that is itself a document is not ranked for itself. The main
       measure is ``mrr@10``;

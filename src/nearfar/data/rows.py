@@ -6,11 +6,10 @@ tables of its ``specs`` (see :mod:`nearfar.data.catalog`) one after the other, a
 """
 
 import math
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle, groupby
+from itertools import chain
 from numbers import Number
 from types import MappingProxyType
 from typing import Any
@@ -18,20 +17,16 @@ from typing import Any
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.cells import (
     Location,
-    find_columns,
-    fold_name,
     label_field,
     normalize_whitespace,
     parse_number,
-    printable_name,
     score_check,
     sort_labels,
-    text_field,
 )
-from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED, NamedSet
+from nearfar.data.named_sets import CATALOG, OWN, UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import Entry, Table, column_names
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow, ScoredPair
+from nearfar.data.sources import Entry
+from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
 
 
 @dataclass(frozen=True)
@@ -471,210 +466,3 @@ def _sentence_entries(found: NamedTable, columns: Sequence[str]) -> Iterator[Ent
     for entry in found.table.entries(columns):
         yield Entry(entry.texts[:1], repaired=entry.repaired)
         yield from (Entry((text,)) for text in entry.texts[1:])
-
-
-PAIR_NAMES = (
-    ("anchor", "positive"),
-    ("query", "positive"),
-    ("query", "document"),
-    ("question", "answer"),
-    ("sent0", "sent1"),
-)
-"""Names of the columns of pairs."""
-NEGATIVE_NAMES = ("negative", "hard_neg", "hard_negative")
-"""Names of the columns of hard negatives; numbered ones and lists have these names too (``negative_1``)."""
-
-
-def pair_columns(names: Sequence[str], columns: Sequence[str] = PAIR_NAMES[0]) -> tuple[str, str] | None:
-    """Return the columns of pairs among ``names``; None if there are none, or several that they can be.
-
-    They are ``columns``, or in place of ``anchor`` and ``positive``, the defaults, others of :data:`PAIR_NAMES`.
-    """
-    anchor, positive = columns
-    usual = [(anchor, positive)] + [
-        (other if anchor == PAIR_NAMES[0][0] else anchor, match if positive == PAIR_NAMES[0][1] else positive)
-        for other, match in PAIR_NAMES
-    ]
-    found = [(pair[0], pair[1]) for each in dict.fromkeys(usual) if (pair := find_columns(names, each))]
-    distinct = [pair for pair in found if pair[0] != pair[1]]
-    return distinct[0] if len(distinct) == 1 or (distinct and find_columns(names, columns)) else None
-
-
-def negative_columns(names: Sequence[str], column: str | None = None) -> list[str]:
-    """Return the columns of hard negatives among ``names``: all that are called ``column``, with or without a number.
-
-    Without ``column``, the first of :data:`NEGATIVE_NAMES` that is there.
-
-    >>> negative_columns(["anchor", "positive", "Negative 1", "negative_2"])
-    ['Negative 1', 'negative_2']
-    """
-    if column is not None and column in names and column[-1:].isdigit():
-        return [column]
-    for stem in NEGATIVE_NAMES if column is None else (column,):
-        numbered = re.compile(re.escape(fold_name(stem)) + r"s?\d*")
-        if found := [name for name in names if name == stem or numbered.fullmatch(fold_name(name))]:
-            return found
-    return []
-
-
-def load_tuples(
-    specs: str | Sequence[str],
-    *,
-    columns: Sequence[str] = PAIR_NAMES[0],
-    find_negatives: bool = False,
-    limit: int | None = None,
-) -> TextData:
-    """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
-
-    Any two columns of related texts are pairs: a sentence and its back-translation, a question and its answer. In place
-    of the default names, others of :data:`PAIR_NAMES` are found. Hard negatives may be in several columns
-    (:func:`negative_columns`) and in lists: each makes a triplet. With ``find_negatives``, those that all tables have
-    are read without being named. Some named sets are pairs, whatever the ``columns``:
-
-    - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
-      the third with the fourth; an odd last one is dropped, so that no caption occurs twice. ``flickr8k:test`` has the
-      last 1,000 images, ``flickr8k:train`` the others, ``flickr8k:dev`` the last 1,000 of these;
-    - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses; ``microworld-paraphrases``.
-
-    Repeated rows are dropped, and so are rows with the same text twice.
-
-    Raises:
-        NearfarError: a source cannot be found or read, a missing column, an empty or non-string text (with file and
-            line), a source without a row, texts that are all equal, a ``limit`` below 2.
-
-    """
-    if len(columns) not in (2, 3):
-        raise NearfarError(
-            f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
-            f"{', '.join(columns) or 'none'}."
-        )
-    tables: list[tuple[NamedSet | None, NamedTable, list[str]]] = []
-    for spec in as_specs(specs):
-        entry = set_of_pairs(spec)
-        if entry and len(columns) == 3:
-            raise NearfarError(f"{spec.partition(':')[0]} has pairs, without negatives: name two columns.")
-        tables += [(entry, found, [] if entry else column_names(found.table)) for found in find(spec, "pairs")]
-    named = columns[2] if len(columns) == 3 else None
-    has_negatives = [bool(negative_columns(names)) for _, _, names in tables]
-    triplets = named is not None or (find_negatives and bool(tables) and all(has_negatives))
-    collector = RowCollector("triplets" if triplets else "pairs", limit)
-    for entry, found, names in tables:
-        if entry is None:
-            pair = pair_columns(names, columns[:2]) or (columns[0], columns[1])
-            _add_tuples(collector, found, pair, negative_columns(names, named) if triplets else [], named)
-        elif entry.captions_by:
-            collector.add(found.table.title, _captions(found.table, entry.captions_by, *entry.sentences))
-        else:
-            collector.add(found.table.title, found.table.entries(entry.sentences))
-    return collector.texts()
-
-
-def _add_tuples(
-    collector: RowCollector,
-    found: NamedTable,
-    pair: tuple[str, str],
-    negatives: Sequence[str],
-    missing: str | None = None,
-) -> None:
-    """Add the pairs of a table, with their ``negatives``; ``missing`` is the name of negatives that must be there."""
-    each = f"; each of {', '.join(negatives)} makes a row" if len(negatives) > 1 else ""
-    columns = pair if negatives or missing is None else (*pair, missing)
-    note = each + found.note((*columns, *negatives))
-    collector.add(found.table.title, found.table.entries(columns, negatives=negatives), note)
-
-
-def set_of_pairs(spec: str) -> NamedSet | None:
-    """Return the named set of pairs that ``spec`` means, which has columns of its own; None for other data."""
-    name = spec.partition(":")[0]
-    entry = CATALOG[name].of_kind("pairs") if name in CATALOG else None
-    return entry if entry and (entry.pairs or entry.captions_by) else None
-
-
-def load_triplets(
-    specs: str | Sequence[str],
-    *,
-    columns: Sequence[str] = ("anchor", "positive", "negative"),
-    premise_column: str = "premise",
-    hypothesis_column: str = "hypothesis",
-    label_column: str = "label",
-    label_order: Sequence[str] | None = None,
-    limit: int | None = None,
-) -> TextData:
-    """Read triplets: from tables with the columns of pairs and of hard negatives, else by :func:`nli_triplets`.
-
-    The columns are found as by :func:`load_tuples`.
-    NLI rows are read by :func:`nearfar.data.rows.load_nli` (``snli``, ``snli+mnli``, ``microworld``, own data), each
-    spec separately. Repetitions are dropped as in :func:`load_tuples`.
-
-    Raises:
-        NearfarError: as ``load_tuples`` and ``load_nli``; also for a table with neither the columns of triplets nor
-            those of NLI rows, and for NLI rows without a triplet.
-
-    """
-    nli_columns = (premise_column, hypothesis_column, label_column)
-    named = None if columns[2] == NEGATIVE_NAMES[0] else columns[2]
-    collector = RowCollector("triplets", limit)
-    for spec in as_specs(specs):
-        tables = find(spec)
-        names = column_names(tables[0].table)
-        pair, negatives = pair_columns(names, columns[:2]), negative_columns(names, named)
-        if pair and negatives:
-            for found in tables:
-                _add_tuples(collector, found, pair, negatives)
-            continue
-        if find_columns(names, nli_columns) is None:
-            raise NearfarError(
-                f"{tables[0].table.title}: triplets need the columns {', '.join(columns)}; or sent0, sent1, hard_neg; "
-                f"or {', '.join(nli_columns)}. Its columns: {', '.join(map(printable_name, names[:20]))}."
-            )
-        nli = load_nli(
-            spec,
-            premise_column=premise_column,
-            hypothesis_column=hypothesis_column,
-            label_column=label_column,
-            label_order=label_order,
-        )
-        triplets = nli_triplets(nli.rows)
-        collector.repaired += nli.repaired
-        collector.add(f"{spec} ({'; '.join(nli.sources)})", (Entry(triplet) for triplet in triplets))
-    return collector.texts()
-
-
-def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
-    """Return (premise, entailed, contradicted) for every entailment whose premise also has a contradiction.
-
-    The entailed hypotheses of a premise text, in the order of ``rows``, are combined with its contradicted ones in
-    turn, cyclically. SimCSE's 275,601 triplets have this form (Gao et al. 2021, section 4.1).
-
-    >>> nli_triplets([NliRow("p", "a", 0), NliRow("p", "x", 2), NliRow("p", "b", 0), NliRow("q", "c", 0)])
-    [('p', 'a', 'x'), ('p', 'b', 'x')]
-
-    Raises:
-        NearfarError: no premise has both.
-
-    """
-    entailed: dict[str, list[str]] = {}
-    contradicted: dict[str, list[str]] = {}
-    for row in rows:
-        if row.label in (ENTAILMENT, CONTRADICTION):
-            of_label = entailed if row.label == ENTAILMENT else contradicted
-            of_label.setdefault(row.premise, []).append(row.hypothesis)
-    triplets = [
-        (premise, positive, negative)
-        for premise, positives in entailed.items()
-        if premise in contradicted
-        for positive, negative in zip(positives, cycle(contradicted[premise]), strict=False)
-    ]
-    if not triplets:
-        raise NearfarError(
-            f"None of the {len(entailed)} premises with an entailment also has a contradiction; a triplet needs both."
-        )
-    return triplets
-
-
-def _captions(table: Table, image_column: str, caption_column: str) -> Iterator[Entry]:
-    """Pair the captions of each image: consecutive rows, first with second, third with fourth."""
-    for _, rows in groupby(table.rows((image_column, caption_column)), key=lambda row: row[1][0]):
-        captions = [(text_field(caption, caption_column, where), caption) for where, (_, caption) in rows]
-        for (first, first_raw), (second, second_raw) in zip(captions[::2], captions[1::2], strict=False):
-            yield Entry((first, second), repaired=(first != first_raw) + (second != second_raw))

@@ -28,13 +28,12 @@ from nearfar.data.files import (
     extension,
     is_plain_text,
     json_records,
-    name_classes,
     open_delimited,
-    parquet_error,
     read_file,
     read_lines,
     unusual_separator,
 )
+from nearfar.data.parquet import name_classes, parquet_error
 from nearfar.data.paths import as_path, check_file, file_version, is_file, is_folder, list_names
 from nearfar.types import NearfarError
 

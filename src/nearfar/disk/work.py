@@ -7,7 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any
 
-from nearfar.disk import FolderBusyError, check_characters, folder_lock
+from nearfar.disk import check_characters
+from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.disk.places import OWN, Place
 from nearfar.types import NearfarError
 

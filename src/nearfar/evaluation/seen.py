@@ -7,8 +7,8 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.classification import TransferTask
 from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
+from nearfar.data.labelled import TransferTask
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.evaluation.correlation import undefined_reason

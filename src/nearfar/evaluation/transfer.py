@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from nearfar.data.classification import TransferTask
+from nearfar.data.labelled import TransferTask
 from nearfar.evaluation.correlation import (
     CORRELATIONS,
     Floats,

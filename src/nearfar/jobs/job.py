@@ -17,15 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from nearfar.disk import (
-    FolderBusyError,
-    disk_errors,
-    folder_lock,
-    path_errors,
-    publish,
-    read_json,
-    read_text,
-)
+from nearfar.disk import disk_errors, path_errors, publish, read_json, read_text
+from nearfar.disk.folders import FolderBusyError, folder_lock
 from nearfar.runtime import memory
 from nearfar.types import NearfarError
 

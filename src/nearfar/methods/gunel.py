@@ -164,7 +164,7 @@ def build_supcon_text(config: SupconTextConfig, context: BuildContext, rows: "Te
     """
     import torch
 
-    from nearfar.data.classification import label_summary
+    from nearfar.data.labelled import label_summary
     from nearfar.objectives import supcon
 
     names, targets = rows.label_names, [int(target) for target in rows.targets or ()]

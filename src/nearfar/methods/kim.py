@@ -379,7 +379,7 @@ def read_sentences(config: SgConfig, own: Sequence[str] | None = None) -> "TextD
 
 def read_translations(config: BtConfig | BtSgOptConfig) -> "TextData":
     """Read sentences and their back-translations."""
-    from nearfar.data.rows import load_tuples
+    from nearfar.data.triplets import load_tuples
 
     data = require_data(config, "bt" if isinstance(config, BtConfig) else "bt+sg-opt")
     return load_tuples(data, columns=(config.sentence_column, config.translation_column), limit=config.limit)

@@ -409,14 +409,14 @@ def read_sentences(config: SimcseUnsupConfig) -> "TextData":
 
 def read_triplets(config: SimcseSupConfig) -> "TextData":
     """Read triplets, or build them from NLI rows."""
-    from nearfar.data.rows import load_triplets
+    from nearfar.data.triplets import load_triplets
 
     return load_triplets(config.data, limit=config.limit)
 
 
 def read_pairs(config: InfoNceConfig) -> "TextData":
     """Read pairs, or triplets where there are negatives."""
-    from nearfar.data.rows import load_tuples
+    from nearfar.data.triplets import load_tuples
 
     named = config.negative_column if config.negative_column != "auto" else None
     return load_tuples(

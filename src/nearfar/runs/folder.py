@@ -15,17 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nearfar.config.training import RunConfig
 from nearfar.config.values import flag
-from nearfar.disk import (
-    LOCK,
-    create_folder,
-    disk_errors,
-    flush_entries,
-    folder_lock,
-    read_json,
-    read_text,
-    remove,
-    write_text,
-)
+from nearfar.disk import create_folder, disk_errors, flush_entries, read_json, read_text, remove, write_text
+from nearfar.disk.folders import LOCK, folder_lock
 from nearfar.encoder.precision import RECORDED_PRECISIONS, is_native, precision_record, resolve, resumed_precision
 from nearfar.settings import build, dump_toml, load_toml
 from nearfar.types import NearfarError, Precision, Resolved

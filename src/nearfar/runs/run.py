@@ -26,7 +26,8 @@ from torch import nn
 
 from nearfar.config.training import RunConfig
 from nearfar.config.values import flag
-from nearfar.disk import new_folder, write_text
+from nearfar.disk import write_text
+from nearfar.disk.folders import new_folder
 from nearfar.disk.model_folder import SeenHashes
 from nearfar.encoder.precision import check_device
 from nearfar.evaluation.results import provenance

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import SCALES, START, ReproduceConfig
-from nearfar.disk import new_folder, path_errors, write_text
+from nearfar.disk import path_errors, write_text
+from nearfar.disk.folders import new_folder
 from nearfar.studies import DryRun, command_line, dry_run, study
 from nearfar.studies.cells import load_study, plan_cells
 from nearfar.studies.spec import Study

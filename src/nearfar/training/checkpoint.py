@@ -17,17 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.disk import (
-    apply_umask,
-    disk_errors,
-    flush,
-    forget_folder,
-    new_folder,
-    publish,
-    read_json,
-    remove,
-    restore_folder,
-)
+from nearfar.disk import apply_umask, disk_errors, flush, publish, read_json, remove
+from nearfar.disk.folders import forget_folder, new_folder, restore_folder
 from nearfar.training.optimiser import WeightAverage
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError

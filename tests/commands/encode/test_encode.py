@@ -15,9 +15,9 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands import encode as module
 from nearfar.commands.encode import encode
-from nearfar.disk import folder_lock
+from nearfar.commands.encode import run as module
+from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import LocalFolder
 from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stop_after, stopped
 

@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands import encode as module
 from nearfar.commands.encode import can_be_continued
+from nearfar.commands.encode import run as module
 from nearfar.config.encode import EncodeConfig
 from nearfar.disk.places import LocalFolder
 from tests.corpora import (

@@ -9,7 +9,8 @@ import pytest
 import nearfar
 from nearfar.cli import main
 from nearfar.commands.get_data.recipes import RECIPES
-from nearfar.data.classification import load_classification, load_transfer
+from nearfar.data.classification import load_classification
+from nearfar.data.labelled import load_transfer
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, PROBE_TASKS, PUBLISHED_ROWS, files_of, sources_of
 from nearfar.data.rows import load_nli, load_task
 from tests.commands.get_data import downloads

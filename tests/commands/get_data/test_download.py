@@ -18,7 +18,7 @@ import nearfar
 from nearfar.cli import main
 from nearfar.commands.get_data.download import download, file_name, list_files
 from nearfar.data import named_sets
-from nearfar.data.classification import load_transfer
+from nearfar.data.labelled import load_transfer
 from nearfar.data.named_sets import Download, Source
 from tests.commands.get_data.downloads import classification, tar_of, write_folder, zip_of
 from tests.commands.get_data.server import Answer, Server, serve

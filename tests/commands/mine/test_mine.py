@@ -13,7 +13,7 @@ from nearfar import Encoder, MineConfig, NearfarError, mine
 from nearfar.cli import main
 from nearfar.commands.encode import vectors
 from nearfar.commands.mine import MiningResult, search
-from nearfar.disk import folder_lock
+from nearfar.disk.folders import folder_lock
 from tests.encode_helpers import Killed, stop_in
 from tests.tiny import save_tiny, sentences
 

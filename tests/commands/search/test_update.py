@@ -12,7 +12,7 @@ import pytest
 from nearfar import NearfarError
 from nearfar.commands.encode import vectors
 from nearfar.commands.search.corpus import Corpus
-from nearfar.disk import folder_lock
+from nearfar.disk.folders import folder_lock
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.token_batches import NotFiniteError
 from nearfar.neighbours.index import FILES

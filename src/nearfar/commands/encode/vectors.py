@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.corpus import InputFile
 from nearfar.commands.encode.parts import OnTexts, Parts, Piece, Plan, pieces_of
-from nearfar.disk import check_regular, folder_lock, remove
+from nearfar.disk import check_regular, remove
+from nearfar.disk.folders import folder_lock
 from nearfar.disk.places import LocalFolder
 from nearfar.types import ARRAY_ERRORS, Precision
 

@@ -24,7 +24,7 @@ from nearfar.runs.held_out import TASK, has_held_out, load_held_out
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 if TYPE_CHECKING:
-    from nearfar.data.classification import TransferTask
+    from nearfar.data.labelled import TransferTask
     from nearfar.data.retrieval import RetrievalTask
     from nearfar.evaluation.results import ClassificationScores
 
@@ -87,7 +87,7 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: HeldOut |
     Raises:
         NearfarError: a task that is named cannot be loaded, or none of the suite.
     """
-    from nearfar.data.classification import load_labelled_task, load_transfer
+    from nearfar.data.labelled import load_labelled_task, load_transfer
     from nearfar.data.retrieval import load_retrieval
 
     named = named_tasks(config)

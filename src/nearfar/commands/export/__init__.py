@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import ExportConfig
-from nearfar.disk import check_output_path, forget_folder, new_folder, path_errors, write_bytes, write_text
+from nearfar.disk import check_output_path, path_errors, write_bytes, write_text
+from nearfar.disk.folders import forget_folder, new_folder
 from nearfar.disk.model_folder import write_seen
 from nearfar.encoder.folder_checks import EXPORTED, TRANSFORMER_SETTINGS
 from nearfar.types import NearfarError

@@ -14,8 +14,8 @@ from nearfar.commands.evaluate.tasks import run_of
 from nearfar.commands.export.graphs import Source, outputs_of
 from nearfar.config.training import FinetuneConfig
 from nearfar.config.verbs import EvaluateConfig, ExportConfig
-from nearfar.data.classification import Split, infer_reader
 from nearfar.data.hold_out import DEV, TEST
+from nearfar.data.labelled import Split, infer_reader
 from nearfar.data.rows import load_pairs, load_sentences, load_task
 from nearfar.encoder.classifier import Classifier, Item
 from nearfar.encoder.exported import Outputs

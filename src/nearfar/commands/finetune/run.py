@@ -8,7 +8,8 @@ from typing import Any
 
 from nearfar.config.training import FinetuneConfig
 from nearfar.data.batching import TextBatches
-from nearfar.data.classification import ClassificationTask, Split, default_splits, draw, load_classification
+from nearfar.data.classification import ClassificationTask, default_splits, draw, load_classification
+from nearfar.data.labelled import Split
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sources import skipping_empty

@@ -1,4 +1,4 @@
-"""The recipes: which files of a download make which file of the local data folder, and how they are read.
+"""The recipes: which files of a download make which file of the local data folder, how they are read, and written.
 
 Each public form of a file has a recipe: the official package, SentEval's download folder, GLUE's. A file of a download
 is recognised by the end of its path, so that an unpacked folder, an archive and a folder of archives are all read.
@@ -9,16 +9,19 @@ white space; None instead marks a row without a label or score, which is dropped
 """
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
-from nearfar.commands.get_data.download import SourceFile
-from nearfar.data.cells import Location, column_indices, parse_number
+from nearfar.commands.get_data.download import Record, SourceFile
+from nearfar.data.cells import Location, column_indices, normalize_whitespace, parse_number
 from nearfar.data.files import csv_records, decode_lines, json_records
-from nearfar.data.named_sets import CONVERSIONS, UNLABELLED
+from nearfar.data.named_sets import CONVERSIONS, PUBLISHED_ROWS, UNLABELLED
 from nearfar.data.paths import shown
+from nearfar.disk import create_folder, disk_errors, new_file
 from nearfar.types import LABEL_NAMES, NearfarError
 
 Row: TypeAlias = tuple[str, ...] | None
@@ -264,3 +267,99 @@ def recipes_for(targets: Iterable[str]) -> list[Recipe]:
     """Return the recipes of some files of the local data folder."""
     wanted = set(targets)
     return [recipe for recipe in RECIPES if recipe.target in wanted]
+
+
+_OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
+_OFFICIALLY_LOWER = ("sts/STS14/deft-news.tsv", "sts/STS15/belief.tsv")
+"""The files whose official text has upper-case letters, but not SentEval's; and those without them in both."""
+EMPTY, NO_LABEL = "with an empty text", "without a label or score"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertedFile:
+    """A file that was written to the local data folder."""
+
+    file: str
+    """Its path in the local data folder."""
+    rows: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Why rows were dropped -> how many."""
+    inputs: tuple[str, ...] = ()
+    """The files of the download that it was made from."""
+    lower_case: bool = False
+    """Whether no text has an upper-case letter."""
+
+    @property
+    def published(self) -> int | None:
+        """The published number of rows."""
+        return PUBLISHED_ROWS.get(self.file)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about a number of rows that is not the published one, and about text that is not the official one.
+
+        Dropped empty texts count as rows.
+        """
+        found = []
+        if self.published not in (None, self.rows, self.rows + self.dropped.get(EMPTY, 0)):
+            found.append(
+                f"{self.file}: {self.rows:,} rows, but {self.published:,} are published. The source may be incomplete."
+            )
+        if self.lower_case and self.file.startswith(_OFFICIALLY_CASED) and self.file not in _OFFICIALLY_LOWER:
+            found.append(
+                f"{self.file}: all of its text is in lower case, as SentEval's script tokenises it. For the official "
+                "text, on which most published scores are computed, convert the official package."
+            )
+        return tuple(found)
+
+
+def plan(files: Sequence[SourceFile], targets: Collection[str]) -> dict[str, tuple[Recipe, list[SourceFile]]]:
+    """Return the recipe and the inputs of each of ``targets`` that can be made from ``files``."""
+    planned: dict[str, tuple[Recipe, list[SourceFile]]] = {}
+    for recipe in recipes_for(targets):
+        inputs = None if recipe.target in planned else recipe.find(files)
+        if inputs is not None:
+            planned[recipe.target] = recipe, inputs
+    return planned
+
+
+def convert(
+    recipe: Recipe, inputs: Sequence[SourceFile], output: Path, record: Record, **origin: str | None
+) -> ConvertedFile:
+    """Write the recipe's file into the folder ``output``, atomically.
+
+    White space is normalised, and rows with an empty text are dropped and counted. The file is recorded, with its
+    ``origin``, before it gets its name: a file that exists is never without its record.
+
+    Raises:
+        NearfarError: an input is damaged or not in its published format (with file and line), there is no row, or the
+            disk cannot be written. An existing file is then unchanged.
+    """
+    file = output / recipe.target
+    dropped: Counter[str] = Counter()
+    rows, lower_case = 0, True
+    with disk_errors(file):
+        create_folder(file.parent)
+        with new_file(file) as temporary:
+            with temporary.open("w", encoding="utf-8", newline="\n") as stream:
+                if recipe.columns:
+                    stream.write("\t".join(recipe.columns) + "\n")
+                for fields in recipe.reader(inputs):
+                    values = None if fields is None else [normalize_whitespace(value) for value in fields]
+                    if values is None:
+                        dropped[NO_LABEL] += 1
+                    elif not all(values):
+                        dropped[EMPTY] += 1
+                    else:
+                        rows += 1
+                        lower_case = lower_case and (text := "".join(values[1:])) == text.lower()
+                        stream.write("\t".join(values) + "\n")
+            sources = tuple(source.shown for source in inputs)
+            if not rows:
+                raise NearfarError(f"{', '.join(sources)}: no rows for {recipe.target}; the download is incomplete.")
+            converted = ConvertedFile(
+                file=recipe.target, rows=rows, dropped=dict(dropped), inputs=sources, lower_case=lower_case
+            )
+            entry = {name: value for name, value in asdict(converted).items() if name != "file"}
+            record.add_file(recipe.target, {**origin, **entry})
+    return converted

@@ -14,8 +14,9 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
 from nearfar.config.values import flag
 from nearfar.data.memory import takes_rows
-from nearfar.data.rows import load_documents, load_tuples
+from nearfar.data.rows import load_documents
 from nearfar.data.sources import skipping_empty
+from nearfar.data.triplets import load_tuples
 from nearfar.disk import TABLES, check_output_file, path_errors, refuse_existing, write_table, write_text
 from nearfar.encoder.precision import check_computing
 from nearfar.runtime.versions import __version__

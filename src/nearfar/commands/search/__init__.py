@@ -16,7 +16,8 @@ from nearfar.config.calls import accepts_settings
 from nearfar.config.search import SearchConfig
 from nearfar.data.cells import normalize_whitespace
 from nearfar.data.memory import takes_rows
-from nearfar.disk import check_output_file, folder_lock, new_file, path_errors
+from nearfar.disk import check_output_file, new_file, path_errors
+from nearfar.disk.folders import folder_lock
 from nearfar.encoder.precision import check_computing
 from nearfar.neighbours import NORMS
 from nearfar.neighbours.inexact import (

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from nearfar.data.cells import Location, MissingColumnError, column_indices, fold_name, is_blank, text_field
 from nearfar.data.files import extension, is_plain_text, json_records
 from nearfar.data.paths import as_path, check_file
-from nearfar.data.rows import PAIR_NAMES
 from nearfar.data.sources import column_names, open_table
+from nearfar.data.triplets import PAIR_NAMES
 from nearfar.neighbours.index import hash_bytes
 from nearfar.types import NearfarError
 

@@ -40,8 +40,8 @@ from nearfar.config.values import Settings, field_types, flag
 from nearfar.data.catalog import find
 from nearfar.data.cells import find_columns, parse_number, printable_name
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.rows import negative_columns, pair_columns
 from nearfar.data.sources import Table, column_names
+from nearfar.data.triplets import negative_columns, pair_columns
 from nearfar.registry import METHODS
 from nearfar.settings import build, check_keys, check_values, load_method
 from nearfar.types import NearfarError

@@ -1,0 +1,287 @@
+"""Labelled or scored rows of one or two texts: one reader for all splits of a task, so that they share labels.
+
+Transfer tasks, for probing embeddings as in SentEval, and own data:
+
+=====================  ================================  ==============================================================
+task                   splits                            labels
+=====================  ================================  ==============================================================
+mr cr mpqa             one pool                          0 negative, 1 positive
+subj                   one pool                          0 subjective, 1 objective
+sst2 sst5              train, dev, test                  0 negative, 1 positive; 0 very negative to 4 very positive
+sst2-phrases           train (phrases too), dev, test    as sst2
+trec                   train, test                       ABBR DESC ENTY HUM LOC NUM
+trec-dev               train, dev: of trec's train       as trec
+mrpc                   train, test; pairs                1 paraphrase
+sick-e                 train, dev, test; pairs           CONTRADICTION NEUTRAL ENTAILMENT
+sickr-learned          train, dev, test; scored pairs    1 to 5
+stsb-learned           train, dev, test; scored pairs    0 to 5
+=====================  ================================  ==============================================================
+
+SentEval trains SST-2 on the 67,349 phrases of its sentences: compare ``sst2-phrases`` with published scores. ``sst2``
+trains on the 6,920 sentences, in a tenth of the time. The 4 and 3 empty texts of SentEval's CR and MPQA are dropped.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+from itertools import chain
+from typing import NamedTuple
+
+from nearfar.data.catalog import NamedTable, find
+from nearfar.data.cells import (
+    Check,
+    Location,
+    MissingColumnError,
+    column_indices,
+    find_columns,
+    is_blank,
+    label_field,
+    parse_number,
+    score_check,
+    sort_labels,
+)
+from nearfar.data.named_sets import PROBE_TASKS
+from nearfar.data.paths import nearest, shown
+from nearfar.data.sources import column_names, skips_empty
+from nearfar.types import NearfarError
+
+PAIR = ("sentence1", "sentence2")
+
+
+class Split(NamedTuple):
+    """Rows of a split: the one or two texts of each, and its label number or score."""
+
+    texts: list[tuple[str, ...]]
+    targets: list[int] | list[float]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads rows: which columns, and how labels are written."""
+
+    columns: tuple[str, ...]
+    """One or two columns of text."""
+    label_column: str
+    label_names: tuple[str, ...]
+    """The label names in the order of their numbers; empty if targets are scores."""
+    label_source: str = ""
+    """Where the labels are from, for error messages."""
+    aliases: Mapping[str, int | None] = field(default_factory=dict)
+    """Label as it is written, where that is not the name -> its number; None drops the row."""
+
+    @cached_property
+    def labels(self) -> dict[str, int | None]:
+        """Label as it is written -> its number."""
+        return {**{name: number for number, name in enumerate(self.label_names)}, **self.aliases}
+
+    def read(self, spec: str) -> tuple[Split, str]:
+        """Return the rows of the tables of ``spec`` (:mod:`nearfar.data.catalog`), and a description of their location.
+
+        Raises:
+            NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
+                that is not a number or is off the scale of a named set (each with file and line), no rows.
+        """
+        return self.read_tables(find(spec, "labelled"))
+
+    def read_tables(self, tables: Sequence[NamedTable]) -> tuple[Split, str]:
+        """Return the rows of ``tables``, and a description of their location; for errors see :meth:`read`."""
+        left_out: Counter[str] = Counter()
+
+        def number(value: object, column: str, where: Location) -> int | None:
+            label = label_field(value, column, where)
+            if label not in self.labels:
+                known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
+                hint = nearest(label, list(self.labels))
+                raise NearfarError(
+                    f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}"
+                )
+            if self.labels[label] is None:
+                left_out[str(value)] += 1
+            return self.labels[label]
+
+        texts: list[tuple[str, ...]] = []
+        targets: list[float] = []
+        for found in tables:
+            check: Check = number if self.label_names else score_check(found.scale)
+            for entry in found.table.entries(self.columns, self.label_column, check):
+                texts.append(entry.texts)
+                targets.append(entry.target)
+        title = _title(tables)
+        if not texts:
+            raise NearfarError(f"{title}: no labelled rows.")
+        notes = [f"{count:,} labelled {label} left out" for label, count in left_out.items()]
+        notes += [
+            note.removeprefix("; ") for found in tables if (note := found.note((*self.columns, self.label_column)))
+        ]
+        return Split(texts, targets), f"{title} ({'; '.join(notes)})" if notes else title
+
+
+def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
+    """Return the reader of own data, with the labels of the training data ``spec``.
+
+    ``text_columns`` default to ``text`` or, without that column, to ``sentence1`` and ``sentence2``. If any label is a
+    number with a fraction, all of them are scores.
+
+    Raises:
+        NearfarError: not one or two text columns, missing columns, some labels with fractions and some that are not
+            numbers, a label that is empty or neither string nor number (with file and line), no rows.
+    """
+    tables = find(spec, "labelled")
+    columns = default_columns(tables[0], label_column) if text_columns is None else tuple(text_columns)
+    if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
+        raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
+    labels = chain.from_iterable(found.table.rows((label_column,)) for found in tables)
+    read = [(where, value) for where, (value,) in labels if not (skips_empty() and is_blank(value))]
+    title = _title(tables)
+    if not read:
+        raise NearfarError(f"{title}: no rows, only a header.")
+    fractions = ((where, value) for where, value in read if not parse_number(value).is_integer())
+    fraction = next(((where, value) for where, value in fractions if not math.isnan(parse_number(value))), None)
+    if fraction is not None:
+        for where, value in read:
+            if math.isnan(parse_number(value)):
+                raise NearfarError(
+                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
+                    f"fraction, as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
+                )
+        return Reader(columns, label_column, ())
+    names = sort_labels({label_field(value, label_column, where) for where, value in read})
+    if len(names) < 2:
+        raise NearfarError(f"{title}: every row has the label {names[0]!r}; there must be at least two labels.")
+    return Reader(columns, label_column, tuple(names), f"the labels of {title}")
+
+
+def _title(tables: Sequence[NamedTable]) -> str:
+    return "+".join(found.table.title for found in tables)
+
+
+def default_columns(found: NamedTable, label_column: str = "label") -> tuple[str, ...]:
+    """Return the columns of text of labelled data: ``text`` or, without it, ``sentence1`` and ``sentence2``.
+
+    Raises:
+        NearfarError: neither they nor the label are there.
+    """
+    names = column_names(found.table)
+    if find_columns(names, ("text", label_column)) is None and find_columns(names, (*PAIR, label_column)):
+        return PAIR
+    try:
+        column_indices(names, ("text", label_column), found.table.title)
+    except MissingColumnError as error:
+        raise NearfarError(
+            f"{error} Labelled data has the columns text and {label_column}, or sentence1, sentence2 and "
+            f"{label_column}."
+        ) from None
+    return ("text",)
+
+
+_MAX_LABELS = 20
+
+
+_MAX_WARNINGS = 5
+
+
+def label_summary(counts: Mapping[str, int]) -> list[str]:
+    """Return the labels with their counts, and a sentence for each label that is rare or differs only in capitals.
+
+    A label is rare if it has at most a tenth of the rows of an average label. The sentence suggests the most similar
+    frequent label, if there is one.
+
+    >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
+    ['labels: cold (210), warm (189), wram (1)', "label 'wram' has 1 row of 400: a misspelling of 'warm'?"]
+    """
+    total = sum(counts.values())
+    listed = ", ".join(f"{name} ({count:,})" for name, count in list(counts.items())[:_MAX_LABELS])
+    more = f" and {len(counts) - _MAX_LABELS:,} more labels" if len(counts) > _MAX_LABELS else ""
+    rare = [name for name, count in counts.items() if 10 * count * len(counts) <= total]
+    frequent = [name for name in counts if name not in set(rare)]
+    facts = [f"labels: {listed}{more}", *_capitals_only(counts)]
+    for name in rare[:_MAX_WARNINGS]:
+        rows = "1 row" if counts[name] == 1 else f"{counts[name]:,} rows"
+        near = _nearest(name, frequent)
+        facts.append(f"label {name!r} has {rows} of {total:,}" + (f": a misspelling of {near!r}?" if near else ""))
+    if len(rare) > _MAX_WARNINGS:
+        facts.append(f"{len(rare) - _MAX_WARNINGS:,} more labels are as rare")
+    return facts
+
+
+def _capitals_only(counts: Mapping[str, int]) -> list[str]:
+    families: dict[str, list[str]] = {}
+    for name in counts:
+        families.setdefault(name.casefold(), []).append(name)
+    alike = [names for names in families.values() if len(names) > 1]
+    return [f"labels {' and '.join(map(repr, names))} differ in capitals only" for names in alike[:_MAX_WARNINGS]]
+
+
+def _nearest(name: str, frequent: list[str]) -> str | None:
+    """Return the most similar frequent label, ignoring labels that differ only in digits (``level 1``, ``level 2``)."""
+    words = re.sub(r"\d+", "", name)
+    choices = {label.casefold(): label for label in frequent if re.sub(r"\d+", "", label) != words}
+    near = get_close_matches(name.casefold(), list(choices), n=1, cutoff=0.7)
+    return choices[near[0]] if near else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferTask:
+    """A task for probing; its splits are ``all`` (cross-validated), or ``train``, ``test`` and possibly ``dev``."""
+
+    name: str
+    splits: Mapping[str, Split]
+    label_names: tuple[str, ...] = ()
+    """The label names in the order of their numbers; empty if targets are scores."""
+    source: str | None = None
+    """The location of the user's own data; None for a named task."""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether rows have two texts."""
+        return any(len(row) == 2 for rows in self.splits.values() for row in rows.texts[:1])
+
+
+_SPLITS = {1: ("all",), 2: ("train", "test"), 3: ("train", "dev", "test")}
+
+
+def load_transfer(name: str) -> TransferTask:
+    """Return a task by name (module docstring), with white space as in :func:`nearfar.data.cells.text_field`.
+
+    Raises:
+        NearfarError: no such task; its data cannot be found or read; an empty text, an unknown label, an invalid score
+            (each with file and line).
+    """
+    if name not in PROBE_TASKS:
+        close = get_close_matches(name, PROBE_TASKS, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise NearfarError(
+            f"{name}: no such transfer task.{hint} Known tasks: {', '.join(PROBE_TASKS)}. Load a labelled file of your "
+            "own by its path."
+        )
+    task = PROBE_TASKS[name]
+    reader = Reader(task.columns, "label" if task.labels else "score", task.labels, f"those of {name}")
+    tables = find(task.spec)
+    splits = {split: reader.read_tables([found])[0] for split, found in zip(_SPLITS[len(tables)], tables, strict=True)}
+    return TransferTask(name=name, splits=splits, label_names=task.labels)
+
+
+def load_labelled_task(spec: str) -> TransferTask:
+    """Return own labelled data as a task with the split ``all``: a file or hub data set (:mod:`nearfar.data.catalog`).
+
+    Its columns are ``text`` and ``label``, or ``sentence1``, ``sentence2`` and ``label``. Labels are strings or
+    integers; they are numbered in numeric order if all are integers, else in text order. The task has the name of the
+    file, or of a named set of one file (``mr``, ``microworld``).
+
+    Raises:
+        NearfarError: no such source, missing columns, an empty text or label (with file and line), no rows.
+    """
+    tables = find(spec, "labelled")
+    entries = [entry for found in tables for entry in found.table.entries(default_columns(found), "label", label_field)]
+    title = tables[0].table.title
+    name = spec if tables[0].name == "all" else "+".join(found.name for found in tables)
+    if not entries:
+        raise NearfarError(f"{title}: no rows, only a header.")
+    names = sort_labels({entry.target for entry in entries})
+    number = {label: index for index, label in enumerate(names)}
+    pool = Split([entry.texts for entry in entries], [number[entry.target] for entry in entries])
+    return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)

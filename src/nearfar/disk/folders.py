@@ -1,0 +1,168 @@
+"""Folders that one process holds, and folders of one step that appear whole or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    pass
+from nearfar.disk import (
+    HAS_FLOCK,
+    apply_umask,
+    check_writable_folder,
+    create_folder,
+    disk_errors,
+    flush_entries,
+    flush_tree,
+    locked,
+    path_errors,
+    publish,
+    refuse_planted,
+)
+
+LOCK = ".lock"
+"""A file in a locked folder, on systems that cannot lock the folder itself."""
+
+
+class FolderBusyError(NearfarError):
+    """Another process holds the lock of a folder."""
+
+
+@contextmanager
+def folder_lock(
+    folder: Path, *, what: object = None, remove_if_empty: bool = False, flag: str = "--output"
+) -> Iterator[None]:
+    """Create the folder if needed, and lock it until the block ends or this process dies.
+
+    A folder that this call created is removed at the end if it is still empty, with the parents created for it.
+
+    Args:
+        folder: what to lock.
+        what: the file or folder that messages name, by default the folder.
+        remove_if_empty: remove an empty folder at the end, even if it existed before.
+        flag: the flag that names another folder, for messages.
+
+    Raises:
+        FolderBusyError: another process holds the lock.
+        NearfarError: the folder cannot be created, or another user planted it in a shared folder.
+    """
+    busy = FolderBusyError(
+        f"{what or folder}: another process is using it now; wait until it ends, or choose another {flag}."
+    )
+    held = folder if HAS_FLOCK else folder / LOCK
+    created: list[Path] = []
+
+    def open_folder() -> int:
+        while True:
+            created[:] = [path for path in (folder, *folder.parents) if not path.exists()]
+            create_folder(folder)
+            refuse_planted(folder, flag=flag)
+            with suppress(FileNotFoundError):  # another process removed the empty folder
+                return os.open(held, os.O_RDONLY if HAS_FLOCK else os.O_RDWR | os.O_CREAT)
+
+    with disk_errors(folder):
+        descriptor = locked(held, open_folder, busy=busy)
+    try:
+        yield
+    finally:
+        if not HAS_FLOCK:  # Windows cannot remove an open file
+            os.close(descriptor)
+            with suppress(OSError):
+                (folder / LOCK).unlink()
+        try:
+            for path in dict.fromkeys([*([folder] if remove_if_empty else []), *created]):
+                with suppress(OSError):
+                    path.rmdir()
+                    flush_entries(path.parent)
+        finally:
+            if HAS_FLOCK:  # held until the folder is removed
+                os.close(descriptor)
+
+
+@path_errors()
+def check_new_folder(output: Path, *, flag: str = "--output") -> None:
+    """Raise an error now if ``output`` could not become a new folder at the end of a long computation.
+
+    Missing parent folders are made later, by :func:`new_folder`. An empty folder counts as new.
+
+    Raises:
+        NearfarError: it exists and is no empty folder, has no name, or is in a file or an unwritable folder.
+    """
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        forget_folder(output)
+        raise NearfarError(f"{flag} {output}: already exists; choose another folder.")
+    if not output.name or output.name == "..":
+        raise NearfarError(f"{flag} {output}: name a new folder.")
+    check_writable_folder(output.absolute().parent, output, flag=flag)
+
+
+@contextmanager
+def new_folder(output: Path, *, replace: bool = False, flag: str = "--output") -> Iterator[Path]:
+    """An empty folder to write into, which becomes ``output`` at the end of the block, or is removed if it fails.
+
+    While it is written it is ``.NAME.new/folder``. With ``replace``, the folder that has the name is ``.NAME.old``
+    between two renames; :func:`restore_folder` undoes the first one if the process ended there.
+
+    Args:
+        output: the folder. Missing parent folders are created; an empty folder is replaced.
+        replace: replace a folder that has something in it.
+        flag: the flag that names another folder, for messages.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written; ``output`` is no longer free, or another process makes it.
+    """
+    with disk_errors(output):
+        create_folder(output.parent)
+        temporary, old = _temporary(output), _old(output)
+        fresh = temporary / "folder"
+        with folder_lock(temporary, what=output, remove_if_empty=True, flag=flag):
+            shutil.rmtree(fresh, ignore_errors=True)  # what a killed call left
+            restore_folder(output)
+            try:
+                fresh.mkdir()
+                yield fresh
+                apply_umask(fresh)
+                flush_tree(fresh)
+                if output.is_dir() and not any(output.iterdir()):
+                    output.rmdir()
+                elif replace and output.exists():
+                    publish(output, old, durable=False)  # in the same folder as the next rename, so never both undone
+                publish(fresh, output)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)
+                restore_folder(output)
+
+
+def restore_folder(output: Path) -> None:
+    """Give a folder its name again if a call that replaced it ended between its two renames; else remove the old one.
+
+    Raises:
+        OSError: it cannot be renamed.
+    """
+    old = _old(output)
+    if output.exists():
+        shutil.rmtree(old, ignore_errors=True)
+    elif old.exists():
+        publish(old, output)
+
+
+def forget_folder(output: Path) -> None:
+    """Remove what a process that was killed, or lost its power, left beside ``output``: another half, or an old one."""
+    temporary = _temporary(output)
+    shutil.rmtree(_old(output), ignore_errors=True)
+    if temporary.is_dir():
+        with suppress(OSError, NearfarError), folder_lock(temporary, remove_if_empty=True):
+            shutil.rmtree(temporary / "folder", ignore_errors=True)
+
+
+def _temporary(output: Path) -> Path:
+    return output.with_name(f".{output.name}.new")
+
+
+def _old(output: Path) -> Path:
+    return output.with_name(f".{output.name}.old")
