@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import common
@@ -118,15 +119,15 @@ def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
 ) -> tuple[dict[str, float], float, list[list[str]]]:
     command, search = (importlib.import_module(f"nearfar.commands.mine{name}") for name in ("", ".search"))
-    vectors = importlib.import_module("nearfar.commands.encode.vectors")
-    config = importlib.import_module("nearfar.config").MineConfig(
+    config = importlib.import_module("nearfar").MineConfig(
         model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
     )
+    model.similarity = "cosine"
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "out.tsv"
         before, started = common.peak_mib(), _clocks()
         found = search.gather(pairs, corpus)
-        opened = vectors.OpenEncoder(model, "fixed", bf16=False)
+        opened = SimpleNamespace(encoder=model, encode_texts=lambda _, texts, **how: model.encode_query(texts, **how))
         mined = search.find_negatives(Path(place), opened, found, config, progress=False)
         write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
         seconds = _since(started)
