@@ -10,6 +10,7 @@ round; the first round is a warm-up, in which their triplets are compared.
 """
 
 import argparse
+import csv
 import importlib
 import json
 import tempfile
@@ -131,8 +132,9 @@ def _nearfar(
         mined = search.find_negatives(Path(place), opened, found, config, progress=False)
         write_table(output, command.COLUMNS, (row[:3] for row in command.list_triplets(found, mined)))
         seconds = _since(started)
-        lines = output.read_text(encoding="utf-8").splitlines()[1:]
-    return seconds, before, [line.split("\t") for line in lines]
+        with output.open(encoding="utf-8", newline="") as file:
+            triplets = list(csv.reader(file, delimiter="\t"))[1:]
+    return seconds, before, triplets
 
 
 def _peer(
