@@ -1,7 +1,7 @@
 """Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,6 +58,93 @@ def correlation_estimate(
 def percent(score: float) -> float | None:
     """A score x 100 for a result file; NaN is None."""
     return None if np.isnan(score) else round(100 * float(score), 4)
+
+
+Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tell"]
+MARGIN = 0.5
+"""The largest difference, in points, that counts as level unless another margin is given."""
+
+
+class CrossedDifference(NamedTuple):
+    """``first - second`` with one 95% interval over both test units and training runs, and what it is made of."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    """Two-sided p of no difference; below 0.05 exactly where the interval leaves out 0."""
+    of_units: float
+    """The variance of ``difference`` from the choice of test units."""
+    of_runs: float
+    """The variance of ``difference`` from the choice of training runs; 0 where no side has several runs."""
+
+
+def crossed_difference(
+    first: tuple[Floats, Floats],
+    second: tuple[Floats, Floats],
+    *,
+    units: int,
+    order: Sequence[int] | None = None,
+) -> CrossedDifference | None:
+    """The difference of two sides' mean scores, with an interval over test units and training runs, crossed.
+
+    A score on J units (pairs, rows, queries, or groups of them that share texts) by I runs varies by the units, by the
+    runs, and by both together: Var = U/J + R/I + E/(IJ). The bootstrap over units of the mean over runs has U/J +
+    E/(IJ), the spread of the runs' scores R/I + E/(IJ), and the bootstrap of each run's deviation from the mean E/(IJ),
+    which would be counted twice. The interval's half-widths are those of the bootstrap percentiles, so a skewed score
+    keeps its skew, stretched to the whole standard error times Cochran and Cox's t: the mean of the quantiles of
+    Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their variances. With one run
+    on a side, nothing is known of its other training runs, and the interval says nothing of them.
+
+    Args:
+        first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
+        second: the same of the other side, on the same resamples.
+        units: the number of units that were resampled.
+        order: where run ``i`` of the first side belongs to run ``order[i]`` of the second, such as by a shared training
+            seed; None for independent runs.
+
+    Returns:
+        None where no resample has a defined difference.
+
+    Sources: Owen 2007, The pigeonhole bootstrap; Cochran and Cox 1957, Experimental Designs, 4.14.
+    """
+    paired = None if order is None else tuple(a - b[list(order)] for a, b in zip(first, second, strict=True))
+    sides = [first, second] if paired is None else [paired]
+    draws = first[1].mean(axis=0) - second[1].mean(axis=0)
+    draws = draws[np.isfinite(draws)]
+    if not draws.size:
+        return None
+    runs, together, squares = 0.0, 0.0, 0.0
+    for points, drawn in sides:
+        if len(points) > 1:
+            free = len(points) - 1
+            of_side = float(np.var(points, ddof=1)) / len(points)
+            runs, squares = runs + of_side, squares + of_side**2 / free
+            together += float(np.nanvar(drawn - drawn.mean(axis=0), axis=1).mean()) / free
+    spread = float(draws.std())
+    of_units = max(spread**2 - together, 0.0) * units / max(units - 1, 1)
+    point = float(first[0].mean() - second[0].mean())
+    variance = of_units + runs
+    if not spread or not variance:
+        return CrossedDifference(point, point, point, 1.0 if point == 0 else 0.0, of_units, runs)
+    from scipy import special  # imported here: the import takes longer than a small comparison
+
+    def t(level: float) -> float:
+        """Cochran and Cox's quantile of t."""
+        by_units = special.stdtrit(max(units - 1, 1), level)
+        by_runs = special.stdtrit(runs**2 / squares, level) if runs else 0.0
+        return float(of_units * by_units + runs * by_runs) / variance
+
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail]) - draws.mean()
+    stretch = t(1 - tail) * np.sqrt(variance) / (special.ndtri(1 - tail) * spread)
+    low, high = float(low * stretch), float(high * stretch)
+    reach = abs(low if point > 0 else high) / t(1 - tail)  # one standard error, towards 0
+    least, most = 0.0, 0.5
+    while reach and most - least > 1e-6 * most and most > 1e-12:  # t(1 - p / 2) standard errors reach 0
+        tail = (least + most) / 2
+        least, most = (least, tail) if t(1 - tail) * reach < abs(point) else (tail, most)
+    return CrossedDifference(point, point + low, point + high, 2 * most, of_units, runs)
 
 
 class Difference(NamedTuple):
@@ -209,3 +296,34 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = np.empty_like(p)
     adjusted[order] = np.minimum(steps, 1.0)
     return adjusted.tolist()
+
+
+def verdict(low: float, high: float, margin: float = MARGIN) -> Verdict:
+    """What an interval of ``first - second``, in points, says of the first side.
+
+    ``better`` or ``worse`` where it leaves out 0, else ``level`` where it lies within the margin on both sides, ``no
+    worse`` where it lies above minus the margin, and ``cannot tell`` otherwise.
+
+    >>> verdict(0.1, 2.0), verdict(-0.3, 0.4), verdict(-0.3, 2.0), verdict(-2.0, 2.0)
+    ('better', 'level', 'no worse', 'cannot tell')
+    """
+    if low > 0 or high < 0:
+        return "better" if low > 0 else "worse"
+    if low > -margin:
+        return "level" if high < margin else "no worse"
+    return "cannot tell"
+
+
+def units_to_tell(tested: CrossedDifference, units: int, margin: float = MARGIN) -> int | None:
+    """About how many more units like the ``units`` tested would tell, if the difference stayed as it is.
+
+    Enough that the interval leaves out 0 or lies above minus the margin, whichever needs fewer; ``tested`` and
+    ``margin`` have the same scale. None where units alone do not suffice, because the runs vary too much.
+    """
+    reach = max(abs(tested.difference), tested.difference + margin)
+    half = (tested.difference - tested.low) if tested.difference > -margin else (tested.high - tested.difference)
+    variance = tested.of_units + tested.of_runs
+    if not variance or not half:
+        return None
+    allowed = variance * (reach / half) ** 2 - tested.of_runs
+    return None if allowed <= 0 else max(0, int(np.ceil(units * (tested.of_units / allowed - 1))))
