@@ -25,12 +25,12 @@ def metric_of(row: results.TaskTest) -> str:
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str | None = None) -> str:
-    """What a test says of its first side, or where that is worse, of the second; ``units`` are what is resampled."""
+def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "") -> str:
+    """What a test says of its first side, or where that is worse, of the second."""
     if row.verdict is None:
         return "undefined"
     if row.verdict == "cannot tell":
-        units = units or (_UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows")
+        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows"
         return f"cannot tell{f': about {row.more_units:,} more {units} would' if row.more_units else ''}"
     if row.verdict == "level":
         return "level"
