@@ -1,7 +1,7 @@
 """Time of dividing a corpus into shards: the same rows as 1, 10, 100 and 1,000 parts, by each engine.
 
     python benchmarks/shards.py run       writes benchmarks/results/shards.json
-    python benchmarks/shards.py report    writes the measured block of docs/guides/corpora.md from that file alone
+    python benchmarks/shards.py report    writes the measured block of docs/guides/machines.md from that file alone
 
 The encoder is a transformer with random weights and two layers of width 32, so that most of the time is that of the
 shards: jobs, files that are flushed to the disk, checksums and records. A measurement includes the start of the
@@ -41,7 +41,7 @@ RESUMED = "all parts finished, this process"
 CORPORA = (10**6, 10**8, 10**10)
 CORES, SHARD_ROWS, DIM = 1_000, 1_000_000, 384
 """The machines of the model of costs."""
-GUIDE = common.ROOT / "docs" / "guides" / "corpora.md"
+GUIDE = common.ROOT / "docs" / "guides" / "machines.md"
 BLOCK = re.compile(r"(<!-- shards -->\n).*?(<!-- end of shards -->)", re.DOTALL)
 
 

@@ -1,4 +1,4 @@
-"""The examples of docs/guides/own-data.md on three kinds of rows: each command as a user runs it, with time and result.
+"""The examples of docs/guides/train.md on three kinds of rows: each command as a user runs it, with time and result.
 
     python studies/own_data.py run       does what is missing from studies/results/own-data
     python studies/own_data.py report    fills the tables of the guide from the result files only
