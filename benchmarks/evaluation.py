@@ -122,13 +122,13 @@ def body(record: dict[str, Any]) -> list[str]:
     header = ("suite", "precision", "probes", "tasks", "distinct texts", "seconds", "seconds of encoding")
     lines = common.table(header, suites, words=3)
     for what, measured in (
-        (f"{record['classifiers']} probes of {record['probed'].upper()}: batched", record["probes"]),
+        (f"{record['classifiers']} probes of {record['probed'].upper()}", record["probes"]),
         (f"{record['texts']:,} sentences", record["sbert_wk"]),
     ):
         (ours, our_seconds), (other, other_seconds) = measured.items()
         times = common.spread(common.ratios(other_seconds, our_seconds))
         sides = f"{ours} in {median(our_seconds):.2f} s, {other} in {median(other_seconds):.2f} s"
-        lines += ["", f"{what}, {sides}: {times} times as fast."]
+        lines += ["", f"{what}: {sides}, {times} times as fast."]
     return lines
 
 
