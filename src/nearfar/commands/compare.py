@@ -24,6 +24,7 @@ from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, QueryChanges, check_output
+from nearfar.evaluation.statistics import MARGIN
 from nearfar.evaluation.systems import compare_systems, score_runs
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import RUN_INFO
@@ -113,7 +114,7 @@ def compare(
         measure=config.measure,
         resamples=config.resamples,
         seed=config.seed,
-        margin=config.margin,
+        margin=MARGIN if config.margin is None else config.margin,
         progress=progress,
     )
     if task is not None:

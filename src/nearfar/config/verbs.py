@@ -158,8 +158,9 @@ class CompareConfig(Settings):
     """Number of bootstrap resamples."""
     seed: bounds.Seed = 0
     """Seed of the bootstrap."""
-    margin: bounds.Points = 0.5
-    """Largest difference, in points, that counts as level."""
+    margin: bounds.Points | None = None
+    """Largest difference, in points, that counts as level. Default: 0.5; in a table with scores beyond 1, 0.5% of their
+    range."""
     output: bounds.Output | None = None
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False

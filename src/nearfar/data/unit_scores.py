@@ -63,6 +63,8 @@ class Systems(NamedTuple):
     """System -> the file of its scores."""
     counts: dict[str, dict[str, int]]
     """System -> what is worth knowing of its units, in words -> their number."""
+    points: float
+    """From the lowest to the highest score in points: 100 of shares, else the range in the table."""
 
 
 def read_scores(file: Path) -> Systems:
@@ -85,7 +87,8 @@ def read_scores(file: Path) -> Systems:
         )
     if frame.empty:
         raise NearfarError(f"{file}: has no rows.")
-    measure, scale = ("score x 100", 1) if (frame.score.abs() <= 1).all() else ("score", 100)
+    shares = bool((frame.score.abs() <= 1).all())
+    measure, scale = ("score x 100", 1) if shares else ("score", 100)
     tasks = {}
     for task, of_task in frame.groupby("task", sort=False):
         clusters = of_task.groupby("unit").cluster.agg(["nunique", "first"])
@@ -97,7 +100,8 @@ def read_scores(file: Path) -> Systems:
         numbers = clusters["first"].astype("category").cat.codes.to_numpy(np.int64)
         tasks[str(task)] = UnitScores(list(wide.index), wide.to_numpy() / scale, numbers, measure)
     _check_seeds(file, tasks)
-    return Systems(tasks, dict.fromkeys(frame.system, str(file)), {})
+    points = 100.0 if shares else float(frame.score.max() - frame.score.min())
+    return Systems(tasks, dict.fromkeys(frame.system, str(file)), {}, points)
 
 
 def _rows(file: Path) -> Iterator[tuple[object, ...]]:

@@ -27,8 +27,9 @@ from nearfar.evaluation.comparison import (
     average_of,
     correct_pairs,
     difference_fields,
-    test_fields,
+    tested_fields,
 )
+from nearfar.evaluation.correlation import check_resampling
 from nearfar.evaluation.render import short_names
 from nearfar.evaluation.results import (
     AverageTest,
@@ -84,7 +85,7 @@ def score_runs(files: Sequence[Path], qrels: Path, measure: RetrievalMeasure) ->
     names = [tag or "" for tag in tags] if len(set(tags) - {None}) == len(files) else list(shown.values())
     scores = UnitScores([(name, "") for name in names], np.array(values), np.arange(len(queries)), measure)
     sources = dict(zip(names, map(str, files), strict=True))
-    return Systems({stem(qrels): scores}, sources, dict(zip(names, counts, strict=True)))
+    return Systems({stem(qrels): scores}, sources, dict(zip(names, counts, strict=True)), 100.0)
 
 
 def compare_systems(
@@ -94,16 +95,20 @@ def compare_systems(
     measure: str | None = None,
     resamples: int = 10_000,
     seed: int = 0,
-    margin: float = MARGIN,
+    margin: float | None = None,
     progress: bool = False,
 ) -> PairwiseResult:
     """Test each pair of systems on each task, and on the mean over tasks, and rank the systems.
 
-    ``tasks`` are those to compare on, by default all. The sides of the result are in the order of their scores.
+    ``tasks`` are those to compare on, by default all; ``margin`` is the largest difference, in points, that counts as
+    level, by default 0.5% of the range of scores. The sides of the result are in the order of their scores.
 
     Raises:
-        NearfarError: there is only one system, no such task, or all units of a task are in one cluster.
+        NearfarError: there is only one system, no such task, or all units of a task are in one cluster; fewer than two
+            ``resamples``, or a negative ``seed``.
     """
+    check_resampling(resamples, seed, at_least=2)
+    margin = given.points * MARGIN / 100 if margin is None else margin
     if unknown := [task for task in tasks or () if task not in given.tasks]:
         raise NearfarError(f"--tasks: there is no task {unknown[0]}, only {', '.join(given.tasks)}.")
     chosen = {task: given.tasks[task] for task in tasks or given.tasks}
@@ -121,7 +126,7 @@ def compare_systems(
     for i in bar:
         for j in range(i + 1, len(names)):
             first, both = len(places[names[i]]), [*places[names[i]], *places[names[j]]]
-            fields = {name: test_fields(one.select(both), first, None, margin) for name, one in families.items()}
+            fields = {name: tested_fields(one.select(both), first, None, margin) for name, one in families.items()}
             overall = AverageTest(tasks=list(chosen), **fields.pop("")) if "" in fields else None
             rows = {task: TaskTest(**_facts(chosen[task]), **of_task) for task, of_task in fields.items()}
             tests.append(PairTests(pair=[i, j], tasks=rows, overall=overall))

@@ -11,7 +11,7 @@ from nearfar.evaluation.tables.comparison import (
     units_in_words,
     verdict_in_words,
 )
-from nearfar.evaluation.tables.evaluation import format_estimate
+from nearfar.evaluation.tables.evaluation import format_score
 
 MOST_SYSTEMS = 10
 """The largest number of systems of which all pairs are listed; of more, those of neighbours."""
@@ -24,7 +24,7 @@ def ranking_tables(result: results.PairwiseResult) -> list[Table]:
     groups, several = [], len(families) > 1
     for task in families:
         ordered = [(result.sides[number], one) for number, one in _best_first(result, task)]
-        rows = [[side_title(side), format_estimate(one), _rank(one)] for side, one in ordered]
+        rows = [[side_title(side), _score(one), _rank(one)] for side, one in ordered]
         groups.append([[_name(task) if row is rows[0] else "", *row] for row in rows] if several else rows)
     columns = [*(["task"] if several else []), "system", "score [95%]", "rank"]
     title = f"{scores_title(first.tasks, result.config)}: ranks of {len(result.sides)} systems"
@@ -60,6 +60,11 @@ def _name(task: str | None) -> str:
     return "mean over tasks" if task is None else task
 
 
+def _score(one: results.RankedScore) -> str:
+    interval = "" if one.low is None else f" [{one.low:.2f}, {one.high:.2f}]"
+    return format_score(one.score) + interval
+
+
 def _rank(one: results.RankedScore) -> str:
     if one.best_rank is None or one.best_rank == one.worst_rank:
         return str(one.best_rank or "")
@@ -71,8 +76,8 @@ def _notes(result: results.PairwiseResult) -> list[str]:
     units = units_in_words(rows)
     reasons = [one.reason for side in result.sides for one in (side.ranks or {}).values() if one.reason]
     return [
-        "Rank: with a confidence of 95% all ranks of a task are in these ranges. Systems that are not told apart share "
-        "ranks; p is corrected (Holm) over pairs and tasks.",
+        "Rank: systems that are not told apart share ranks. With a confidence of 95%, all true ranks are in these "
+        "ranges (Holm's correction over pairs and tasks).",
         f"Intervals: over {units}, and over training runs where a system has several ({config.resamples} resamples). "
         f"Level, no worse: by more than {config.margin:g} points (--margin).",
         *(f"{side.name}: {number} {what}." for side in result.sides for what, number in (side.counts or {}).items()),
