@@ -135,9 +135,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(Settings):
-    """Test whether the first side is better than the others.
+    """Test whether the first side is better than the others, on each task and on their average.
 
-    A paired test per task and over all tasks; a test over seeds where a side has several runs.
+    Each difference has one 95% interval, over test rows and, where a side has several, training runs.
     """
 
     tasks: tuple[bounds.File, ...] | None = None
@@ -151,11 +151,16 @@ class CompareConfig(Settings):
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None
-    """Measure of retrieval tasks. Default: mrr@10 for pairs, ndcg@10 for BEIR's layout."""
+    """Measure of retrieval tasks. Default: mrr@10 for pairs, ndcg@10 for BEIR's layout and run files."""
+    qrels: bounds.File | None = None
+    """Judgements of relevance, TREC's or BEIR's: the sides are run files of TREC, whose documents they judge."""
     resamples: bounds.Resamples = 10_000
     """Number of bootstrap resamples."""
     seed: bounds.Seed = 0
     """Seed of the bootstrap."""
+    margin: bounds.Points | None = None
+    """Largest difference, in points, that counts as level. Default: 0.5; in a table with scores beyond 1, 0.5% of their
+    range."""
     output: bounds.Output | None = None
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False

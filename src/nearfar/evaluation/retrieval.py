@@ -28,13 +28,13 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
+from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
 from nearfar.neighbours import pair_similarities, unit_rows
-from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEPTH = 100
@@ -216,7 +216,8 @@ def retrieval_scores(
 ) -> RetrievalScores:
     """The scores of a task, given each measure of each query, by the name of the measure."""
     rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
-    draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()])
+    units = units_of_rows([(query,) for query in task.queries])
+    draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()], units=units)
     of_measures = zip(MEASURES, rounded, draws, strict=True)
     measures = {str(measure): estimate(100 * float(values.mean()), drawn) for measure, values, drawn in of_measures}
     return RetrievalScores(
@@ -230,6 +231,7 @@ def retrieval_scores(
             for measure, of_queries in zip(MEASURES, rounded.tolist(), strict=True)
         },
         digest=retrieval_digest(task),
+        units=units,
     )
 
 
@@ -266,6 +268,8 @@ def _rank(
     title: str,
 ) -> list[list[int]]:
     """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
+    from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
+
     distinct = dict.fromkeys(task.queries)
     rows = [queries.rows[text] for text in distinct]
     spare = 1 if task.excluded else 0

@@ -10,14 +10,23 @@ from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 from nearfar.evaluation.results.evaluation import SeenShares
-from nearfar.evaluation.results.record import OMITTED, Provenance, Record, Result
+from nearfar.evaluation.results.record import OMITTED, Estimate, Provenance, Record, Result, TestedDifference
 from nearfar.validation import InvalidValueError
 
 _AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
 
 
+class RankedScore(Estimate, kw_only=False):
+    """The score x 100 of a system, its interval over units and training runs, and the ranks that it may have."""
+
+    best_rank: int | None = field(default=None, metadata=OMITTED)
+    """1 + the number of systems that are better."""
+    worst_rank: int | None = field(default=None, metadata=OMITTED)
+    """The number of systems that are not worse, with itself."""
+
+
 class ComparedSide(Record):
-    """One side of a comparison: a model, or one method trained with several seeds."""
+    """One side of a comparison: a model, one method trained with several seeds, or a system that any tool scored."""
 
     name: str
     models: list[str]
@@ -29,55 +38,36 @@ class ComparedSide(Record):
     """What the side has seen of each compared task in training, for several runs the mean; tasks where it is known."""
     folds: int | None = field(default=None, metadata=OMITTED)
     """Where each row was tested by one of several models, trained without its fold: the number of folds."""
+    overall_rank: RankedScore | None = field(default=None, metadata=OMITTED)
+    """Of a system in a table of scores or a run file: its mean over several tasks."""
+    ranks: dict[str, RankedScore] | None = field(default=None, metadata=OMITTED)
+    """The same on each task."""
+    counts: dict[str, int] | None = field(default=None, metadata=OMITTED)
+    """What is worth knowing of the queries of a run file, in words -> their number."""
 
 
-class SeedTest(Record):
-    """Tests over training seeds, not corrected for multiple tests."""
-
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    test: str | None = None
-    """The t-test that gave ``p``."""
-    p_rank: float | None = None
-    rank_test: str | None = None
-
-
-class PairedTest(Record):
-    """The test of a difference between two scores."""
-
+class _Scores(Record):
     first: float | None
     second: float | None
-    difference: float | None
-    low: float | None
-    """The 95% interval of the difference, from ``low`` to ``high``."""
-    high: float | None
-    p: float | None
-    test: str | None = None
-    """The name of the test that gave ``p``."""
-    separable: bool | None
-    """Whether the difference is significant after Holm's correction."""
-    seeds: SeedTest | None
-    p_holm: float | None = field(default=None, metadata=OMITTED)
-    """``p`` after Holm's correction over all tests of its family."""
-    reason: str | None = field(default=None, metadata=OMITTED)
-    """Why the difference is undefined."""
+
+
+class PairedTest(TestedDifference, _Scores):  # in this order the keys of _Scores come first in the file
+    """The test of a difference between two scores."""
 
     def __post_init__(self) -> None:
         """A difference without scores, interval or p."""
-        if self.difference is not None:
-            for key in ("first", "second", "low", "high", "p"):
-                if getattr(self, key) is None:
-                    raise InvalidValueError("is null, and 'difference' is not", key)
+        super().__post_init__()
+        if self.difference is not None and None in (self.first, self.second):
+            raise InvalidValueError("is null, and 'difference' is not", "first" if self.first is None else "second")
 
 
 class _Task(Record):
-    kind: Literal["similarity", "relatedness", "classification", "retrieval"] = "similarity"
+    kind: Literal["similarity", "relatedness", "classification", "retrieval", "scores"] = "similarity"
+    """``scores``: of a table by any tool."""
     pairs: int | None = field(default=None, metadata=OMITTED)
-    """Number of pairs, of tested rows, or of queries."""
+    """Number of pairs, of tested rows, of queries, or of other units."""
     measure: str | None = field(default=None, metadata=OMITTED)
-    """The measure of a retrieval task, such as ``ndcg@10``."""
+    """The measure of a retrieval task, such as ``ndcg@10``; ``score x 100`` or ``score`` of a table by any tool."""
 
 
 class _TaskNames(Record):
@@ -90,7 +80,7 @@ class TaskTest(PairedTest, _Task):  # in this order the keys of _Task come first
 
 
 class AverageTest(PairedTest, _TaskNames):
-    """The test on the average over tasks of one kind; ``p_holm`` only where there are more than two sides."""
+    """The test on the average over tasks of one kind."""
 
 
 class ShownHit(Record):
@@ -146,11 +136,14 @@ class ComparisonSettings(Record):
     seed: int = 0
     level: float
     """The significance level."""
+    margin: float
+    """The largest difference, in points, that counts as level."""
 
     def __post_init__(self) -> None:
-        """A negative number of resamples."""
-        if self.resamples < 0:
-            raise InvalidValueError("is below 0", "resamples")
+        """A negative number of resamples, or a negative margin."""
+        for key in ("resamples", "margin"):
+            if getattr(self, key) < 0:
+                raise InvalidValueError("is below 0", key)
 
 
 class _Pair(Record):
@@ -224,7 +217,7 @@ class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last 
 
 
 class PairwiseResult(_Comparison):
-    """What ``nearfar compare`` writes for three sides or more: the tests of each pair of sides.
+    """What ``nearfar compare`` writes for three sides or more, and for scores of any tool: the tests of each pair.
 
     ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
     """
@@ -241,6 +234,11 @@ class PairwiseResult(_Comparison):
     """Tasks that not all runs have."""
     comparisons: list[PairTests]
     """The tests of each pair of sides, in the order (0, 1), (0, 2) ... (1, 2) ..."""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the sides are systems that any tool scored, which have ranks."""
+        return any(side.ranks for side in self.sides)
 
     def between(self, tests: PairTests) -> ComparisonResult:
         """The comparison of two of the sides, with their entry of ``comparisons``."""
