@@ -126,7 +126,6 @@ class DataSet(NamedTuple):
     first: tuple[Floats, Floats]
     second: tuple[Floats, Floats]
     truth: float
-    differing: int | None
 
 
 def noise(rng: np.random.Generator, share: float, shape: tuple[int, ...], group: NDArray[np.intp] | None) -> Any:
@@ -180,7 +179,7 @@ def simulate(
                 [weighted_spearman(gold[at], systems)(block) for block in np.array_split(weights, 1 + pairs // 50)],
                 axis=1,
             )
-            yield split(scored, runs[0], float(truths[0][at] - truths[1][at]), None)
+            yield split(scored, runs[0], float(truths[0][at] - truths[1][at]))
         return
     steps = measure.table
     scores = []
@@ -189,17 +188,16 @@ def simulate(
         scores.append(steps[np.clip(places, 0, len(steps) - 1)].astype(np.float64))
     total = counts @ sizes
     sums = [s if group is None else np.add.reduceat(s, np.r_[0, np.cumsum(sizes)[:-1]], axis=-1) for s in scores]
-    differing = (np.abs(sums[0].mean(1) - sums[1].mean(1)) > 1e-6).sum(axis=-1)
     drawn = [s @ counts.T / total for s in sums]
     for at in range(count):
         truth = float(truths[0][at] - truths[1][at])
-        yield split(np.concatenate([drawn[0][at], drawn[1][at]]), runs[0], truth, int(differing[at]))
+        yield split(np.concatenate([drawn[0][at], drawn[1][at]]), runs[0], truth)
 
 
-def split(scored: Floats, first: int, truth: float, differing: int | None) -> DataSet:
+def split(scored: Floats, first: int, truth: float) -> DataSet:
     """The scores on the data, in column 0, and on the resamples, of the ``first`` runs and of the others."""
     a, b = scored[:first], scored[first:]
-    return DataSet((a[:, 0], a[:, 1:]), (b[:, 0], b[:, 1:]), truth, differing)
+    return DataSet((a[:, 0], a[:, 1:]), (b[:, 0], b[:, 1:]), truth)
 
 
 @cache
