@@ -30,8 +30,10 @@ STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
 CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
 """How names of rows say that another library trained them, and the mark in its place on a page."""
-NO_SCORES = ("seconds", "members", "average")
-"""Columns of choices that are not scores of a row."""
+NO_SCORES = ("seconds", "bytes", "updates_per_second")
+"""Columns that are not shown unless they are named."""
+OF_MEMBERS = ("members", "average")
+"""Columns of averages of runs: the mean score of the runs, and that of the average of their weights."""
 
 
 class Claim(NamedTuple):
@@ -185,7 +187,7 @@ def study_of(name: str, kind: str = "tables") -> StudyTable:
 
 
 def study(words: str) -> str:
-    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named, and below them the tested differences."""
+    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named; below them the tested differences."""
     layout, shown = _shown(words)
     runs = {(group.row, *group.coordinates.items()): group.runs for group in layout.table.groups}
     rows = _means(layout, shown)
@@ -203,6 +205,11 @@ def means(words: str) -> str:
     """As ``study``, without differences."""
     layout, shown = _shown(words)
     return _table(_columns(layout, shown), _means(layout, shown))
+
+
+def scores(name: str) -> str:
+    """``NAME``: all scores of a study beside published ones, after a slash."""
+    return to_markdown(replace(scores_table(Layout(study_of(name))), title=""))
 
 
 def claims(words: str) -> str:
@@ -327,32 +334,30 @@ PAGES = {
 
 def tried(name: str) -> str:
     """``NAME``: the settings of a choice, from its best to its worst, in a table that opens at a click."""
-    file = ROOT / "studies" / "tables" / f"{name}.toml"
-    spec = tomllib.loads(file.read_text(encoding="utf-8"))
-    names = {row["id"]: row.get("name", row["id"]) for row in spec["rows"]}
+    spec = tomllib.loads((ROOT / "studies" / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
+    names = {row["id"]: _name(row.get("name", row["id"])) for row in spec["rows"]}
     known = pd.read_csv(CHOICES, keep_default_na=False, dtype={"setting": str})
-    own = known[(known.study == name) & ~known.column.isin(NO_SCORES)]
-    means = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
-    scores = [column for column in spec["columns"] if column in means]
-    counts = own.groupby(["row", "setting"]).seed.nunique()
-    means["mean"] = means[scores].mean(axis=1)
-    means = means.sort_values("mean", ascending=False, kind="stable")
-    shown = scores if len(scores) < 3 else ["mean"]
-    titles = [spec.get("titles", {}).get(column, column) for column in scores]
-    several = int(counts.max())
-    rows: list[list[str]] = []
-    for (row, setting), values in means.iterrows():  # type: ignore[misc]
-        words = ", ".join(filter(None, [_name(names[row]), setting]))
-        rows.append(
-            [words, *(f"{values[column]:.2f}" if values[column] == values[column] else "–" for column in shown)]
-        )
-    head = titles if len(scores) < 3 else [f"mean of {', '.join(titles)}"]
-    table = _table([f"{len(means)} settings, {_seeds(several)}", *head], rows)
-    return f'<details markdown="1">\n<summary>{spec["title"]}</summary>\n\n{table}\n\n</details>'
+    own = known[(known.study == name) & (known.column != "seconds")]
+    values = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
+    titles = {column: spec["titles"][column] for column in spec["columns"] if column in values}
+    if len(shown := [column for column in titles if column in OF_MEMBERS] or [*titles]) > 2:
+        values["mean"] = values[shown].mean(axis=1, skipna=False)
+        titles["mean"] = f"mean of {', '.join(titles[column] for column in shown)}"
+        shown = ["mean"]
+    values["order"] = values[shown].mean(axis=1)
+    seeds = own.groupby(["row", "setting"]).seed.nunique().max()
+    rows = [
+        [", ".join(filter(None, [names[row], setting])), *(_two_digits(scores[column]) for column in shown)]
+        for (row, setting), scores in values.sort_values("order", ascending=False, kind="stable").iterrows()  # type: ignore[misc]
+    ]
+    head = [f"{len(rows)} settings, {'one seed' if seeds == 1 else f'up to {seeds} seeds'}"]
+    table = _table([*head, *(titles[column] for column in shown)], rows)
+    title = spec["title"].removesuffix(": the choice").removesuffix(", the choice")
+    return f'<details markdown="1">\n<summary>Tried: {title}</summary>\n\n{table}\n\n</details>'
 
 
-def _seeds(count: int) -> str:
-    return "one seed" if count == 1 else f"up to {count} seeds"
+def _two_digits(value: float) -> str:
+    return "–" if pd.isna(value) else f"{value:.2f}"
 
 
 def paper(name: str) -> str:
@@ -393,6 +398,7 @@ def reliability(_: str) -> str:
 TABLES: dict[str, Callable[[str], str]] = {
     "study": study,
     "means": means,
+    "scores": scores,
     "claims": claims,
     "recipes": recipes,
     "tried": tried,
