@@ -94,7 +94,8 @@ def crossed_difference(
     which would be counted twice. The interval's half-widths are those of the bootstrap percentiles, so a skewed score
     keeps its skew, stretched to the whole standard error times Cochran and Cox's t: the mean of the quantiles of
     Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their variances. With one run
-    on a side, nothing is known of its other training runs, and the interval says nothing of them.
+    on a side, nothing is known of its other training runs, and the interval says nothing of them. Where the scores of
+    units are not known, the runs' scores as the only resample give the interval over runs alone.
 
     Args:
         first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
@@ -125,7 +126,7 @@ def crossed_difference(
     of_units = max(spread**2 - together, 0.0) * units / max(units - 1, 1)
     point = float(first[0].mean() - second[0].mean())
     variance = of_units + runs
-    if not spread or not variance:
+    if not variance:
         return CrossedDifference(point, point, point, 1.0 if point == 0 else 0.0, of_units, runs)
     from scipy import special  # imported here: the import takes longer than a small comparison
 
@@ -136,9 +137,9 @@ def crossed_difference(
         return float(of_units * by_units + runs * by_runs) / variance
 
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail]) - draws.mean()
-    stretch = t(1 - tail) * np.sqrt(variance) / (special.ndtri(1 - tail) * spread)
-    low, high = float(low * stretch), float(high * stretch)
+    normal = special.ndtri(1 - tail)
+    ends = (np.quantile(draws, [tail, 1 - tail]) - draws.mean()) / spread if spread else np.array([-normal, normal])
+    low, high = map(float, ends * t(1 - tail) * np.sqrt(variance) / normal)
     reach = abs(low if point > 0 else high) / t(1 - tail)  # one standard error, towards 0
     least, most = 0.0, 0.5
     while reach and most - least > 1e-6 * most and most > 1e-12:  # t(1 - p / 2) standard errors reach 0
@@ -298,16 +299,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def verdict(low: float, high: float, margin: float = MARGIN) -> Verdict:
+def verdict(low: float, high: float, margin: float = MARGIN, *, p_holm: float = 0.0) -> Verdict:
     """What an interval of ``first - second``, in points, says of the first side.
 
-    ``better`` or ``worse`` where it leaves out 0, else ``level`` where it lies within the margin on both sides, ``no
-    worse`` where it lies above minus the margin, and ``cannot tell`` otherwise.
+    ``better`` or ``worse`` where it leaves out 0, and where the difference is one of a family, p is below 0.05 after
+    Holm's correction over it (``p_holm``); else ``level`` where it lies within the margin on both sides, ``no worse``
+    where it lies above minus the margin, and ``cannot tell`` otherwise.
 
     >>> verdict(0.1, 2.0), verdict(-0.3, 0.4), verdict(-0.3, 2.0), verdict(-2.0, 2.0)
     ('better', 'level', 'no worse', 'cannot tell')
+    >>> verdict(0.1, 2.0, p_holm=0.06), verdict(-2.0, -0.1, p_holm=0.06)
+    ('no worse', 'cannot tell')
     """
-    if low > 0 or high < 0:
+    if (low > 0 or high < 0) and p_holm < 1 - CONFIDENCE:
         return "better" if low > 0 else "worse"
     if low > -margin:
         return "level" if high < margin else "no worse"
