@@ -10,14 +10,23 @@ import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from statistics import mean
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 from nearfar.evaluation.render import markdown_text, to_markdown
-from nearfar.evaluation.results import StudyComparison, StudyTable
+from nearfar.evaluation.results import (
+    ComparisonResult,
+    EvaluationResult,
+    PairedTest,
+    StudyComparison,
+    StudyTable,
+)
 from nearfar.studies.groups import Group
 from nearfar.studies.page import Layout, claim, number, paper_number, scores_table
 
@@ -28,6 +37,7 @@ CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
 PLACE = re.compile(r"<!-- table: (?P<kind>\S+) ?(?P<words>.*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
+MEASURES = ("mrr@10", "recall@10")
 CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
 """How names of rows say that another library trained them, and the mark in its place on a page."""
@@ -347,7 +357,7 @@ def tried(name: str) -> str:
     return f'<details markdown="1">\n<summary>Tried: {title}</summary>\n\n{table}\n\n</details>'
 
 
-def _two_digits(value: float) -> str:
+def _two_digits(value: float | None) -> str:
     return "–" if pd.isna(value) else f"{value:.2f}"
 
 
@@ -391,6 +401,51 @@ def reliability(_: str) -> str:
     return _table(columns, rows)
 
 
+def demo(_: str) -> str:
+    """The demo's runs: before and after training, on the queries that they held out, and the time of the whole demo."""
+    rows = []
+    for file in sorted((RESULTS / "demo").glob("*.json")):
+        run = json.loads(file.read_text(encoding="utf-8"))
+        minutes = (f"{run[kind] / 60:.1f}" for kind in ("seconds", "processor_seconds"))
+        rows.append([file.stem.replace("-", ", seed "), *_sides(run["comparison"]), *minutes])
+    return _table(["", "before", "after", "difference [95%]", "minutes", "processor minutes"], rows)
+
+
+def words(_: str) -> str:
+    """The demo's model beside one with random words, both on the queries that they held out."""
+    files = sorted((RESULTS / "demo-words").glob("*.json"))
+    rows = [[file.stem, *_sides(json.loads(file.read_text(encoding="utf-8")))] for file in files]
+    return _table(["seed", "pairs alone", "with random words", "difference [95%]"], rows)
+
+
+def _sides(comparison: dict[str, Any]) -> list[str]:
+    """Second and first score of the held-out queries, and their difference in words."""
+    test = ComparisonResult.from_dict(comparison).tasks["held-out"]
+    return [_two_digits(test.second), _two_digits(test.first), _difference(test)]
+
+
+def _difference(test: PairedTest) -> str:
+    return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}] {test.verdict}".replace("-", "−")
+
+
+def mined(_: str) -> str:
+    """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
+    arms = {
+        name: sorted((RESULTS / "mining").glob(f"captions-{arm}.json"))
+        for name, arm in (("no training", "untrained"), ("pairs alone", "pairs-[0-9]"), ("triplets", "mined-[0-9]"))
+    }
+    rows = []
+    for name, files in arms.items():
+        tasks = [next(iter(EvaluationResult.load(file).retrieval.values())) for file in files]
+        scores = (mean(task.measures[measure].score or 0.0 for task in tasks) for measure in MEASURES)
+        rows.append([name, str(len(files)), *map(_two_digits, scores)])
+    for first, second in combinations(reversed(arms), 2):
+        compared = (compare(arms[first], arms[second], measure=measure, progress=False) for measure in MEASURES)
+        tests = (_difference(next(iter(one.tasks.values()))) for one in compared if isinstance(one, ComparisonResult))
+        rows.append([f"*{first} − {second}*", "", *tests])
+    return _table(["", "runs", *MEASURES], rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "study": study,
     "means": means,
@@ -401,6 +456,9 @@ TABLES: dict[str, Callable[[str], str]] = {
     "paper": paper,
     "plots": plots,
     "reliability": reliability,
+    "demo": demo,
+    "words": words,
+    "mined": mined,
 }
 
 if __name__ == "__main__":
