@@ -26,6 +26,7 @@ def board(tmp_path, monkeypatch):
     return tmp_path / "board.tsv"
 
 
+@pytest.mark.long
 def test_a_table_is_ranked_on_the_screen_and_in_files(board, capsys):
     settings = "board.tsv --resamples 500 --output board.json"
     assert main(["compare", *settings.split()]) == 0

@@ -35,6 +35,7 @@ def only(result):
     return next(iter(tests.tasks.values()))
 
 
+@pytest.mark.long
 def test_one_run_on_each_side_has_the_interval_of_a_paired_t_test():
     stats = pytest.importorskip("scipy.stats")
     a, b = noisy(0.01), noisy(0)
@@ -47,6 +48,7 @@ def test_one_run_on_each_side_has_the_interval_of_a_paired_t_test():
     assert row.units == row.pairs == 200
 
 
+@pytest.mark.long
 def test_runs_that_differ_much_more_than_units_have_the_interval_of_welchs_test():
     stats = pytest.importorskip("scipy.stats")
     a, b = (BASE + mean + RNG.normal(0, spread, (runs, 1)) for mean, spread, runs in ((0.1, 0.05, 5), (0, 0.02, 3)))
@@ -56,6 +58,7 @@ def test_runs_that_differ_much_more_than_units_have_the_interval_of_welchs_test(
     assert (row.low, row.high) == pytest.approx((100 * expected.low, 100 * expected.high), rel=0.01)
 
 
+@pytest.mark.long
 def test_units_of_a_cluster_are_drawn_together():
     stats = pytest.importorskip("scipy.stats")
     together = np.repeat(RNG.normal(0, 0.1, 40), 5)  # what the five units of a cluster share
@@ -82,6 +85,7 @@ def test_systems_that_are_not_told_apart_share_ranks_and_the_best_side_comes_fir
     assert [row[2] for row in rows] == ["1 to 2", "1 to 2", "3", "4 to 5", "4 to 5"]
 
 
+@pytest.mark.long
 def test_the_mean_over_tasks_is_of_systems_that_have_all():
     a, b, c = ({task: noisy(shift) for task in "xy"} for shift in (0.2, 0.1, 0))
     result = compare_systems(given({"x": {"a": a["x"], "b": b["x"], "c": c["x"]}, "y": {"a": a["y"], "b": b["y"]}}))
