@@ -329,7 +329,7 @@ def units_to_tell(tested: CrossedDifference, units: int, margin: float = MARGIN)
     ``margin`` have the same scale. None where units alone do not suffice, because the runs vary too much.
     """
     reach = max(abs(tested.difference), tested.difference + margin)
-    half = (tested.difference - tested.low) if tested.difference > -margin else (tested.high - tested.difference)
+    half = tested.high - tested.difference
     variance = tested.of_units + tested.of_runs
     if not variance or not half:
         return None
