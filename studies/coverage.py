@@ -41,7 +41,7 @@ RESAMPLES = 800
 POWER_UNITS = (100, 400, 1600)
 CLOSE = (0.96, 0.01, 0.03)
 START_SHARES = {"mrr": CLOSE, "ndcg": CLOSE, "accuracy": (0.7, 0.1, 0.2), "spearman": (0.9, 0.03, 0.07)}
-"""The shares of a measure between a run and its start, which are closer to each other than two sides of a comparison."""
+"""The shares of a measure for a run and its start, which are closer to each other than two sides of a comparison."""
 BATCH = 50
 """Data sets that have the same groups and resamples."""
 LEVELS = 16
