@@ -357,11 +357,11 @@ def main() -> None:
             seconds = round(time.perf_counter() - started, 1)
             record = {**provenance().to_dict(), "seconds": seconds, "coverage": simulated, "power": tested}
             write_text(file, json.dumps(record, indent=1) + "\n")
-    report()
+    write_text(PAGE, page())
 
 
-def report() -> None:
-    """Write the page from the result files."""
+def page() -> str:
+    """The page, from the result files."""
     records = {name: load(RESULTS / f"{name}.json") for name in MEASURES}
     rows, tested = [], []
     for name, record in records.items():
@@ -383,7 +383,7 @@ def report() -> None:
     lines += table(["measure", "start's score", "test units", "r", "difference", "found"], tested)
     commits = sorted({record["commit"] for record in records.values()})
     lines += ["", f"Versions: {json.dumps(records['mrr']['versions'])}. Commits: {', '.join(commits)}."]
-    write_text(PAGE, "\n".join(lines) + "\n")
+    return "\n".join(lines) + "\n"
 
 
 def span(values: list[float]) -> str:
