@@ -70,6 +70,11 @@ def test_the_commands_on_own_data_were_measured() -> None:
         assert command.replace(" --texts-limit 1000", "").replace("'", '"') in text_of(ROOT / TRAIN)
 
 
+def test_the_page_of_intervals_is_up_to_date() -> None:
+    with study_script("coverage") as study:
+        assert study.page() == text_of(ROOT / "docs/coverage.md"), "run: python studies/coverage.py report"
+
+
 @pytest.mark.long
 def test_the_pages_of_papers_are_up_to_date(papers: ModuleType) -> None:
     for paper, page in papers.PAGES.items():
