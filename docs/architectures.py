@@ -12,10 +12,10 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 HEAD = """# Architectures
 
-nearfar opens any encoder of transformers that computes hidden states from token ids. Each of these was tried with random
-weights: a text has the same vector alone, in a batch, in sentence-transformers (to 1e-5), and after training and saving.
-`ragged` batches have no padding, `padded` ones are padded to the longest text, `equal lengths` hold texts of one length.
-Without bf16 it computes in float32, with a warning. BigBird attends to all tokens.
+nearfar opens any encoder of transformers that computes hidden states from token ids. Each of these was tried with
+random weights: a text has the same vector alone, in a batch, in sentence-transformers (to 1e-5), and after training.
+`ragged` batches have no padding, `padded` ones are padded to the longest text, `equal lengths` hold texts of one
+length. Without bf16 it computes in float32, with a warning. BigBird attends to all tokens.
 
 | architecture | batches | bf16 | LoRA |
 | --- | --- | --- | --- |

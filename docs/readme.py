@@ -73,7 +73,7 @@ def _claim(row: dict[str, Any]) -> tuple[str, ...]:
     scores = (f"{row[side]:.2f}" for side in ("start", "peer", "ours"))
     lead = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
     tried = f"{row['settings_peer']}, {row['settings_ours']}"
-    return f"[{row['rows']}](docs/{row['page']})", row["metric"], *scores, lead, row["verdict"], tried
+    return f"[{row['rows']}]({row['page']})", row["metric"], *scores, lead, row["verdict"], tried
 
 
 def speed() -> list[str]:
