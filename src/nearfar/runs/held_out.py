@@ -18,7 +18,7 @@ from nearfar.data.hold_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_errors, read_json
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.results import ComparisonResult
-from nearfar.evaluation.tables.comparison import BEFORE_AFTER, before_after_cells, held_out_notes, metric_of, verdict
+from nearfar.evaluation.tables.comparison import BEFORE_AFTER, before_after_cells, held_out_notes, metric_of
 from nearfar.runs.folder import HELD_OUT as FOLDER
 from nearfar.runs.folder import HELD_OUT_ROWS as ROWS
 from nearfar.runs.folder import HELD_OUT_SUMMARY as SUMMARY
@@ -145,7 +145,7 @@ def before_after(result: ComparisonResult) -> Table:
     folds = result.sides[0].folds
     if row.kind == "retrieval" and not folds:
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    if folds and verdict(row) == "worse":
+    if folds and row.verdict == "worse":
         notes.append("Keep the start, or hold out rows, which choose the step or the start itself: --hold-out 0.2.")
     which = f"rows, tested in {folds} folds" if folds else "held-out test rows"
     title = f"{metric_of(row)} x 100 on {row.pairs:,} {which}"

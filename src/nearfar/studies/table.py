@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 from msgspec import structs
 
+from nearfar.evaluation.comparison import difference_fields, with_verdicts
 from nearfar.evaluation.correlation import Floats, check_resampling
 from nearfar.evaluation.results import (
     Provenance,
@@ -28,7 +29,7 @@ from nearfar.evaluation.results import (
     StudyTable,
     provenance,
 )
-from nearfar.evaluation.statistics import crossed_difference, holm, units_to_tell, verdict
+from nearfar.evaluation.statistics import crossed_difference
 from nearfar.studies.groups import (
     NOT_MEASURED,
     OF_RUNS,
@@ -187,11 +188,11 @@ def _interval(values: Sequence[ColumnValue], resampler: Resampler) -> list[float
         return [round(low, 4), round(high, 4)]
     resampled = _resampled(values)
     points, draws = _side(values, resampler if resampled else None)
-    units = resampler.units(values[0].data or ()) if resampled else 1
+    units = _units(values) if resampled else 1
     found = crossed_difference((points, draws), (np.zeros(1), np.zeros_like(draws[:1])), units=units)
     if found is None or not (resampled or found.of_runs):
         return None
-    return [round(found.low, 4), round(found.high, 4)]
+    return [round(100 * found.low, 4), round(100 * found.high, 4)]
 
 
 def _resampled(values: Sequence[ColumnValue]) -> Sequence[ColumnValue]:
@@ -208,12 +209,17 @@ def _why_not_resampled(values: Sequence[ColumnValue]) -> str | None:
     return None if len(tested) == 1 else "the runs were tested on different data"
 
 
+def _units(values: Sequence[ColumnValue]) -> int:
+    """The number of units that are resampled, over all tasks."""
+    return sum(part.size for part in values[0].data or ())
+
+
 def _side(values: Sequence[ColumnValue], resampler: Resampler | None) -> tuple[Floats, Floats]:
-    """The scores of runs [runs] and on resamples of the units [runs, resamples], or the scores as the only resample."""
-    points = np.array([value.value for value in values], dtype=np.float64)
+    """The scores x 1 of runs [runs], and on resamples of the units [runs, resamples] or as the only resample."""
+    points = np.array([value.value for value in values], dtype=np.float64) / 100
     if resampler is None:
         return points, points[:, None]
-    return points, 100 * np.array([resampler.of(value.data or ()) for value in values])
+    return points, np.array([resampler.of(value.data or ()) for value in values])
 
 
 def _spectrum(spectra: Sequence[Sequence[float]]) -> list[list[float]] | None:
@@ -337,23 +343,8 @@ def compare_again(table: StudyTable, units: Path) -> list[StudyComparison]:
 
 def compare_groups(study: Study, compared: Iterable[Compared], resampler: Resampler) -> list[StudyComparison]:
     """All comparisons of the table, corrected over all of them (Holm)."""
-    rows = [_compare(study, one, resampler) for one in compared]
-    return decided(rows, study.margin)
-
-
-def decided(rows: Sequence[StudyComparison], margin: float) -> list[StudyComparison]:
-    """Comparisons with their p after Holm's correction over all of them, and their verdicts."""
-    corrected = iter(holm([row.p for row in rows if row.p is not None]))
-    done = []
-    for row in rows:
-        if row.p is None or row.low is None or row.high is None:
-            done.append(row)
-            continue
-        p_holm = next(corrected)
-        said = None if row.column in NO_SCORES else verdict(row.low, row.high, margin, p_holm=p_holm)
-        more = row.more_units if said == "cannot tell" else None
-        done.append(replace(row, p_holm=round(p_holm, 6), verdict=said, more_units=more))
-    return done
+    rows = with_verdicts([_compare(study, one, resampler) for one in compared], study.margin)
+    return [replace(row, verdict=None, more_units=None) if row.column in NO_SCORES else row for row in rows]
 
 
 def _compare(study: Study, compared: Compared, resampler: Resampler) -> StudyComparison:
@@ -366,22 +357,16 @@ def _compare(study: Study, compared: Compared, resampler: Resampler) -> StudyCom
             return replace(row, reason=f"{group.row}: {score.reason if score.n else 'no finished run'}")
     values = [*chain(*compared.sides)]
     why = _why_not_resampled(values)
-    units = None if why else resampler.units(values[0].data or ())
     sides = [_side(side, None if why else resampler) for side in compared.sides]
-    tested = crossed_difference(*sides, units=units or 1, order=order_of_runs(study, first, second))
-    difference = rounded(float(sides[0][0].mean() - sides[1][0].mean()))
-    if tested is None or (why and not tested.of_runs):
-        return replace(row, difference=difference, reason=f"no interval: {why or 'undefined on all resamples'}")
-    return replace(
-        row,
-        difference=difference,
-        low=round(tested.low, 4),
-        high=round(tested.high, 4),
-        p=round(tested.p, 6),
-        units=units,
-        more_units=units and (units_to_tell(tested, units, study.margin) or None),
-        reason=why and f"interval over runs alone: {why}",
-    )
+    row = replace(row, difference=rounded(100 * float(sides[0][0].mean() - sides[1][0].mean())))
+    units = 1 if why else _units(values)
+    order = order_of_runs(study, first, second)
+    if why and not any(np.ptp(points) for points, _ in sides):
+        return replace(row, reason=f"no interval: {why}")
+    tested = difference_fields(*sides, units=units, order=order, margin=study.margin)
+    if why:
+        tested |= {"units": None, "more_units": None, "reason": f"interval over runs alone: {why}"}
+    return replace(row, **tested)
 
 
 def order_of_runs(study: Study, first: Group, second: Group) -> list[int] | None:
