@@ -12,7 +12,7 @@ from nearfar.studies.papers import table_names
 from tests.docs.pages import ROOT, docs_script, study_script, text_of
 
 PAPERS, TABLES, RESULTS = ROOT / "docs/papers", ROOT / "docs/tables", ROOT / "studies/results/tables"
-OWN_DATA = "docs/guides/own-data.md"
+OWN_DATA = "docs/guides/train.md"
 FILLED = {"README.md": "readme", "docs/guides/train.md": "recommended", OWN_DATA: "own_data"}
 """Page -> the script that fills its tables."""
 
