@@ -663,8 +663,8 @@ def test_f1_and_matthews_of_resamples_against_plain_loops(metric, monkeypatch):
 def test_the_same_result_in_two_columns_is_resampled_once():
     one, other = column_value("mrpc", CELL, "all"), column_value("average:one", CELL, "all")
     resampler = Resampler([*one.data, *other.data], resamples=10, seed=0)
-    assert len(resampler._draws) == 1
     assert resampler.of(one.data).tolist() == resampler.of(other.data).tolist()
+    assert len(resampler._draws) == 1
 
 
 UNSEEN_STUDY = {

@@ -205,7 +205,8 @@ def _pairs(task: str, statistic: str, scored: SimilarityScores, kept: NDArray[np
         [np.asarray(getattr(one, key))[mask].tolist() for one, mask in parts.values()] for key in ("gold", "cosines_e6")
     )
     units = None if scored.units is None else number_units(np.asarray(scored.units)[kept]).tolist()
-    return TestData(task, statistic, digest, gold, cosines, id(scored), units)
+    of_pairs = None if units == [*range(int(kept.sum()))] else units  # null where each pair is its own, as in results
+    return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs)
 
 
 def _estimated(estimate: Estimate, data: TestData | None) -> ColumnValue:

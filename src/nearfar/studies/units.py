@@ -79,31 +79,26 @@ def place_of(run: "Run") -> Place:
 
 
 class Resampler:
-    """Bootstrap scores of all runs, computed once for each task and statistic.
+    """Bootstrap scores of runs, computed when they are first asked for, and once for each task and statistic.
 
     ``resamples`` drawn from ``seed`` and the task's name, as in ``nearfar compare``; runs with the same test data share
     them.
     """
 
-    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int, progress: bool = False) -> None:
-        from rich.console import Console
-        from rich.progress import track
-
+    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int) -> None:
         self.resamples = resamples
         self.seed = seed
         self._draws: dict[tuple[Any, int], NDArray[np.float32]] = {}
-        groups: dict[Any, dict[int, TestData]] = defaultdict(dict)
+        self._members: dict[Any, dict[int, TestData]] = defaultdict(dict)
         for one in data:
-            groups[one.group][one.run] = one
-        shown = {"console": Console(stderr=True), "transient": True, "disable": not progress}
-        for group in track([*groups], "resampling", **shown):  # type: ignore[arg-type]
-            scores = self._scores([*groups[group].values()])
-            self._draws |= {
-                (group, run): row.astype(np.float32) for run, row in zip(groups[group], scores, strict=True)
-            }
+            self._members[one.group][one.run] = one
 
     def of(self, parts: Sequence[TestData]) -> Floats:
         """Scores on each resample [resamples], the mean over the parts; x 1, NaN where undefined."""
+        for group in {part.group for part in parts if (part.group, part.run) not in self._draws}:
+            members = self._members[group]
+            scores = self._scores([*members.values()])
+            self._draws |= {(group, run): row.astype(np.float32) for run, row in zip(members, scores, strict=True)}
         return np.mean([self._draws[part.group, part.run] for part in parts], axis=0, dtype=np.float64)
 
     def _scores(self, members: Sequence[TestData]) -> Floats:
@@ -140,32 +135,33 @@ def write_units(file: Path, runs: Iterable["Run"], columns: Iterable[str]) -> No
     Raises:
         NearfarError: the file cannot be written.
     """
-    names, parts = [*columns], []
+    names, frames = [*columns], []
     for run in runs:
         used: dict[tuple[Any, int], tuple[TestData, list[str]]] = {}
         for column in names:
             for part in run.columns[column].data or ():
                 used.setdefault((part.group, part.run), (part, []))[1].append(column)
         for part, its in used.values():
-            texts = (json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
-            parts.append(((*place_of(run), *texts), part))
-    if not parts:
+            texts = (*place_of(run), json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
+            sizes = [*map(len, part.predicted)]
+            numbers = {
+                "subset": np.repeat(range(len(sizes)), sizes),
+                "unit": range(sum(sizes)) if part.units is None else part.units,
+                "gold": np.concatenate(part.gold) if any(map(len, part.gold)) else np.nan,
+                "value": np.concatenate(part.predicted),
+            }
+            frames.append(pd.DataFrame(dict(zip(_PART, texts, strict=True)) | numbers))
+    if not frames:
         file.unlink(missing_ok=True)
         return
-    sizes = [[len(subset) for subset in part.predicted] for _, part in parts]
-    lines = pd.DataFrame([texts for texts, _ in parts], columns=_PART).astype("category")
-    lines = lines.loc[lines.index.repeat([*map(sum, sizes)])]
-    golds = [
-        np.concatenate(part.gold) if any(map(len, part.gold)) else np.full(sum(size), np.nan)
-        for (_, part), size in zip(parts, sizes, strict=True)
-    ]
-    lines["subset"] = np.concatenate([np.repeat(np.arange(len(size), dtype=np.int32), size) for size in sizes])
-    units = [range(part.size) if part.units is None else part.units for _, part in parts]
-    lines["unit"] = np.concatenate(units).astype(np.int32)
-    lines["gold"] = np.concatenate(golds).astype(np.float64)
-    lines["value"] = np.concatenate([np.concatenate(part.predicted) for _, part in parts]).astype(np.float64)
+    types = dict.fromkeys(_PART, "category") | {
+        "subset": "int32",
+        "unit": "int32",
+        "gold": "float64",
+        "value": "float64",
+    }
     with new_file(file) as temporary:
-        lines.to_parquet(temporary, compression="zstd", index=False)
+        pd.concat(frames).astype(types).to_parquet(temporary, compression="zstd", index=False)
 
 
 def read_units(file: Path) -> dict[Place, dict[str, tuple[TestData, ...]]]:
