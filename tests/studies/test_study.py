@@ -54,7 +54,7 @@ def cells_of(text: str, folder: Path, start: str = "start") -> list[Cell]:
 def contents(folder: Path) -> dict[str, Any]:
     """The table and the files of the cells that must not depend on how often a run was stopped."""
     table = json.loads((folder / TABLE).read_text(encoding="utf-8"))
-    cells = [{key: value for key, value in cell.items() if key != "seconds"} for cell in table["cells"]]
+    cells = [cell | {"values": {**cell["values"], "seconds": None}} for cell in table["cells"]]
     files = {
         str(file.relative_to(folder)): file.read_bytes()
         for pattern in ("*.safetensors", "*.csv")
