@@ -92,17 +92,22 @@ def crossed_difference(
     *,
     units: int,
     order: Sequence[int] | None = None,
+    scale: float = 1.0,
 ) -> CrossedDifference | None:
     """The difference of two sides' mean scores, with an interval over test units and training runs, crossed.
 
     A score on J units (pairs, rows, queries, or groups of them that share texts) by I runs varies by the units, by the
     runs, and by both together: Var = U/J + R/I + E/(IJ). The bootstrap over units of the mean over runs has U/J +
     E/(IJ), the spread of the runs' scores R/I + E/(IJ), and the bootstrap of each run's deviation from the mean E/(IJ),
-    which would be counted twice. The interval's half-widths are those of the bootstrap percentiles, so a skewed score
-    keeps its skew, stretched to the whole standard error times Cochran and Cox's t: the mean of the quantiles of
-    Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their variances. With one run
-    on a side, nothing is known of its other training runs, and the interval says nothing of them. Where the scores of
-    units are not known, the runs' scores as the only resample give the interval over runs alone.
+    which would be counted twice. The interval reaches Cochran and Cox's t standard errors to both sides: the mean of
+    the quantiles of Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their
+    variances. With one run on a side, nothing is known of its other training runs, and the interval says nothing of
+    them. Where the scores of units are not known, the runs' scores as the only resample give the interval over runs
+    alone.
+
+    The bootstrap knows no other units than those that are there: if two sides label all but three of 200 texts alike,
+    only these three. So its variance is that of two units more, one of which differs by ``scale``, for either side.
+    ``studies/coverage.py`` measures how often the interval holds.
 
     Args:
         first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
@@ -110,11 +115,13 @@ def crossed_difference(
         units: the number of units that were resampled.
         order: where run ``i`` of the first side belongs to run ``order[i]`` of the second, such as by a shared training
             seed; None for independent runs.
+        scale: the largest difference that a unit can have: 1 for most measures, 100 where scores are in points.
 
     Returns:
         None where no resample has a defined difference.
 
-    Sources: Owen 2007, The pigeonhole bootstrap; Cochran and Cox 1957, Experimental Designs, 4.14.
+    Sources: Owen 2007, The pigeonhole bootstrap; Cochran and Cox 1957, Experimental Designs, 4.14; Agresti and Min
+    2005, Simple improved confidence intervals for comparing matched proportions.
     """
     paired = None if order is None else tuple(a - b[list(order)] for a, b in zip(first, second, strict=True))
     sides = [first, second] if paired is None else [paired]
@@ -129,30 +136,28 @@ def crossed_difference(
             of_side = float(np.var(points, ddof=1)) / len(points)
             runs, squares = runs + of_side, squares + of_side**2 / free
             together += float(np.nanvar(drawn - drawn.mean(axis=0), axis=1).mean()) / free
-    spread = float(draws.std())
-    of_units = max(spread**2 - together, 0.0) * units / max(units - 1, 1)
+    of_units = 0.0
+    if draws.size > 1:
+        of_mean = (float(draws.var()) * units**2 + scale**2) / (units + 2) ** 2
+        of_units = max(of_mean - together, 0.0) * units / max(units - 1, 1)
     point = float(first[0].mean() - second[0].mean())
     variance = of_units + runs
     if not variance:
         return CrossedDifference(point, point, point, 1.0 if point == 0 else 0.0, of_units, runs)
     from scipy import special  # imported here: the import takes longer than a small comparison
 
-    def t(level: float) -> float:
-        """Cochran and Cox's quantile of t."""
-        by_units = special.stdtrit(max(units - 1, 1), level)
-        by_runs = special.stdtrit(runs**2 / squares, level) if runs else 0.0
-        return float(of_units * by_units + runs * by_runs) / variance
+    def reach(p: float) -> float:
+        """Cochran and Cox's quantile of t, for a two-sided ``p``, times the standard error."""
+        by_units = special.stdtrit(max(units - 1, 1), 1 - p / 2)
+        by_runs = special.stdtrit(runs**2 / squares, 1 - p / 2) if runs else 0.0
+        return float(of_units * by_units + runs * by_runs) / variance**0.5
 
-    tail = (1 - CONFIDENCE) / 2
-    normal = special.ndtri(1 - tail)
-    ends = (np.quantile(draws, [tail, 1 - tail]) - draws.mean()) / spread if spread else np.array([-normal, normal])
-    low, high = map(float, ends * t(1 - tail) * np.sqrt(variance) / normal)
-    reach = abs(low if point > 0 else high) / t(1 - tail)  # one standard error, towards 0
-    least, most = 0.0, 0.5
-    while reach and most - least > 1e-6 * most and most > 1e-12:  # t(1 - p / 2) standard errors reach 0
-        tail = (least + most) / 2
-        least, most = (least, tail) if t(1 - tail) * reach < abs(point) else (tail, most)
-    return CrossedDifference(point, point + low, point + high, 2 * most, of_units, runs)
+    half = reach(1 - CONFIDENCE)
+    least, most = 0.0, 1.0
+    while most - least > 1e-6 * most and most > 1e-12:
+        p = (least + most) / 2
+        least, most = (least, p) if reach(p) < abs(point) else (p, most)
+    return CrossedDifference(point, point - half, point + half, most, of_units, runs)
 
 
 class Difference(NamedTuple):
