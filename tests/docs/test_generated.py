@@ -65,7 +65,7 @@ def test_a_claim_is_a_row_with_its_interval_and_verdict() -> None:
     claim = {"rows": "pairs", "metric": "MRR@10", "start": 60.0, "peer": 61.5, "ours": 61.75, "difference": 0.25}
     claim |= {"low": -0.125, "high": 0.4, "verdict": "level", "settings_ours": 12, "settings_peer": 14, "page": "a.md"}
     *_, row = docs_script("readme").claims([claim])
-    assert row == "| [pairs](a.md) | MRR@10 | 60.00 | 61.50 | 61.75 | +0.25 [-0.12, +0.40] | level | 14, 12 |"
+    assert row == "| [pairs](a.md) | MRR@10 | 60.00 | 61.50 | 61.75 | +0.25 [-0.12, +0.40] level | 14, 12 |"
 
 
 def test_the_commands_on_own_data_were_measured() -> None:
@@ -74,6 +74,11 @@ def test_the_commands_on_own_data_were_measured() -> None:
     assert len(commands) == 4
     for command in commands:
         assert command.replace(" --texts-limit 1000", "").replace("'", '"') in text_of(ROOT / TRAIN)
+
+
+def test_the_page_of_intervals_is_up_to_date() -> None:
+    with study_script("coverage") as study:
+        assert study.page() == text_of(ROOT / "docs/coverage.md"), "run: python studies/coverage.py report"
 
 
 @pytest.mark.long

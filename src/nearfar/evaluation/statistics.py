@@ -1,15 +1,16 @@
-"""Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
+"""Intervals of scores and of differences, over test units and training runs; verdicts, and Holm's correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstrap_scores, scores
 from nearfar.evaluation.results import Estimate, Verdict
 
 CONFIDENCE = 0.95
+TINY = 1e-20
+"""A variance of scores that are equal but for rounding."""
 _BLOCK_NUMBERS = 2**22
 
 
@@ -92,7 +93,7 @@ def crossed_difference(
     *,
     units: int,
     order: Sequence[int] | None = None,
-    scale: float = 1.0,
+    bound: float = 0.0,
 ) -> CrossedDifference | None:
     """The difference of two sides' mean scores, with an interval over test units and training runs, crossed.
 
@@ -106,8 +107,8 @@ def crossed_difference(
     alone.
 
     The bootstrap knows no other units than those that are there: if two sides label all but three of 200 texts alike,
-    only these three. So its variance is that of two units more, one of which differs by ``scale``, for either side.
-    ``studies/coverage.py`` measures how often the interval holds.
+    only these three. So where a unit's score has bounds, the variance is that of two units more, one of which differs
+    by all that is possible between one run of each side. ``studies/coverage.py`` measures how often the interval holds.
 
     Args:
         first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
@@ -115,7 +116,8 @@ def crossed_difference(
         units: the number of units that were resampled.
         order: where run ``i`` of the first side belongs to run ``order[i]`` of the second, such as by a shared training
             seed; None for independent runs.
-        scale: the largest difference that a unit can have: 1 for most measures, 100 where scores are in points.
+        bound: of means over units, the largest difference that a unit can have: 1 for accuracy and most measures of
+            retrieval; 0 for correlations, and where it is not known.
 
     Returns:
         None where no resample has a defined difference.
@@ -136,10 +138,11 @@ def crossed_difference(
             of_side = float(np.var(points, ddof=1)) / len(points)
             runs, squares = runs + of_side, squares + of_side**2 / free
             together += float(np.nanvar(drawn - drawn.mean(axis=0), axis=1).mean()) / free
-    of_units = 0.0
-    if draws.size > 1:
-        of_mean = (float(draws.var()) * units**2 + scale**2) / (units + 2) ** 2
-        of_units = max(of_mean - together, 0.0) * units / max(units - 1, 1)
+    of_mean = float(draws.var())
+    if draws.size > 1 and (bound or of_mean < TINY):
+        added = (bound or 1.0) ** 2 * (1 / len(first[0]) + 1 / len(second[0])) / 2
+        of_mean = (of_mean * units**2 + added) / (units + 2) ** 2
+    of_units = max(of_mean - together * bool(runs), 0.0) * units / max(units - 1, 1)
     point = float(first[0].mean() - second[0].mean())
     variance = of_units + runs
     if not variance:
@@ -158,51 +161,6 @@ def crossed_difference(
         p = (least + most) / 2
         least, most = (least, p) if reach(p) < abs(point) else (p, most)
     return CrossedDifference(point, point - half, point + half, most, of_units, runs)
-
-
-class Difference(NamedTuple):
-    """``first - second``, its 95% interval, the two-sided p of no difference, and the test that gave the two."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    test: str
-
-
-def bootstrap_test(point: float, draws: Floats) -> Difference | None:
-    """Test a difference by its values on paired bootstrap resamples ``draws`` [resamples].
-
-    p = min(1, 2 min(P(d* <= 0), P(d* >= 0))), each probability as (1 + count) / (1 + resamples), so that p is never
-    0 and two equal systems have p = 1. None where no resample has a defined difference.
-    """
-    bounds = percentile_interval(draws)
-    if bounds is None:
-        return None
-    defined = draws[np.isfinite(draws)]
-    tails = [(1 + int(np.sum(side))) / (1 + len(defined)) for side in (defined <= 0, defined >= 0)]
-    return Difference(point, *bounds, min(1.0, 2 * min(tails)), "paired bootstrap over pairs")
-
-
-def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
-    """Test mean(first) - mean(second) over training runs: a t-test on paired runs, else Welch's t-test.
-
-    None where a side has fewer than two runs, or where the runs do not differ at all, so that t has no scale.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if min(len(a), len(b)) < 2:
-        return None
-    spread = np.ptp(a - b) if paired else max(np.ptp(a), np.ptp(b))
-    if not spread > 1e-9 * max(np.abs(a).max(), np.abs(b).max()):
-        return None
-    from scipy import stats  # imported here: the import takes longer than a small comparison
-
-    if paired:
-        outcome, name = stats.ttest_rel(a, b), "paired t-test over seeds"
-    else:
-        outcome, name = stats.ttest_ind(a, b, equal_var=False), "Welch's t-test over seeds"
-    bounds = outcome.confidence_interval(CONFIDENCE)
-    return Difference(float(a.mean() - b.mean()), float(bounds.low), float(bounds.high), float(outcome.pvalue), name)
 
 
 def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int], units: Units | None = None) -> Floats:
@@ -224,39 +182,6 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
         totals = kinds @ rng.multinomial(drawn, counts / drawn, size=block.stop - block.start).T
         means[:, block] = totals[:-1] / totals[-1]
     return means
-
-
-def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """The exact two-sided p of McNemar's test that two systems are equally accurate on the same rows.
-
-    Among the n rows that exactly one of them predicts correctly, the number that the first predicts correctly is
-    Binomial(n, 1/2) under the null hypothesis (McNemar 1947). Arguments are booleans [rows]; without a
-    discordant row p is 1.
-    """
-    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    only_first, discordant = int(np.sum(a & ~b)), int(np.sum(a != b))
-    if not discordant:
-        return 1.0
-    from scipy import stats
-
-    return float(stats.binomtest(only_first, discordant).pvalue)
-
-
-def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequence[int]) -> float:
-    """Two-sided p of a permutation test that paired differences [rows] have mean 0: signs are flipped at random.
-
-    p = (1 + #(|sum*| >= |sum|)) / (1 + resamples). For one system on each side it converges to
-    :func:`mcnemar`; for several seeds on a side, use the share of seeds that predict a row correctly.
-    """
-    levels, counts = np.unique(np.asarray(differences, dtype=np.float64), return_counts=True)
-    rng = np.random.default_rng(seed)
-    sums = np.empty(resamples)
-    for block in _blocks(resamples, len(counts)):
-        kept = rng.binomial(counts, 0.5, size=(block.stop - block.start, len(counts)))
-        sums[block] = (2 * kept - counts) @ levels
-    observed = abs(float(counts @ levels))
-    rounding = 1e-11 * float(counts @ np.abs(levels))  # equal sums differ by their rounding
-    return (1 + int(np.sum(np.abs(sums) >= observed - rounding))) / (1 + resamples)
 
 
 def _blocks(resamples: int, columns: int) -> Iterator[slice]:
@@ -302,9 +227,44 @@ def units_to_tell(tested: CrossedDifference, units: int, margin: float = MARGIN)
     ``margin`` have the same scale. None where units alone do not suffice, because the runs vary too much.
     """
     reach = max(abs(tested.difference), tested.difference + margin)
-    half = (tested.difference - tested.low) if tested.difference > -margin else (tested.high - tested.difference)
+    half = tested.high - tested.difference
     variance = tested.of_units + tested.of_runs
     if not variance or not half:
         return None
     allowed = variance * (reach / half) ** 2 - tested.of_runs
     return None if allowed <= 0 else max(0, int(np.ceil(units * (tested.of_units / allowed - 1))))
+
+
+POWER = 0.8
+"""The share of tests that find the smallest difference that a test is said to find."""
+TYPICAL_SPREAD = 0.4
+"""A typical standard deviation of a unit's score: of MRR and accuracy between 0.4 and 0.9, of a correlation of 0.8."""
+SIMILARITY_TO_START = {"mrr@10": 0.9, "spearman": 0.9, "accuracy": 0.5}
+"""How the scores of units before and after training are typically correlated, where training changes little: measured
+are 0.7 to 0.96 for queries, 0.85 to 0.91 for sentence pairs and 0.5 for labels (docs/coverage.md)."""
+
+
+def smallest_difference(units: int, correlation: float, spread: float = TYPICAL_SPREAD) -> float:
+    """The difference between a trained model and its start that a test finds in 8 of 10 cases.
+
+    (t_{0.975} + t_{0.8}) sqrt(2 (1 - r) s^2 / J), with Student's t for J - 1: the smallest true difference that the
+    interval of :func:`crossed_difference` leaves 0 out for in 8 of 10 cases.
+
+    Args:
+        units: J, the number of independent units of the test.
+        correlation: r, that of the units' scores before and after training; see :data:`SIMILARITY_TO_START`.
+        spread: s, the standard deviation of a unit's score before training, of a correlation what
+            :func:`correlation_spread` says.
+    """
+    from scipy import special
+
+    quantiles = special.stdtrit(max(units - 1, 1), [(1 + CONFIDENCE) / 2, POWER])
+    return float(quantiles.sum() * np.sqrt(2 * (1 - correlation) / units) * spread)
+
+
+def correlation_spread(correlation: float) -> float:
+    """The standard error of Spearman's correlation, times the root of the number of pairs.
+
+    Source: Bonett and Wright 2000, Sample size requirements for estimating Pearson, Kendall and Spearman correlations.
+    """
+    return float((1 - correlation**2) * np.sqrt(1 + correlation**2 / 2))
