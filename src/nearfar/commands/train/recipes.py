@@ -36,8 +36,7 @@ NLI = RowKind(
     ("premise", "hypothesis", "label"),
     ("premise_column", "hypothesis_column", "label_column"),
     "scl",
-    "with --hard-negatives contradiction, as in docs/measured/nli.md for a start that was trained on "
-    "similarity",
+    "with --hard-negatives contradiction, as in docs/measured/nli.md for a start that was trained on similarity",
     {"hard_negatives": "contradiction", "pooling": "own"},
 )
 
