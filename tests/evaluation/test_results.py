@@ -40,7 +40,7 @@ SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 WHOLE = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": 50.0, "mrpc": None})}
 ROOT = Path(__file__).parents[2]
-OTHER_RECORDS = (".mine.json", ".commands.json")  # what studies/mining.py and studies/own_data.py record of commands
+OTHER_RECORDS = (".mine.json", ".commands.json", "choices.json")  # what scripts of studies record of commands and runs
 COMMITTED = sorted(
     file
     for file in (ROOT / "studies" / "results").rglob("*.json")
