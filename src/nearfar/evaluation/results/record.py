@@ -111,19 +111,19 @@ Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tel
 
 
 class TestedDifference(Record):
-    """A difference of two scores x 100, first minus second, with its one interval; nothing with a ``reason``."""
+    """A difference of two scores x 100, first minus second, with its one interval; null with a ``reason``."""
 
-    difference: float | None = field(default=None, metadata=OMITTED)
-    low: float | None = field(default=None, metadata=OMITTED)
+    difference: float | None = None
+    low: float | None = None
     """The 95% interval of the difference, from ``low`` to ``high``, over test units and training runs."""
-    high: float | None = field(default=None, metadata=OMITTED)
-    p: float | None = field(default=None, metadata=OMITTED)
+    high: float | None = None
+    p: float | None = None
     """Two-sided p of no difference; below 0.05 where the interval leaves out 0."""
-    p_holm: float | None = field(default=None, metadata=OMITTED)
+    p_holm: float | None = None
     """``p`` after Holm's correction over all tests of its family; ``p`` itself where it is the only one."""
-    verdict: Verdict | None = field(default=None, metadata=OMITTED)
+    verdict: Verdict | None = None
     """``better`` or ``worse`` where ``p_holm`` is below the level, else what the interval says against the margin."""
-    units: int | None = field(default=None, metadata=OMITTED)
+    units: int | None = None
     """The number of independent units that were resampled: rows, or groups of them that share texts."""
     more_units: int | None = field(default=None, metadata=OMITTED)
     """About how many more units would tell, where the verdict is ``cannot tell``; null where units alone do not."""
