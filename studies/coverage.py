@@ -150,8 +150,8 @@ hardly differ, the interval is wider than it needs to be.
 
 *Width* is that of the interval over that of a bootstrap over units alone, where runs vary little; *plain, lowest* is
 how often that bootstrap's interval holds the difference where it does so least, because it knows nothing of the runs.
-With one run on each side the interval speaks of these two models, not of other runs. A number has a standard error
-of 0.7, for 5,000 units and Spearman's correlation of 1.3 to 2.2. {resamples} resamples; {minutes:.0f} minutes on one core.
+With one run on each side the interval speaks of these two models, not of other runs. A number has a standard error of
+0.7, for 5,000 units and Spearman's correlation of 1.3 to 2.2. {resamples} resamples; {minutes:.0f} minutes on one core.
 """
 POWER_TEXT = """
 ## What a test finds
