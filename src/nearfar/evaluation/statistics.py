@@ -1,10 +1,9 @@
-"""Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
+"""Intervals of scores and of differences, over test units and training runs; verdicts, and Holm's correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstrap_scores, scores
 from nearfar.evaluation.results import Estimate, Verdict
@@ -54,7 +53,7 @@ def correlation_estimate(
     seed: Sequence[int],
     units: Units | None = None,
 ) -> Estimate:
-    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; units are resampled in subsets.
+    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; units are resampled.
 
     ``sizes`` are the numbers of pairs of the subsets; see :func:`nearfar.evaluation.correlation.bootstrap_scores`.
     """
@@ -164,86 +163,18 @@ def crossed_difference(
     return CrossedDifference(point, point - half, point + half, most, of_units, runs)
 
 
-class Difference(NamedTuple):
-    """``first - second``, its 95% interval, the two-sided p of no difference, and the test that gave the two."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    test: str
-
-
-def bootstrap_test(point: float, draws: Floats) -> Difference | None:
-    """Test a difference by its values on paired bootstrap resamples ``draws`` [resamples].
-
-    p = min(1, 2 min(P(d* <= 0), P(d* >= 0))), each probability as (1 + count) / (1 + resamples), so that p is never
-    0 and two equal systems have p = 1. None where no resample has a defined difference.
-    """
-    bounds = percentile_interval(draws)
-    if bounds is None:
-        return None
-    defined = draws[np.isfinite(draws)]
-    tails = [(1 + int(np.sum(side))) / (1 + len(defined)) for side in (defined <= 0, defined >= 0)]
-    return Difference(point, *bounds, min(1.0, 2 * min(tails)), "paired bootstrap over pairs")
-
-
-def mean_difference(values: Floats, first: int) -> Floats:
-    """Mean over the ``first`` systems minus mean over the others: [systems, resamples] -> [resamples]."""
-    return values[:first].mean(axis=0) - values[first:].mean(axis=0)
-
-
-def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
-    """Test mean(first) - mean(second) over training runs: a t-test on paired runs, else Welch's t-test.
-
-    None where a side has fewer than two runs, or where the runs do not differ at all, so that t has no scale.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if min(len(a), len(b)) < 2:
-        return None
-    spread = np.ptp(a - b) if paired else max(np.ptp(a), np.ptp(b))
-    if not spread > 1e-9 * max(np.abs(a).max(), np.abs(b).max()):
-        return None
-    from scipy import stats  # imported here: the import takes longer than a small comparison
-
-    if paired:
-        outcome, name = stats.ttest_rel(a, b), "paired t-test over seeds"
-    else:
-        outcome, name = stats.ttest_ind(a, b, equal_var=False), "Welch's t-test over seeds"
-    bounds = outcome.confidence_interval(CONFIDENCE)
-    return Difference(float(a.mean() - b.mean()), float(bounds.low), float(bounds.high), float(outcome.pvalue), name)
-
-
-def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[float, str] | None:
-    """A rank test over seeds: p and its name. Unlike :func:`t_test_over_seeds` it assumes no normal distribution.
-
-    Wilcoxon's signed-rank test on paired runs, else the rank-sum test (Mann & Whitney). n paired runs cannot give a p
-    below 2^(1-n): three of them 0.25, six 0.03. None where a side has fewer than two runs, or no pair differs.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if min(len(a), len(b)) < 2:
-        return None
-    from scipy import stats
-
-    if not paired:
-        return float(stats.mannwhitneyu(a, b).pvalue), "Wilcoxon's rank-sum test over seeds"
-    differ = a - b
-    differ = differ[differ != 0]
-    if not differ.size:
-        return None
-    return float(stats.wilcoxon(differ).pvalue), "Wilcoxon's signed-rank test over seeds"
-
-
 def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int], units: Units | None = None) -> Floats:
     """Mean of each system [systems, rows] on bootstrap resamples of units, the same for all: [systems, resamples].
 
     By default each row is its own unit. Efficient for values with few levels, such as correct and incorrect: units with
     the same sums in all systems are interchangeable, so only their counts are drawn, which is the same bootstrap at a
-    fraction of the cost.
+    fraction of the cost. A single unit has no resamples; its means are NaN.
     """
     sums = np.concatenate([values, np.ones((1, values.shape[1]))])  # and the number of rows of each unit
     if units is not None:
         sums = np.stack([np.bincount(np.asarray(units), weights=row) for row in sums])
+    if sums.shape[1] < 2:
+        return np.full((len(values), resamples), np.nan)
     kinds, counts = np.unique(sums, axis=1, return_counts=True)
     drawn, rng = counts.sum(), np.random.default_rng(seed)
     means = np.empty((len(values), resamples))
@@ -251,39 +182,6 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
         totals = kinds @ rng.multinomial(drawn, counts / drawn, size=block.stop - block.start).T
         means[:, block] = totals[:-1] / totals[-1]
     return means
-
-
-def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """The exact two-sided p of McNemar's test that two systems are equally accurate on the same rows.
-
-    Among the n rows that exactly one of them predicts correctly, the number that the first predicts correctly is
-    Binomial(n, 1/2) under the null hypothesis (McNemar 1947). Arguments are booleans [rows]; without a
-    discordant row p is 1.
-    """
-    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    only_first, discordant = int(np.sum(a & ~b)), int(np.sum(a != b))
-    if not discordant:
-        return 1.0
-    from scipy import stats
-
-    return float(stats.binomtest(only_first, discordant).pvalue)
-
-
-def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequence[int]) -> float:
-    """Two-sided p of a permutation test that paired differences [rows] have mean 0: signs are flipped at random.
-
-    p = (1 + #(|sum*| >= |sum|)) / (1 + resamples). For one system on each side it converges to
-    :func:`mcnemar`; for several seeds on a side, use the share of seeds that predict a row correctly.
-    """
-    levels, counts = np.unique(np.asarray(differences, dtype=np.float64), return_counts=True)
-    rng = np.random.default_rng(seed)
-    sums = np.empty(resamples)
-    for block in _blocks(resamples, len(counts)):
-        kept = rng.binomial(counts, 0.5, size=(block.stop - block.start, len(counts)))
-        sums[block] = (2 * kept - counts) @ levels
-    observed = abs(float(counts @ levels))
-    rounding = 1e-11 * float(counts @ np.abs(levels))  # equal sums differ by their rounding
-    return (1 + int(np.sum(np.abs(sums) >= observed - rounding))) / (1 + resamples)
 
 
 def _blocks(resamples: int, columns: int) -> Iterator[slice]:

@@ -117,7 +117,14 @@ def side(name: str, *results: dict[str, Any]) -> EvaluatedModel:
 def row_of(first: float, second: float, *, separable: bool, p: float = 0.01) -> dict[str, Any]:
     difference = first - second
     row = {"first": first, "second": second, "difference": difference, "low": difference - 1, "high": difference + 1}
-    return row | {"p": p, "p_holm": 2 * p, "separable": separable, "seeds": None}
+    verdict = ("better" if difference > 0 else "worse") if separable else "cannot tell"
+    return row | {
+        "p": p,
+        "p_holm": 2 * p,
+        "verdict": verdict,
+        "units": 76,
+        **({} if separable else {"more_units": 1500}),
+    }
 
 
 def comparison(
@@ -128,7 +135,7 @@ def comparison(
         sources = [run.source for run in one.runs]
         return {"name": one.name, "models": models, "sources": sources, "training_seeds": list(one.seeds)}
 
-    config = {"metric": "spearman", "aggregate": "all", "resamples": 10_000, "seed": 0, "level": 0.05}
+    config = {"metric": "spearman", "aggregate": "all", "resamples": 10_000, "seed": 0, "level": 0.05, "margin": 0.5}
     result = {"schema": 1, "kind": "comparison", "first": described(first), "second": described(second)}
     result |= {"config": config, "provenance": PROVENANCE, "not_compared": [], "tasks": rows}
     return result | {"overall": None, "overall_transfer": None} | changes

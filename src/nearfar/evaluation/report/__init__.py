@@ -23,6 +23,7 @@ from nearfar.evaluation.tables.comparison import (
     verdict_in_words,
 )
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
+from nearfar.evaluation.tables.ranking import ranking_tables
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""
@@ -238,6 +239,8 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 def _comparison(comparison: AnyComparison) -> list[Block]:
     if isinstance(comparison, ComparisonResult):
         return [comparison_table(comparison)]
+    if comparison.ranked:
+        return list(ranking_tables(comparison))
     tables = []
     for tests in comparison.comparisons:
         pair = comparison.between(tests)

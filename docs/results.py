@@ -1,0 +1,465 @@
+"""Fill the tables on the pages of results from the committed result files: ``python docs/results.py``.
+
+A page has a place for each table, between ``<!-- table: KIND NAME -->`` and ``<!-- end of table -->``; the words around
+it are written by hand. Kinds are the functions in :data:`TABLES`. Benchmarks fill theirs by their command ``report``.
+"""
+
+import json
+import re
+import shutil
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from nearfar.commands.compare import compare
+from nearfar.disk import write_text
+from nearfar.evaluation.render import markdown_text, to_markdown
+from nearfar.evaluation.results import (
+    ComparisonResult,
+    EvaluationResult,
+    PairedTest,
+    StudyComparison,
+    StudyTable,
+)
+from nearfar.studies.groups import Group
+from nearfar.studies.page import Layout, claim, number, paper_number, scores_table
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+RESULTS = ROOT / "studies" / "results"
+CHOICES = RESULTS / "choices.csv"
+CAMPAIGN = ROOT / "tests" / "campaign" / "results"
+PLACE = re.compile(r"<!-- table: (?P<kind>\S+) ?(?P<words>.*?) -->\n.*?<!-- end of table -->", re.DOTALL)
+STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
+MEASURES = ("mrr@10", "recall@10")
+CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
+OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
+"""How names of rows say that another library trained them, and the mark in its place on a page."""
+NO_SCORES = ("seconds", "bytes", "updates_per_second")
+"""Columns that are not shown unless they are named."""
+OF_MEMBERS = ("members", "average")
+"""Columns of averages of runs: the mean score of the runs, and that of the average of their weights."""
+
+
+class Recipe(NamedTuple):
+    """A recipe beside the loss of sentence-transformers on the same rows."""
+
+    rows: str
+    study: str
+    ours: str
+    """The row of nearfar in the study."""
+    theirs: str
+    """The row of sentence-transformers."""
+    loss: str
+    columns: tuple[str, ...]
+    """What such rows are for, then similarity."""
+    tried: tuple[str, ...]
+    """The choices, without ``recipes-`` and ``-choice``, whose settings were tried for these rows."""
+    no_claim: str = ""
+    """Why the difference is none; empty for a claim."""
+
+
+MNRL = "MultipleNegativesRankingLoss"
+AFTER = "no claim"
+RECIPES = {
+    "all-MiniLM-L6-v2": (
+        Recipe(
+            *("pairs of captions", "recipes-pairs-minilm", "recipe", "mnrl", f"{MNRL}, 2e-5"),
+            (CAPTIONS, STS),
+            ("pairs-minilm", "pairs-minilm-more"),
+        ),
+        Recipe(
+            *("pairs and sentences", "recipes-pairs-sentences-minilm", "recipe", "mnrl-simcse"),
+            f"{MNRL} and SimCSE, 1e-5, the lowest tried",
+            (CAPTIONS, STS),
+            ("pairs-sentences-minilm",),
+        ),
+        Recipe(
+            *("NLI rows", "recipes-nli-minilm", "average", "mnrl", f"{MNRL}, 1e-5, the lowest tried"),
+            (MNLI, STS),
+            ("nli-minilm", "nli-minilm-start"),
+        ),
+        Recipe(
+            *("triplets", "recipes-triplets-minilm", "recipe", "mnrl", f"{MNRL}, 5e-5"),
+            (MNLI, STS),
+            ("triplets-minilm", "triplets-minilm-more"),
+            AFTER,
+        ),
+        Recipe(
+            *("labelled questions", "recipes-labels-minilm", "recipe", "semi-hard"),
+            "BatchSemiHard, 1e-4, the highest tried",
+            ("trec", STS),
+            ("labels-minilm",),
+        ),
+        Recipe(
+            *("scored pairs", "recipes-scored-minilm", "recipe", "peer", "CoSENTLoss, 5e-5"),
+            (STS,),
+            ("scored-minilm",),
+        ),
+        Recipe(
+            *("sentences alone", "recipes-sentences-minilm", "recipe", "simcse", "SimCSE, 1e-5, the lowest tried"),
+            (STS,),
+            ("sentences-minilm", "sentences-minilm-more"),
+        ),
+    ),
+    "poor": (
+        Recipe(
+            *("pairs of captions", "recipes-pairs-sentences", "recipe", "mnrl", f"{MNRL}, no dropout, one rate"),
+            (CAPTIONS, STS),
+            ("pairs", "pairs-sentences"),
+        ),
+        Recipe(
+            *("pairs and sentences", "recipes-pairs-sentences", "recipe-sentences", "mnrl-simcse"),
+            f"{MNRL} and SimCSE, 2e-4",
+            (CAPTIONS, STS),
+            ("pairs-sentences",),
+        ),
+        Recipe(
+            *("NLI rows", "recipes-triplets", "all-labels", "mnrl", f"{MNRL}, no dropout, 2e-4"),
+            (MNLI, STS),
+            ("nli", "nli-more", "nli-start", "nli-peers"),
+        ),
+        Recipe(
+            *("NLI rows and sentences", "recipes-nli-sentences", "recipe-sentences", "mnrl-tension"),
+            f"{MNRL} and Contrastive Tension, one setting",
+            (MNLI, STS),
+            ("nli-more",),
+        ),
+        Recipe(
+            *("triplets", "recipes-triplets", "recipe", "mnrl", f"{MNRL}, no dropout, 2e-4"),
+            (MNLI, STS),
+            ("triplets",),
+            AFTER,
+        ),
+        Recipe(
+            *("labelled questions", "recipes-labels", "recipe", "semi-hard", "BatchSemiHard, 2e-4"),
+            ("trec", STS),
+            ("labels", "labels-more"),
+        ),
+        Recipe(
+            *("scored pairs", "recipes-scored", "recipe", "peer", "CoSENTLoss, no dropout, 2e-4"), (STS,), ("scored",)
+        ),
+        Recipe(
+            *("sentences alone", "recipes-sentences", "recipe", "tension"),
+            "Contrastive Tension, 3e-5, the lowest tried",
+            (STS,),
+            ("sentences", "sentences-more", "sentences-last"),
+        ),
+        Recipe(
+            *("sentences and a teacher", "recipes-teacher", "distill", "embed-distill", "EmbedDistillLoss, 1e-3"),
+            (STS,),
+            ("teacher", "teacher-more", "teacher-average"),
+        ),
+        Recipe(
+            *("NLI texts and a teacher", "recipes-teacher-nli", "distill", "embed-distill"),
+            "EmbedDistillLoss, 1e-3, not tried on these texts",
+            (STS,),
+            ("teacher-nli",),
+        ),
+    ),
+}
+"""Start -> its recipes."""
+
+
+def main() -> None:
+    """Fill every page below docs that has places for tables, and copy the plots of the papers' tables beside it."""
+    for page in sorted(DOCS.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        if (filled := fill(text)) != text:
+            write_text(page, filled)
+    for plot in sorted((RESULTS / "papers").glob("*/*.svg")):
+        shutil.copyfile(plot, DOCS / "papers" / f"{plot.parent.name}-{plot.name}")
+
+
+def fill(text: str) -> str:
+    """The page with its tables made anew."""
+
+    def filled(place: re.Match[str]) -> str:
+        head = place[0].partition("\n")[0]
+        return f"{head}\n\n{TABLES[place['kind']](place['words']).strip()}\n\n<!-- end of table -->"
+
+    return PLACE.sub(filled, text)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> str:
+    rule = ["---"] * left + ["---:"] * (len(columns) - left)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns, rule, *rows))
+
+
+def study_of(name: str, kind: str = "tables") -> StudyTable:
+    """The record of a study."""
+    return StudyTable.load(RESULTS / kind / name / "study.json")
+
+
+def study(words: str) -> str:
+    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named; below them the tested differences."""
+    layout, shown = _shown(words)
+    runs = {group.place: len(group.kept) for group in layout.groups}
+    rows = _means(layout, shown)
+    for pair, of_column in _pairs(layout).items():
+        one = next(iter(of_column.values()))
+        sides = (Group(one.first, one.first_coordinates), Group(one.second, one.second_coordinates))
+        if min(runs[side.place] for side in sides) > 1 or "training" in pair or "teacher" in pair:
+            empty = [""] * (1 + len(layout.study.axes))
+            rows.append([f"*{pair}*", *empty, *(_claim(of_column.get(column)) for column in shown)])
+    return _table(_columns(layout, shown), rows)
+
+
+def means(words: str) -> str:
+    """As ``study``, without differences."""
+    layout, shown = _shown(words)
+    return _table(_columns(layout, shown), _means(layout, shown))
+
+
+def scores(name: str) -> str:
+    """``NAME``: all scores of a study beside published ones, after a slash."""
+    return to_markdown(replace(scores_table(Layout(study_of(name))), title=""))
+
+
+def claims(words: str) -> str:
+    """``NAME[: WORDS]``: the tested differences of a study whose names have these words."""
+    name, _, wanted = words.partition(": ")
+    layout = Layout(study_of(name))
+    shown = list(dict.fromkeys(one.column for one in layout.table.comparisons))
+    rows = [
+        [pair, *(_claim(of_column.get(column)) for column in shown)]
+        for pair, of_column in _pairs(layout).items()
+        if wanted in pair
+    ]
+    return _table(["", *map(layout.heading, shown)], rows)
+
+
+def _shown(words: str) -> tuple[Layout, list[str]]:
+    """The study and its columns on the page; unseen pairs have one where it differs from that of all pairs."""
+    name, _, columns = words.partition(": ")
+    layout = Layout(study_of(name))
+    if columns:
+        return layout, columns.split("; ")
+    tested = list(dict.fromkeys(one.column for one in layout.table.comparisons))
+    shown = tested or [column for column in layout.table.columns if column not in NO_SCORES]
+    pairs = [[layout.scores.get((group.place, column)) for column in (STS, UNSEEN)] for group in layout.groups]
+    known = [[score.ours.mean or 0.0 for score in pair if score] for pair in pairs]
+    same = all(len(means) == 2 and abs(means[0] - means[1]) < 0.1 for means in known)
+    return layout, [column for column in shown if column != UNSEEN or not same]
+
+
+def _columns(layout: Layout, shown: Sequence[str]) -> list[str]:
+    return ["", *(axis.name for axis in layout.study.axes), "runs", *map(layout.heading, shown)]
+
+
+def _means(layout: Layout, shown: Sequence[str]) -> list[list[str]]:
+    axes = [axis.name for axis in layout.study.axes]
+    return [
+        [
+            _name(layout.name(group.row, {})),
+            *(group.coordinates.get(axis, "") for axis in axes),
+            str(len(group.kept)),
+            *(_mean(layout, group, column) for column in shown),
+        ]
+        for group in layout.groups
+    ]
+
+
+def _pairs(layout: Layout) -> dict[str, dict[str, StudyComparison]]:
+    """Compared pair in words -> column -> its difference."""
+    pairs: dict[str, dict[str, StudyComparison]] = {}
+    for one in layout.table.comparisons:
+        pairs.setdefault(_name(layout.pair(one)), {})[one.column] = one
+    return pairs
+
+
+def _mean(layout: Layout, group: Group, column: str) -> str:
+    score = layout.scores[group.place, column].ours
+    return "–" if score.mean is None else number(score.mean, column)
+
+
+def _name(name: str) -> str:
+    return markdown_text(name.replace(OF_PEER, PEER_MARK))
+
+
+def _claim(one: StudyComparison | None) -> str:
+    """``+0.25 [−0.10, +0.60] cannot tell``; empty without one."""
+    return "" if one is None or one.difference is None else f"{claim(one)[0]} {one.verdict or ''}".strip()
+
+
+def recipes(start: str) -> str:
+    """``START``: every recipe from it beside no training and the peer."""
+    known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
+    settings = known[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
+    rows: list[list[str]] = []
+    for recipe in RECIPES[start]:
+        table = study_of(recipe.study)
+        layout = Layout(table)
+        groups = {group.row: group for group in layout.groups}
+        ours, theirs = (
+            sum(int(settings.get((f"recipes-{name}-choice", side), 0)) for name in recipe.tried)
+            for side in ("nearfar", "sentence-transformers")
+        )
+        for place, column in enumerate(recipe.columns):
+            (one,) = (
+                found
+                for found in table.comparisons
+                if (found.first, found.second, found.column) == (recipe.ours, recipe.theirs, column)
+            )
+            rows.append(
+                [
+                    f"[{recipe.rows}]({PAGES[recipe.study]})" if place == 0 else "",
+                    layout.heading(column),
+                    *(_mean(layout, groups[row], column) for row in ("untrained", recipe.theirs, recipe.ours)),
+                    " ".join([claim(one)[0], recipe.no_claim] if recipe.no_claim else claim(one)),
+                    f"{recipe.loss}: {theirs}; nearfar {ours}" if place == 0 else "",
+                ]
+            )
+    columns = ["rows", "judged by", "no training", "peer", "nearfar", "difference [95%]", "the peer, settings tried"]
+    return _table(columns, rows, left=2)
+
+
+PAGES = {
+    f"recipes-{name}": f"{page}.md"
+    for page, names in {
+        "pairs": "pairs pairs-minilm pairs-sentences pairs-sentences-minilm",
+        "nli": "nli nli-minilm nli-sentences triplets triplets-minilm",
+        "labels": "labels labels-minilm scored scored-minilm",
+        "sentences": "sentences sentences-minilm teacher teacher-nli",
+    }.items()
+    for name in names.split()
+}
+"""Study -> its page."""
+
+
+def tried(name: str) -> str:
+    """``NAME``: the settings of a choice, from its best to its worst, in a table that opens at a click."""
+    spec = tomllib.loads((ROOT / "studies" / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
+    names = {row["id"]: _name(row.get("name", row["id"])) for row in spec["rows"]}
+    known = pd.read_csv(CHOICES, keep_default_na=False, dtype={"setting": str})
+    own = known[(known.study == name) & (known.column != "seconds")]
+    values = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
+    titles = {column: spec["titles"][column] for column in spec["columns"] if column in values}
+    if len(shown := [column for column in titles if column in OF_MEMBERS] or [*titles]) > 2:
+        values["mean"] = values[shown].mean(axis=1, skipna=False)
+        titles["mean"] = f"mean of {', '.join(titles[column] for column in shown)}"
+        shown = ["mean"]
+    values["order"] = values[shown].mean(axis=1)
+    seeds = own.groupby(["row", "setting"]).seed.nunique().max()
+    rows = [
+        [", ".join(filter(None, [names[row], setting])), *(_two_digits(scores[column]) for column in shown)]
+        for (row, setting), scores in values.sort_values("order", ascending=False, kind="stable").iterrows()  # type: ignore[misc]
+    ]
+    head = [f"{len(rows)} settings, {'one seed' if seeds == 1 else f'up to {seeds} seeds'}"]
+    table = _table([*head, *(titles[column] for column in shown)], rows)
+    title = spec["title"].removesuffix(": the choice").removesuffix(", the choice")
+    return f'<details markdown="1">\n<summary>Tried: {title}</summary>\n\n{table}\n\n</details>'
+
+
+def _two_digits(value: float | None) -> str:
+    return "–" if pd.isna(value) else f"{value:.2f}"
+
+
+def paper(name: str) -> str:
+    """``NAME``: a table of a paper beside its numbers, the differences of its average, and its plots."""
+    table = study_of(name, "papers")
+    layout = Layout(table)
+    parts = [to_markdown(replace(scores_table(layout), title=""))]
+    averages = [one for one in table.comparisons if one.column.startswith("average")]
+    rows: list[list[str]] = [
+        [_name(layout.pair(one)), layout.heading(one.column), _paper(layout, one), _claim(one)]
+        for one in averages or table.comparisons
+    ]
+    if rows:
+        parts.append(_table(["difference", "column", "paper", "here [95%]"], rows, left=2))
+    return "\n\n".join(part.strip() for part in (*parts, plots(name)))
+
+
+def plots(name: str) -> str:
+    """``NAME``: the plots of a table of a paper, which stand beside its page."""
+    files = sorted((RESULTS / "papers" / name).glob("*.svg"))
+    return "\n\n".join(f"![{name}: {file.stem.replace('-', ' ')}]({name}-{file.name})" for file in files)
+
+
+def _paper(layout: Layout, one: StudyComparison) -> str:
+    printed = layout.paper_difference(one)
+    return "" if printed is None else ("+" if printed > 0 else "") + paper_number(printed, one.column)
+
+
+def reliability(_: str) -> str:
+    """Cases and failures of each part of the campaign, before and after the faults were mended."""
+    counts: dict[str, dict[str, list[int]]] = {}
+    for when in ("before", "after"):
+        content = json.loads((CAMPAIGN / f"{when}.json").read_text(encoding="utf-8"))
+        for part, groups in content["counts"].items():
+            counts.setdefault(part, {})[when] = [sum(numbers) for numbers in zip(*groups.values(), strict=True)]
+    columns = ["part", "before: cases", "failed", "after: cases", "failed"]
+    rows: list[list[str]] = [
+        [part, *(f"{count:,}" for when in ("before", "after") for count in of[when])] for part, of in counts.items()
+    ]
+    return _table(columns, rows)
+
+
+def demo(_: str) -> str:
+    """The demo's runs: before and after training, on the queries that they held out, and the time of the whole demo."""
+    rows = []
+    for file in sorted((RESULTS / "demo").glob("*.json")):
+        run = json.loads(file.read_text(encoding="utf-8"))
+        minutes = (f"{run[kind] / 60:.1f}" for kind in ("seconds", "processor_seconds"))
+        rows.append([file.stem.replace("-", ", seed "), *_sides(run["comparison"]), *minutes])
+    return _table(["", "before", "after", "difference [95%]", "minutes", "processor minutes"], rows)
+
+
+def words(_: str) -> str:
+    """The demo's model beside one with random words, both on the queries that they held out."""
+    files = sorted((RESULTS / "demo-words").glob("*.json"))
+    rows = [[file.stem, *_sides(json.loads(file.read_text(encoding="utf-8")))] for file in files]
+    return _table(["seed", "pairs alone", "with random words", "difference [95%]"], rows)
+
+
+def _sides(comparison: dict[str, Any]) -> list[str]:
+    """Second and first score of the held-out queries, and their difference in words."""
+    test = ComparisonResult.from_dict(comparison).tasks["held-out"]
+    return [_two_digits(test.second), _two_digits(test.first), _difference(test)]
+
+
+def _difference(test: PairedTest) -> str:
+    return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}] {test.verdict}".replace("-", "−")
+
+
+def mined(_: str) -> str:
+    """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
+    arms = {
+        name: sorted((RESULTS / "mining").glob(f"captions-{arm}.json"))
+        for name, arm in (("no training", "untrained"), ("pairs alone", "pairs-[0-9]"), ("triplets", "mined-[0-9]"))
+    }
+    rows = []
+    for name, files in arms.items():
+        tasks = [next(iter(EvaluationResult.load(file).retrieval.values())) for file in files]
+        scores = (mean(task.measures[measure].score or 0.0 for task in tasks) for measure in MEASURES)
+        rows.append([name, str(len(files)), *map(_two_digits, scores)])
+    for first, second in combinations(reversed(arms), 2):
+        compared = (compare(arms[first], arms[second], measure=measure, progress=False) for measure in MEASURES)
+        tests = (_difference(next(iter(one.tasks.values()))) for one in compared if isinstance(one, ComparisonResult))
+        rows.append([f"*{first} − {second}*", "", *tests])
+    return _table(["", "runs", *MEASURES], rows)
+
+
+TABLES: dict[str, Callable[[str], str]] = {
+    "study": study,
+    "means": means,
+    "scores": scores,
+    "claims": claims,
+    "recipes": recipes,
+    "tried": tried,
+    "paper": paper,
+    "plots": plots,
+    "reliability": reliability,
+    "demo": demo,
+    "words": words,
+    "mined": mined,
+}
+
+if __name__ == "__main__":
+    main()
