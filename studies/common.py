@@ -60,9 +60,9 @@ def nearfar(
 
 
 def keep_record(output: Path, results: Path) -> None:
-    """Copy the record of a study and its plots to the committed results."""
+    """Copy the record of a study, the scores of units that its claims rest on, and its plots to the results."""
     results.mkdir(parents=True, exist_ok=True)
-    for file in (output / "study.json", *plots_of(output)):
+    for file in (output / "study.json", *output.glob("units.parquet"), *plots_of(output)):
         shutil.copyfile(file, results / file.name)
 
 

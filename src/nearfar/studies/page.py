@@ -1,12 +1,10 @@
 """The page of a study, from its record alone: the table beside the paper's numbers, intervals, claims and orderings."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
-
-from msgspec import structs
 
 from nearfar.evaluation.render import (
     Cell,
@@ -14,15 +12,14 @@ from nearfar.evaluation.render import (
     code_block,
     csv_lines,
     fill_template,
-    markdown_text,
     safe_markdown,
     to_latex,
     to_markdown,
 )
 from nearfar.evaluation.results import StudyComparison, StudyTable
-from nearfar.studies.groups import NOT_MEASURED, Group, Score, group_runs, runs_of
+from nearfar.studies.groups import NOT_MEASURED, Group, Score, group_runs, runs_of, study_of
 from nearfar.studies.scores import AVERAGE_UNSEEN
-from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates, PaperNumber, read_recorded
+from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates, PaperNumber
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -67,7 +64,7 @@ class Layout:
 
     def __init__(self, table: StudyTable) -> None:
         self.table = table
-        self.study = structs.replace(read_recorded(table.study), columns=tuple(table.columns))
+        self.study = study_of(table)
         self.groups = group_runs(self.study, runs_of(table))
         intervals = {Group(one.row, one.coordinates).place: one.intervals for one in table.groups}
         self.scores: dict[tuple[Place, str], ShownScore] = {}
@@ -219,11 +216,6 @@ def their_number(paper: PaperNumber | None, column: str) -> str:
     return paper_number(paper.value, column) + ("" if paper.sd is None else f" ({paper_number(paper.sd, column)})")
 
 
-def p_value(p: float) -> str:
-    """A p value with four decimals; smaller ones as such."""
-    return "<0.0001" if p < 0.0001 else f"{p:.4f}"
-
-
 Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EQUAL: Verdict = "no difference"
@@ -307,11 +299,8 @@ def _legend(layout: Layout, *, bold: bool) -> list[str]:
     return [" ".join(sentences)] if sentences else []
 
 
-def study_markdown(table: StudyTable, plots: Sequence[str] = (), *, level: int = 1) -> str:
-    """The page of a table, or at a deeper ``level`` of its heading a section of a page, without table.csv beside it.
-
-    ``plots`` are paths of image files, relative to the page.
-    """
+def study_markdown(table: StudyTable, plots: Sequence[str] = ()) -> str:
+    """The page of a table; ``plots`` are paths of image files, relative to the page."""
     layout = Layout(table)
     missing: dict[str, list[str]] = {}
     for cell in table.missing:
@@ -324,11 +313,9 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = (), *, level: int =
         Path(__file__).with_name("page.md"),
         table=table,
         study=layout.study,
-        heading="#" * level,
         incomplete=", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing)),
         notes=safe_markdown((layout.study.notes or "").strip()),
         scores=to_markdown(replace(scores_table(layout), title="")),
-        csv=level == 1,
         plots=plots,
         intervals=_intervals(layout),
         comparisons=_comparisons(layout),
@@ -465,23 +452,3 @@ def study_latex(table: StudyTable) -> str:
     scores = scores_table(Layout(table))
     incomplete = [f"Incomplete: {len(table.missing)} runs have no result."] * bool(table.missing)
     return to_latex(replace(scores, notes=[*scores.notes, *incomplete]))
-
-
-def paper_page(
-    title: str,
-    tables: Sequence[StudyTable],
-    notes: str = "",
-    *,
-    plots: Mapping[str, Sequence[str]] | None = None,
-) -> str:
-    """Several tables on one page in Markdown, a section for each.
-
-    Args:
-        title: the heading of the page.
-        tables: the tables in order.
-        notes: Markdown between heading and tables.
-        plots: title of a table -> paths of its plots, relative to the page.
-    """
-    parts = [f"# {markdown_text(title)}\n", *([f"{notes.strip()}\n"] if notes.strip() else [])]
-    parts += [study_markdown(table, (plots or {}).get(table.title, ()), level=2) for table in tables]
-    return "\n".join(parts)
