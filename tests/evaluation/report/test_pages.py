@@ -260,7 +260,7 @@ def test_the_queries_of_a_run() -> None:
     shown = ComparisonResult.from_dict(run.tested.to_dict() | {"queries": queries(UNSAFE, "<b>wrong</b>")})
     page = compose(ReportInputs(runs=[run._replace(tested=shown)]), title="t")
     lines = [
-        "0%  query 0",
+        "+1.000  query 1.0",
         "  before: not among the first 10",
         "      0.500  <b>wrong</b>",
         "  after: rank 1",
@@ -270,12 +270,14 @@ def test_the_queries_of_a_run() -> None:
         "",
     ]
     code = "\n".join(
-        line.replace("query 0", f"query {n}").replace("0%", f"{n}%") for n in (0, 50, 100) for line in lines
+        line.replace("+1.000  query 1.0", f"{change:+.3f}  query {change}")
+        for change in (1.0, 0.5, -0.5)
+        for line in lines
     )
     summary = "After training, the right hit ranks higher for 3 of 4 test queries, lower for 1, and the same for 0."
     html = to_html(page)
     assert f'<pre tabindex="0"><code>{escape(code)}</code></pre>' in html
-    assert f"<p>{summary} The queries below are chosen by rule" in html
+    assert f"<p>{summary} Shown by rule: the 2 that gain and the 1 that lose most" in html
     assert f"\n```\n{code.rstrip()}\n" in to_markdown(page)
     assert (3, "Queries before and after the training of good") in ParsedPage(html).headings
 

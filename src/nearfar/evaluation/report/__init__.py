@@ -15,11 +15,11 @@ from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
     comparison_table,
-    few_queries,
     format_difference,
     held_out_notes,
     metric_of,
     pairwise_table,
+    queries_in_words,
     verdict,
 )
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
@@ -282,7 +282,7 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
         )
     columns = ["run", "metric × 100", "test rows", *BEFORE_AFTER]
     table = Table(title="Test on held-out rows", columns=columns, rows=rows, notes=notes, left=2)
-    queries = {run.name: few_queries(run.tested) for run in tested if run.tested}
+    queries = {run.name: queries_in_words(run.tested, trained=True) for run in tested if run.tested}
     return [
         table,
         *(

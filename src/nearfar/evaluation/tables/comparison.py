@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from nearfar.evaluation import results
-from nearfar.evaluation.examples import FEW, QueriesInWords, describe_queries
+from nearfar.evaluation.examples import QueriesInWords, describe_queries
 from nearfar.evaluation.render import Table
 from nearfar.evaluation.tables.evaluation import comparison_notes, format_score, format_seen
 from nearfar.types import metric_title
@@ -41,6 +41,13 @@ def before_after_cells(row: results.PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
     p = "" if row.p is None else f"{row.p:.4f}"
     return [format_score(row.second), format_score(row.first), format_difference(row), p, verdict(row)]
+
+
+def before_after_sentence(row: results.PairedTest) -> str:
+    """:func:`before_after_cells` as the end of a sentence."""
+    if row.difference is None:
+        return f"undefined, {row.reason}."
+    return f"{row.second:.2f} before training, {row.first:.2f} after, {format_difference(row)}: {verdict(row)}."
 
 
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
@@ -94,19 +101,13 @@ def comparison_table(comparison: results.ComparisonResult) -> Table:
     )
 
 
-def queries_in_words(comparison: results.ComparisonResult) -> QueriesInWords | None:
-    """The held-out queries of a comparison that has some, in words."""
-    first, second = (side.name for side in comparison.sides)
+def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = False) -> QueriesInWords | None:
+    """The held-out queries of a comparison that has some, in words; ``trained``: of a model with its start."""
+    first, second = ("after", "before") if trained else (side.name for side in comparison.sides)
     if comparison.queries is None:
         return None
-    return describe_queries(comparison.queries, start=f"With {first}", first=first, second=second)
-
-
-def few_queries(comparison: results.ComparisonResult) -> QueriesInWords | None:
-    """Three of the queries of a model before and after training, which is the first side, in words."""
-    if comparison.queries is None:
-        return None
-    return describe_queries(comparison.queries, start="After training", first="after", second="before", percents=FEW)
+    start = "After training" if trained else f"With {first}"
+    return describe_queries(comparison.queries, start=start, first=first, second=second)
 
 
 def table_of_tests(of: str, *groups: Mapping[str, results.PairedTest], title: str, notes: Sequence[str]) -> Table:
