@@ -189,3 +189,14 @@ def test_resamples_are_the_same_in_one_block_and_in_many(monkeypatch):
     assert bootstrap_means(values, resamples=300, seed=4) == pytest.approx(whole, abs=1e-12)
     assert permutation_test(values[0] - values[1], resamples=300, seed=4) == p
     assert bootstrap_means(values, resamples=0, seed=4).shape == (2, 0)
+
+
+@pytest.mark.parametrize("order", [None, [2, 0, 1]])
+def test_scores_of_runs_alone_have_the_interval_of_their_t_test(order):
+    a, b = np.array([0.70, 0.72, 0.75]), np.array([0.66, 0.69, 0.65])
+    found = statistics.crossed_difference((a, a[:, None]), (b, b[:, None]), units=1, order=order)
+    tested = stats.ttest_rel(a, b[order]) if order else stats.ttest_ind(a, b, equal_var=False)
+    expected = (a.mean() - b.mean(), *tested.confidence_interval(), tested.pvalue)
+    assert found[:4] == pytest.approx(expected, rel=1e-4)
+    alone = statistics.crossed_difference((a, a[:, None]), (np.zeros(1), np.zeros((1, 1))), units=1)
+    assert alone[1:3] == pytest.approx(stats.ttest_1samp(a, 0).confidence_interval(), rel=1e-6)

@@ -100,6 +100,7 @@ def compare(
         measure=config.measure,
         resamples=config.resamples,
         seed=config.seed,
+        margin=config.margin,
         progress=progress,
     )
     if task is not None:

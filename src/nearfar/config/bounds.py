@@ -105,6 +105,8 @@ Positive = Annotated[float, Meta(gt=0, le=10**6)]
 Temperature = Annotated[float, Meta(ge=1e-8, le=10**6)]
 """Objectives divide similarities by it; nearfar.objectives has the same lower bound."""
 Weight = Annotated[float, Meta(ge=0, le=10**6)]
+Points = Annotated[float, Meta(ge=0, le=100)]
+"""A difference of scores x 100."""
 Logit = Annotated[float, Meta(ge=-(10**6), le=10**6)]
 Epsilon = Annotated[float, Meta(gt=0, le=1)]
 LearningRate = Annotated[float, Meta(gt=0, le=10)]

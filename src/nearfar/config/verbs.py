@@ -135,9 +135,9 @@ class EvaluateConfig(RoleOptions, ComputeOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(Settings):
-    """Test whether the first side is better than the others.
+    """Test whether the first side is better than the others, on each task and on their average.
 
-    A paired test per task and over all tasks; a test over seeds where a side has several runs.
+    Each difference has one 95% interval, over test rows and, where a side has several, training runs.
     """
 
     tasks: tuple[bounds.File, ...] | None = None
@@ -156,6 +156,8 @@ class CompareConfig(Settings):
     """Number of bootstrap resamples."""
     seed: bounds.Seed = 0
     """Seed of the bootstrap."""
+    margin: bounds.Points = 0.5
+    """Largest difference, in points, that counts as level."""
     output: bounds.Output | None = None
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False

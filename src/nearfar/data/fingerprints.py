@@ -6,7 +6,7 @@ from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 Hashes: TypeAlias = NDArray[np.uint64]
 
@@ -90,6 +90,48 @@ def row_hashes(rows: Iterable[Sequence[object]]) -> RowHashes:
     texts = text_hashes(numbers)
     pairs = combine_hashes(texts[np.array(first, dtype=np.intp)], texts[np.array(second, dtype=np.intp)])
     return RowHashes(texts, pairs)
+
+
+class ConnectedRows(NamedTuple):
+    """Rows of one or two texts; rows that share a text are connected, and so are rows connected to the same row."""
+
+    hashes: Hashes
+    """One for each distinct text, in ascending order."""
+    of_texts: NDArray[np.int64]
+    """The group of connected rows that each of these texts belongs to."""
+    of_rows: NDArray[np.int64]
+    """The group of each row."""
+
+
+def connect_rows(rows: Sequence[Sequence[str]]) -> ConnectedRows:
+    """The groups of connected rows, of which there is at least one; all rows have the same number of texts."""
+    hashes = np.stack([text_hashes(row[column] for row in rows) for column in range(len(rows[0]))])
+    distinct, places = np.unique(hashes, return_inverse=True)
+    places = places.reshape(hashes.shape)
+    if len(rows[0]) == 1:
+        return ConnectedRows(distinct, np.arange(len(distinct)), places[0].astype(np.int64))
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    edges = coo_array((np.ones(len(rows), dtype=np.int8), tuple(places)), shape=(len(distinct), len(distinct)))
+    group_of_text = connected_components(edges, directed=False)[1].astype(np.int64)
+    return ConnectedRows(distinct, group_of_text, group_of_text[places[0]])
+
+
+def units_of_rows(rows: Sequence[Sequence[str]]) -> list[int] | None:
+    """The independent unit of each row: rows that share a text are one; None where no two rows share one.
+
+    >>> units_of_rows([("a", "b"), ("c", "d"), ("B", "e"), ("f", "g")])
+    [0, 1, 0, 2]
+    """
+    units = number_units(connect_rows(rows).of_rows) if rows else np.zeros(0, dtype=np.int64)
+    return None if len(units) == len(np.unique(units)) else units.tolist()
+
+
+def number_units(groups: ArrayLike) -> NDArray[np.int64]:
+    """The groups of rows as numbers from 0 in the order of their first rows."""
+    _, first, of_rows = np.unique(np.asarray(groups), return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(first))[of_rows]
 
 
 def _hashes(chunks: Iterable[bytes]) -> Hashes:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.cells import normalize_whitespace
-from nearfar.data.fingerprints import Hashes, combine_hashes, normalize_for_hash, text_hashes
+from nearfar.data.fingerprints import Hashes, combine_hashes, connect_rows, normalize_for_hash, text_hashes
 from nearfar.data.retrieval import RetrievalTask, task_of_pairs
 from nearfar.data.rows import NliData, TextData
 from nearfar.disk.model_folder import SeenHashes
@@ -394,23 +394,14 @@ def _anchors(rows: TrainingRows, kind: Kind, linked: Sequence[tuple[str, ...]]) 
 
 
 def _groups(linked: Sequence[tuple[str, ...]], seen: SeenHashes | None) -> _Groups:
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    width = len(linked[0])
-    hashes = np.stack([text_hashes(row[column] for row in linked) for column in range(width)])
-    distinct, places = np.unique(hashes, return_inverse=True)
-    places = places.reshape(hashes.shape)
-    edges = coo_array(
-        (np.ones(len(linked), dtype=np.int8), (places[0], places[-1])), shape=(len(distinct), len(distinct))
-    )
-    count, group_of_text = connected_components(edges, directed=False)
+    connected = connect_rows(linked)
+    count = int(connected.of_texts.max()) + 1
     smallest = np.full(count, np.iinfo(np.uint64).max, dtype=np.uint64)
-    np.minimum.at(smallest, group_of_text, distinct)
+    np.minimum.at(smallest, connected.of_texts, connected.hashes)
     level = np.zeros(count, dtype=np.int8)
     for number, known in enumerate((seen.chosen_texts, seen.trained_texts) if seen else (), start=1):
-        level[group_of_text[np.isin(distinct, known)]] = number
-    return _Groups(group_of_text[places[0]].astype(np.int64), _shuffled(smallest), level)
+        level[connected.of_texts[np.isin(connected.hashes, known)]] = number
+    return _Groups(connected.of_rows, _shuffled(smallest), level)
 
 
 def _shuffled(hashes: Hashes) -> Hashes:

@@ -5,20 +5,29 @@ The results are :class:`~nearfar.evaluation.results.ComparisonResult` for two si
 
 There are four kinds of tasks, each with one score: similarity (Spearman of cosines with gold scores), relatedness
 (Spearman of learned predictions with gold scores), classification (accuracy) and retrieval (a mean over queries). The
-scores of a task's runs are those on the data, and on bootstrap resamples that all runs share (:class:`RunScores`).
+scores of a task's runs are those on the data, and on bootstrap resamples of its units that all runs share
+(:class:`RunScores`). Every task and average has the one test of
+:func:`~nearfar.evaluation.statistics.crossed_difference`.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
+from nearfar.evaluation.correlation import (
+    Aggregate,
+    Floats,
+    Units,
+    bootstrap_scores,
+    check_resampling,
+    scores,
+    weighted_spearman,
+)
 from nearfar.evaluation.results import (
     AverageTest,
     ClassificationScores,
@@ -26,24 +35,23 @@ from nearfar.evaluation.results import (
     ComparisonResult,
     ComparisonSettings,
     EvaluationResult,
-    PairedTest,
     PairTests,
     PairwiseResult,
     RelatednessScores,
     RetrievalScores,
     SimilarityScores,
     TaskTest,
+    TestedDifference,
     provenance,
 )
 from nearfar.evaluation.statistics import (
+    MARGIN,
     bootstrap_means,
-    bootstrap_test,
+    crossed_difference,
     holm,
-    mcnemar,
-    mean_difference,
-    over_seeds,
     percent,
-    permutation_test,
+    units_to_tell,
+    verdict,
 )
 from nearfar.evaluation.tables.evaluation import seen_of
 from nearfar.evaluation.tasks import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
@@ -54,7 +62,7 @@ AVERAGES = {"overall": "similarity", "overall_transfer": "classification", "over
 """Averages of a comparison -> the kind of tasks that each is over."""
 NAMED_AVERAGES = {**SIMILARITY_AVERAGES, **TRANSFER_AVERAGES}
 """Averages that papers report, which a comparison has too where all their tasks are compared."""
-_Test = TypeVar("_Test", bound=PairedTest)
+_Test = TypeVar("_Test", bound=TestedDifference)
 TaskScores: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
 
 
@@ -72,10 +80,8 @@ class RunScores(NamedTuple):
     draws: Floats
     reasons: tuple[str | None, ...]
     """Why a run has no score."""
-    correct: NDArray[np.bool_] | None = None
-    """Of a classification task: which rows each run predicts correctly [runs, rows]."""
-    per_query: Floats | None = None
-    """Of a retrieval task: the measure of each run on each query [runs, queries]."""
+    units: int
+    """The number of independent units that were resampled."""
 
     @property
     def reason(self) -> str | None:
@@ -85,13 +91,8 @@ class RunScores(NamedTuple):
     def select(self, runs: Sequence[int]) -> "RunScores":
         """The scores of some of the runs, by their positions."""
         positions = list(runs)
-        return RunScores(
-            self.points[positions],
-            self.draws[positions],
-            tuple(self.reasons[run] for run in positions),
-            None if self.correct is None else self.correct[positions],
-            None if self.per_query is None else self.per_query[positions],
-        )
+        reasons = tuple(self.reasons[run] for run in positions)
+        return RunScores(self.points[positions], self.draws[positions], reasons, self.units)
 
 
 def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
@@ -198,58 +199,51 @@ def score(
     resamples: int,
     seed: int,
 ) -> RunScores:
-    """Score all runs on the data and on the same resamples, drawn from ``seed`` and the task's name.
+    """Score all runs on the data and on the same resamples of its units, drawn from ``seed`` and the task's name.
 
     ``measure`` is that of a retrieval task; by default the task's main measure.
     """
     scored = [run.result.all_tasks[task] for run in runs]
-    retrieval = [one for one in scored if isinstance(one, RetrievalScores)]
-    if retrieval:
-        chosen = measure_of(task, runs, measure) or retrieval[0].main
-        per_query = np.array([one.per_query[chosen] for one in retrieval], dtype=float)
-        draws = bootstrap_means(per_query, resamples=resamples, seed=[seed, *task.encode()])
-        return RunScores(per_query.mean(axis=1), draws, (None,) * len(runs), per_query=per_query)
+    chosen = measure_of(task, runs, measure)
     estimates = [one.spearman.of(aggregate) if isinstance(one, SimilarityScores) else one.compared for one in scored]
-    whys = (estimate.reason for estimate in estimates)
+    whys = [None if chosen else estimate.reason for estimate in estimates]
     reasons = tuple(why and f"undefined for {run.source}: {why}" for run, why in zip(runs, whys, strict=True))
-    found = RunScores(np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan), reasons)
+    points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
+    units = units_of(scored)
     defined = [number for number, why in enumerate(reasons) if why is None]
-    if not defined:
-        return found
-    scored, seeds = [scored[number] for number in defined], [seed, *task.encode()]
-    classified = [one for one in scored if isinstance(one, ClassificationScores)]
-    if classified:
-        return _score_rows(found, defined, classified, resamples=resamples, seeds=seeds)
+    settings: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
+    if defined:
+        points[defined], draws[defined] = _drawn([scored[run] for run in defined], aggregate, chosen, settings)
+    return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1)
+
+
+def units_of(scored: Iterable[TaskScores]) -> Units | None:
+    """The units of a task, from the first of its results that has them; None where each row is its own."""
+    return next((one.units for one in scored if one.units is not None), None)
+
+
+def _drawn(
+    scored: Sequence[TaskScores], aggregate: Aggregate, measure: str | None, settings: Mapping[str, Any]
+) -> tuple[Floats, Floats]:
+    """The scores of runs on the data [runs] and on resamples [runs, resamples]; every run has a score."""
+    if isinstance(scored[0], RetrievalScores | ClassificationScores):
+        rows = [
+            one.per_query[measure or one.main]
+            if isinstance(one, RetrievalScores)
+            else np.equal(one.gold, one.predicted)
+            for one in scored
+            if isinstance(one, RetrievalScores | ClassificationScores)
+        ]
+        values = np.array(rows, dtype=np.float64)
+        points = values.mean(axis=1)
+        if measure is None:  # of a pool, accuracy is a mean over folds
+            points = np.array([one.compared.score or 0.0 for one in scored]) / 100
+        return points, bootstrap_means(values, **settings)
     gold, systems, sizes = _vectors(scored)
-    aggregate = aggregate if isinstance(scored[0], SimilarityScores) else "all"
-    found.points[defined] = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)[:, 0]
-    found.draws[defined] = bootstrap_scores(
-        weighted_spearman,
-        gold,
-        systems,
-        sizes=sizes,
-        resamples=resamples,
-        seed=seeds,
-        only=aggregate,
-    ).aggregate(aggregate)
-    return found
-
-
-def _score_rows(
-    found: RunScores,
-    defined: Sequence[int],
-    scored: Sequence[ClassificationScores],
-    *,
-    resamples: int,
-    seeds: Sequence[int],
-) -> RunScores:
-    """``found`` with the accuracies of the runs at the positions ``defined``."""
-    right = np.array([np.equal(one.gold, one.predicted) for one in scored])
-    found.points[defined] = [np.nan if one.accuracy.score is None else one.accuracy.score / 100 for one in scored]
-    found.draws[defined] = bootstrap_means(right.astype(float), resamples=resamples, seed=seeds)
-    correct = np.zeros((len(found.points), right.shape[1]), dtype=bool)
-    correct[defined] = right
-    return found._replace(correct=correct)
+    by = aggregate if isinstance(scored[0], SimilarityScores) else "all"
+    point = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(by)[:, 0]
+    drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=sizes, only=by, **settings)
+    return point, drawn.aggregate(by)
 
 
 def _vectors(scored: Sequence[TaskScores]) -> tuple[Floats, Floats, list[int]]:
@@ -265,23 +259,6 @@ def _vectors(scored: Sequence[TaskScores]) -> tuple[Floats, Floats, list[int]]:
     return np.array(learned[0].gold, dtype=float), predicted, [learned[0].pairs]
 
 
-def paired_test(scored: RunScores, first: int, *, resamples: int, seed: Sequence[int]) -> tuple[float, str] | None:
-    """Test the ``first`` runs against the others on the same rows or queries: p, and the test.
-
-    None for tasks that are tested by the bootstrap alone.
-    """
-    if scored.per_query is not None:
-        differences = scored.per_query[:first].mean(axis=0) - scored.per_query[first:].mean(axis=0)
-        return permutation_test(differences, resamples=resamples, seed=seed), "randomization test over queries"
-    if scored.correct is None:
-        return None
-    correct = scored.correct
-    if len(correct) == 2:
-        return mcnemar(*correct), "McNemar's exact test over rows"
-    shares = correct[:first].mean(axis=0) - correct[first:].mean(axis=0)
-    return permutation_test(shares, resamples=resamples, seed=seed), "permutation test over rows"
-
-
 def compare_sides(sides: Sequence[Sequence[EvaluationRun]], **settings: Any) -> ComparisonResult | PairwiseResult:
     """:func:`compare_runs` of two sides, or :func:`compare_pairwise` of more."""
     return compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
@@ -290,16 +267,14 @@ def compare_sides(sides: Sequence[Sequence[EvaluationRun]], **settings: Any) -> 
 def compare_runs(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun], **settings: Any) -> ComparisonResult:
     """Test the mean score of the ``first`` runs against that of the ``second``.
 
-    Correlations are tested by the paired bootstrap over pairs, with the same resamples for all runs of both sides.
-    Accuracies are tested by McNemar's exact test, or by a permutation test where a side has several runs, and means
-    over queries (retrieval) by a randomization test that flips the signs of their differences; both have a bootstrap
-    interval. These tests generalise to other pairs, rows or queries; p is corrected over tasks (Holm).
+    Each task and average has one difference with one interval (:func:`~nearfar.evaluation.statistics.
+    crossed_difference`): it generalises to other pairs, rows or queries, and where a side has several runs, to its
+    other training runs. Rows that share a text (queries: that are the same text) are one unit, drawn together. Runs are
+    paired where both sides have the same training seeds, else independent. p is corrected over tasks (Holm).
 
-    With two or more runs on both sides there is also a t-test over seeds and Wilcoxon's test, which generalise to other
-    training runs. They are paired where both sides have the same training seeds, else unpaired (Welch's t-test). In the
-    averages each resample draws every task; the average over a single task has that task's test. ``sickr-full`` is left
-    out of the average where ``sickr``, a part of it, is compared too. Retrieval tasks are compared, and averaged, by
-    ``measure``; by default each by its main measure, and averaged only if it is the same for all.
+    In the averages each resample draws every task. ``sickr-full`` is left out of the average where ``sickr``, a part of
+    it, is compared too. Retrieval tasks are compared, and averaged, by ``measure``; by default each by its main
+    measure, and averaged only if it is the same for all.
 
     ``settings`` are those of :func:`compare_pairwise`.
 
@@ -307,10 +282,7 @@ def compare_runs(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]
         NearfarError: a task that a run does not have, no common task, or runs scored on different data.
     """
     result = compare_pairwise([first, second], **settings)
-    tests = result.comparisons[0]
-    named = {name: replace(one, p_holm=None) for name, one in tests.named_averages.items()}
-    averages: dict[str, Any] = {name: (one := tests.average(name)) and replace(one, p_holm=None) for name in AVERAGES}
-    return replace(result.between(tests), not_compared=result.not_compared, named_averages=named, **averages)
+    return replace(result.between(result.comparisons[0]), not_compared=result.not_compared)
 
 
 def compare_pairwise(
@@ -321,9 +293,17 @@ def compare_pairwise(
     measure: str | None = None,
     resamples: int = 10_000,
     seed: int = 0,
+    margin: float = MARGIN,
     progress: bool = False,
 ) -> PairwiseResult:
-    """Test each pair of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm)."""
+    """Test each pair of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm).
+
+    ``margin`` is the largest difference, in points, that counts as level.
+
+    Raises:
+        NearfarError: as :func:`compare_runs`; fewer than two ``resamples``, or a negative ``seed``.
+    """
+    check_resampling(resamples, seed, at_least=2)
     runs = [run for side in sides for run in side]
     chosen, left_out = select_tasks(runs, tasks)
     for task in chosen:
@@ -335,26 +315,31 @@ def compare_pairwise(
     tests = []
     for i, j in combinations(range(len(sides)), 2):
         selected = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
-        averages, rows = _between(selected, sides[i], sides[j], measure, resamples=resamples, seed=seed)
+        averages, rows = _between(selected, sides[i], sides[j], measure, margin)
         named = {name: averages.pop(name) for name in NAMED_AVERAGES if name in averages}
         overall: dict[str, AverageTest | None] = {name: averages.get(name) for name in AVERAGES}
         tests.append(PairTests(pair=[i, j], tasks=rows, **overall, named_averages=named))
     return PairwiseResult(
         sides=[_describe(side, chosen) for side in sides],
         config=ComparisonSettings(
-            aggregate=aggregate, measure=measure, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL
+            aggregate=aggregate,
+            measure=measure,
+            resamples=resamples,
+            seed=seed,
+            level=SIGNIFICANCE_LEVEL,
+            margin=margin,
         ),
         provenance=provenance(),
         not_compared=left_out,
-        comparisons=_correct_pairs(tests),
+        comparisons=_correct_pairs(tests, margin),
     )
 
 
-def _correct_pairs(tests: Sequence[PairTests]) -> list[PairTests]:
+def _correct_pairs(tests: Sequence[PairTests], margin: float) -> list[PairTests]:
     """The tests with p corrected over tasks and pairs of sides, and that of each average over pairs of sides."""
-    rows = iter(_correct([row for one in tests for row in one.tasks.values()]))
+    rows = iter(with_verdicts([row for one in tests for row in one.tasks.values()], margin))
     averages = {
-        name: iter(_correct([average for one in tests if (average := one.average(name)) is not None]))
+        name: iter(with_verdicts([row for one in tests if (row := one.average(name)) is not None], margin))
         for name in (*AVERAGES, *tests[0].named_averages)
     }
     return [
@@ -373,29 +358,25 @@ def _between(
     first: Sequence[EvaluationRun],
     second: Sequence[EvaluationRun],
     measure: str | None,
-    *,
-    resamples: int,
-    seed: int,
+    margin: float,
 ) -> tuple[dict[str, AverageTest], dict[str, TaskTest]]:
     """The averages and the tasks of ``first`` against ``second``; ``scored`` has one side's runs after the other's."""
     runs, order = [*first, *second], pairing(first, second)
     known = runs[0].result.all_tasks
     kinds = {task: known[task].kind for task in scored}
     measures = {task: measure_of(task, runs, measure) for task in scored}
-    rows: dict[str, TaskTest] = {}
-    for task, one in scored.items():
-        tested = _test(one, len(first), order)
-        row = TaskTest(kind=kinds[task], pairs=known[task].size, measure=measures[task], **vars(tested))
-        by_rows = paired_test(one, len(first), resamples=resamples, seed=[seed, *task.encode()])
-        if by_rows is not None and row.p is not None:
-            row = replace(row, p=round(by_rows[0], 6), test=by_rows[1])
-        rows[task] = row
-    averages: dict[str, AverageTest] = {}
-    for name, averaged in _averaged_tasks(kinds, measures).items():
-        tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
-        if len(averaged) == 1:  # the difference is that of the task, so its test is too
-            tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
-        averages[name] = AverageTest(tasks=averaged, **vars(tested))
+    rows = {
+        task: TaskTest(
+            kind=kinds[task], pairs=known[task].size, measure=measures[task], **_test(one, len(first), order, margin)
+        )
+        for task, one in scored.items()
+    }
+    averages = {
+        name: AverageTest(
+            tasks=averaged, **_test(_average({task: scored[task] for task in averaged}), len(first), order, margin)
+        )
+        for name, averaged in _averaged_tasks(kinds, measures).items()
+    }
     return averages, rows
 
 
@@ -413,13 +394,39 @@ def _averaged_tasks(kinds: Mapping[str, str], measures: Mapping[str, str | None]
     return found
 
 
-def _correct(family: Sequence[_Test]) -> list[_Test]:
-    """The tests of a family with p corrected by Holm's method, and the verdict."""
+def with_verdicts(family: Sequence[_Test], margin: float) -> list[_Test]:
+    """The tests of a family with p corrected by Holm's method, and the verdicts against ``margin``, in points."""
     corrected = iter(holm([row.p for row in family if row.p is not None]))
-    return [
-        row if row.p is None else replace(row, p_holm=round(p := next(corrected), 6), separable=p < SIGNIFICANCE_LEVEL)
-        for row in family
-    ]
+    told = []
+    for row in family:
+        if row.p is not None and row.low is not None and row.high is not None:
+            p = next(corrected)
+            says = verdict(row.low, row.high, margin, p_holm=p)
+            more = row.more_units or None if says == "cannot tell" else None
+            row = replace(row, p_holm=round(p, 6), verdict=says, more_units=more)  # noqa: PLW2901
+        told.append(row)
+    return told
+
+
+def difference_fields(
+    first: tuple[Floats, Floats],
+    second: tuple[Floats, Floats],
+    *,
+    units: int,
+    order: Sequence[int] | None,
+    margin: float,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    """The fields of a :class:`TestedDifference`, without its verdict; scores are x 1, the fields and ``margin`` x 100.
+
+    The arguments are those of :func:`~nearfar.evaluation.statistics.crossed_difference`; with a ``reason`` nothing is
+    tested.
+    """
+    tested = None if reason else crossed_difference(first, second, units=units, order=order)
+    if tested is None:
+        return {"units": units, "reason": reason or "undefined on every resample"}
+    points = {key: percent(getattr(tested, key)) for key in ("difference", "low", "high")}
+    return points | {"p": round(tested.p, 6), "units": units, "more_units": units_to_tell(tested, units, margin / 100)}
 
 
 def _average(scored: Mapping[str, RunScores]) -> RunScores:
@@ -429,29 +436,16 @@ def _average(scored: Mapping[str, RunScores]) -> RunScores:
         np.mean([one.points for one in scored.values()], axis=0),
         np.mean([one.draws for one in scored.values()], axis=0),
         reasons,
+        sum(one.units for one in scored.values()),
     )
 
 
-def _test(scored: RunScores, first: int, order: Sequence[int] | None) -> PairedTest:
+def _test(scored: RunScores, first: int, order: Sequence[int] | None, margin: float) -> dict[str, Any]:
     """The test on one task or average; ``order`` aligns the second side's runs with the first's, where they pair."""
-    a, b = scored.points[:first], scored.points[first:]
-    reason, tested, by_seeds = scored.reason, None, None
-    if reason is None:
-        tested = bootstrap_test(float(a.mean() - b.mean()), mean_difference(scored.draws, first))
-        by_seeds = over_seeds(a, b if order is None else b[order], paired=order is not None)
-        reason = None if tested else "undefined on every resample"
-    return PairedTest(
-        first=percent(a.mean()),
-        second=percent(b.mean()),
-        difference=None if tested is None else percent(tested.difference),
-        low=None if tested is None else percent(tested.low),
-        high=None if tested is None else percent(tested.high),
-        p=None if tested is None else round(tested.p, 6),
-        test=None if tested is None else tested.test,
-        separable=None,
-        seeds=by_seeds,
-        reason=reason,
-    )
+    a, b = ((scored.points[part], scored.draws[part]) for part in (slice(first), slice(first, None)))
+    means = {"first": percent(a[0].mean()), "second": percent(b[0].mean())}
+    how: dict[str, Any] = {"units": scored.units, "order": order, "margin": margin, "reason": scored.reason}
+    return means | difference_fields(a, b, **how)
 
 
 def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> ComparedSide:

@@ -1,6 +1,6 @@
 """Correlations with gold scores, on the data and on bootstrap resamples of it; pure numpy, no sort per resample.
 
-A resample of n pairs is represented by how often each pair was drawn. These *multiplicities* are all that a weighted
+A resample is represented by how often each pair was drawn. These *multiplicities* are all that a weighted
 correlation needs: the values are sorted once, and the mid-ranks of every resample are running sums of multiplicities
 in that order.
 
@@ -18,6 +18,8 @@ from nearfar.types import NearfarError
 
 Floats: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
+Units: TypeAlias = Sequence[int] | NDArray[np.int64]
+"""The unit of each row, whose rows are resampled together, numbered in the order of their first rows."""
 Correlate: TypeAlias = Callable[[Floats], Floats]
 """Multiplicities [resamples, pairs] -> correlations [systems, resamples], NaN where undefined."""
 WeightedCorrelation: TypeAlias = Callable[[Floats, Floats], Correlate]
@@ -65,7 +67,7 @@ def weighted_pearson(gold: Floats, systems: Floats) -> Correlate:
     x, y = _centred(gold), np.stack([_centred(system) for system in systems])
 
     def correlate(counts: Floats) -> Floats:
-        n = counts.sum(axis=1)
+        n = np.maximum(counts.sum(axis=1), 1)  # a subset of which no unit was drawn has no correlation
         x_mean, x_square = x @ counts.T / n, x**2 @ counts.T / n
         y_mean, y_square = y @ counts.T / n, y**2 @ counts.T / n
         x_variance, y_variance = x_square - x_mean**2, y_square - y_mean**2
@@ -125,19 +127,20 @@ def bootstrap_scores(
     sizes: Sequence[int],
     resamples: int,
     seed: int | Sequence[int],
+    units: Units | None = None,
     only: Aggregate | None = None,
 ) -> Scores:
     """:func:`scores` on bootstrap resamples, each of them the same for all systems.
 
-    Pairs are drawn with replacement within their subset, so that each subset keeps its size and ``mean`` and
-    ``wmean`` mean the same on every resample. With ``only``, what this aggregate does not need is not
-    computed: the subsets for ``all``, or ``all``, which is then NaN where there are several. Each is half the cost.
+    By default each pair is its own unit. A unit is drawn whole, with replacement, among the units whose first pair lies
+    in the same subset. With ``only``, what this aggregate does not need is not computed: the subsets for ``all``, or
+    ``all``, which is then NaN where there are several. Each is half the cost.
 
     Raises:
         NearfarError: negative ``resamples`` or ``seed``.
     """
     check_resampling(resamples, seed)
-    blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed))
+    blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed), units)
     return _score(weighted, gold, systems, sizes, blocks, only=only)
 
 
@@ -227,9 +230,14 @@ def _once(weighted: WeightedCorrelation, first: ArrayLike, second: ArrayLike) ->
     return float(scores(weighted, gold, system[None], sizes=[len(gold)]).all[0, 0])
 
 
-def _multiplicities(sizes: Sequence[int], resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
-    """Blocks [some resamples, pairs] of how often each pair is drawn, each subset keeping its size."""
+def _multiplicities(
+    sizes: Sequence[int], resamples: int, rng: np.random.Generator, units: Units | None = None
+) -> Iterator[Floats]:
+    """Blocks [some resamples, pairs] of how often each pair is drawn; each subset keeps its number of units."""
     rows = max(1, _CHUNK // max(1, sum(sizes)))
+    if units is not None:
+        subset_of_pair = np.repeat(np.arange(len(sizes)), sizes)
+        sizes = np.bincount(subset_of_pair[np.unique(units, return_index=True)[1]], minlength=len(sizes)).tolist()
     for start in range(0, resamples, rows):
         block = min(rows, resamples - start)
         offsets = np.arange(block)[:, None]
@@ -237,7 +245,8 @@ def _multiplicities(sizes: Sequence[int], resamples: int, rng: np.random.Generat
         for size in sizes:
             drawn = rng.integers(0, max(1, size), size=(block, size)) + offsets * size
             parts.append(np.bincount(drawn.ravel(), minlength=block * size).reshape(block, size))
-        yield np.concatenate(parts, axis=1).astype(np.float64)
+        counts = np.concatenate(parts, axis=1).astype(np.float64)
+        yield counts if units is None else np.take(counts, units, axis=1)
 
 
 def _score(

@@ -94,7 +94,7 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
     return float(_matthews(confusions(gold, predicted)[None])[0])
 
 
-def _matthews(counts: NDArray[np.integer]) -> NDArray[np.float64]:
+def _matthews(counts: NDArray[Any]) -> NDArray[np.float64]:
     """Matthews correlation of each row of counts: true negatives, false positives, false negatives, true positives."""
     tn, fp, fn, tp = counts.T.astype(np.float64)
     below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -131,21 +131,18 @@ def finetuned_entry(
     names = [label_names[int(label)] if label_names else label for label in gold]
     digest = fingerprint([*row, name] for row, name in zip(texts, names, strict=True))
     dev = {metric: round(100 * score, 4) for metric, score in (validation or {}).items()}
+    how: dict[str, Any] = {"texts": texts, "resamples": resamples, "seed": seed}
     if not label_names:
         predicted = outputs[:, 0].astype(np.float64)
-        learned = relatedness(
-            np.asarray(gold, dtype=np.float64), predicted, None, reason=None, resamples=resamples, seed=seed
-        )
+        learned = relatedness(np.asarray(gold, dtype=np.float64), predicted, None, reason=None, **how)
         return replace(learned, digest=digest, dev_pearson=dev.get("pearson"), dev_spearman=dev.get("spearman"))
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
     pairs = any(len(row) == 2 for row in texts[:1])
-    entry, _ = classification(
-        labels, chosen, protocol="finetune", names=label_names, pairs=pairs, resamples=resamples, seed=seed
-    )
+    entry, _ = classification(labels, chosen, protocol="finetune", names=label_names, pairs=pairs, **how)
     if len(label_names) == 2:
-        rng = np.random.default_rng(seed)
-        entry = replace(entry, matthews=confusion_estimate(_matthews, labels, chosen, resamples=resamples, rng=rng))
+        how = {"resamples": resamples, "seed": seed, "units": entry.units}
+        entry = replace(entry, matthews=confusion_estimate(_matthews, labels, chosen, **how))
     return replace(
         entry,
         fold_accuracies=[accuracy],

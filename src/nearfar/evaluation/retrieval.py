@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import Progress
 
+from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.retrieval import MEASURES, RetrievalTask
 from nearfar.evaluation.correlation import Floats
 from nearfar.evaluation.results import RetrievalScores
@@ -216,7 +217,8 @@ def retrieval_scores(
 ) -> RetrievalScores:
     """The scores of a task, given each measure of each query, by the name of the measure."""
     rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
-    draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()])
+    units = units_of_rows([(query,) for query in task.queries])
+    draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()], units=units)
     of_measures = zip(MEASURES, rounded, draws, strict=True)
     measures = {str(measure): estimate(100 * float(values.mean()), drawn) for measure, values, drawn in of_measures}
     return RetrievalScores(
@@ -230,6 +232,7 @@ def retrieval_scores(
             for measure, of_queries in zip(MEASURES, rounded.tolist(), strict=True)
         },
         digest=retrieval_digest(task),
+        units=units,
     )
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
+from nearfar.data.fingerprints import Hashes, RowHashes, number_units, row_hashes
 from nearfar.data.labelled import TransferTask
 from nearfar.data.retrieval import RetrievalTask
 from nearfar.disk.model_folder import SeenHashes
@@ -48,7 +49,7 @@ def unseen_scores(
 ) -> UnseenScores:
     """Spearman over the pairs that are not seen, all subsets together, with its bootstrap interval.
 
-    The interval is made as in :func:`nearfar.evaluation.sts.evaluate_sts`: pairs are resampled within their subset.
+    The interval is made as in :func:`nearfar.evaluation.sts.evaluate_sts`.
 
     Args:
         task: name of the task, part of the seed of the bootstrap.
@@ -68,7 +69,9 @@ def unseen_scores(
     if reason is not None:
         return UnseenScores(pairs=count, spearman=Estimate(None, None, None, reason), seen_pairs=positions)
     sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
-    own = correlation_estimate("spearman", gold, cosines, sizes=sizes, resamples=resamples, seed=[seed, *task.encode()])
+    how: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": [seed, *task.encode()]}
+    how["units"] = None if scored.units is None else number_units(np.array(scored.units)[unseen])
+    own = correlation_estimate("spearman", gold, cosines, **how)
     return UnseenScores(pairs=count, spearman=own, seen_pairs=positions)
 
 

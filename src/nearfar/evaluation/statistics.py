@@ -1,13 +1,13 @@
 """Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from nearfar.evaluation.correlation import CORRELATIONS, Floats, bootstrap_scores, scores
-from nearfar.evaluation.results import Estimate, SeedTest
+from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstrap_scores, scores
+from nearfar.evaluation.results import Estimate, Verdict
 
 CONFIDENCE = 0.95
 _BLOCK_NUMBERS = 2**22
@@ -43,15 +43,23 @@ def mean_estimate(estimates: Mapping[str, Estimate], draws: Sequence[Floats]) ->
 
 
 def correlation_estimate(
-    metric: str, gold: Floats, values: Floats, *, sizes: Sequence[int], resamples: int, seed: Sequence[int]
+    metric: str,
+    gold: Floats,
+    values: Floats,
+    *,
+    sizes: Sequence[int],
+    resamples: int,
+    seed: Sequence[int],
+    units: Units | None = None,
 ) -> Estimate:
-    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; pairs are resampled in subsets.
+    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; units are resampled in subsets.
 
-    ``sizes`` are the numbers of pairs of the subsets; see :mod:`nearfar.evaluation.correlation`.
+    ``sizes`` are the numbers of pairs of the subsets; see :func:`nearfar.evaluation.correlation.bootstrap_scores`.
     """
     weighted = CORRELATIONS[metric]
     point = scores(weighted, gold, values[None], sizes=sizes).all[0, 0]
-    drawn = bootstrap_scores(weighted, gold, values[None], sizes=sizes, resamples=resamples, seed=seed, only="all")
+    settings: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": seed, "units": units}
+    drawn = bootstrap_scores(weighted, gold, values[None], **settings, only="all")
     return estimate(100 * float(point), drawn.all[0])
 
 
@@ -60,7 +68,6 @@ def percent(score: float) -> float | None:
     return None if np.isnan(score) else round(100 * float(score), 4)
 
 
-Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tell"]
 MARGIN = 0.5
 """The largest difference, in points, that counts as level unless another margin is given."""
 
@@ -94,7 +101,8 @@ def crossed_difference(
     which would be counted twice. The interval's half-widths are those of the bootstrap percentiles, so a skewed score
     keeps its skew, stretched to the whole standard error times Cochran and Cox's t: the mean of the quantiles of
     Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their variances. With one run
-    on a side, nothing is known of its other training runs, and the interval says nothing of them.
+    on a side, nothing is known of its other training runs, and the interval says nothing of them. Where the scores of
+    units are not known, the runs' scores as the only resample give the interval over runs alone.
 
     Args:
         first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
@@ -125,7 +133,7 @@ def crossed_difference(
     of_units = max(spread**2 - together, 0.0) * units / max(units - 1, 1)
     point = float(first[0].mean() - second[0].mean())
     variance = of_units + runs
-    if not spread or not variance:
+    if not variance:
         return CrossedDifference(point, point, point, 1.0 if point == 0 else 0.0, of_units, runs)
     from scipy import special  # imported here: the import takes longer than a small comparison
 
@@ -136,9 +144,9 @@ def crossed_difference(
         return float(of_units * by_units + runs * by_runs) / variance
 
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(draws, [tail, 1 - tail]) - draws.mean()
-    stretch = t(1 - tail) * np.sqrt(variance) / (special.ndtri(1 - tail) * spread)
-    low, high = float(low * stretch), float(high * stretch)
+    normal = special.ndtri(1 - tail)
+    ends = (np.quantile(draws, [tail, 1 - tail]) - draws.mean()) / spread if spread else np.array([-normal, normal])
+    low, high = map(float, ends * t(1 - tail) * np.sqrt(variance) / normal)
     reach = abs(low if point > 0 else high) / t(1 - tail)  # one standard error, towards 0
     least, most = 0.0, 0.5
     while reach and most - least > 1e-6 * most and most > 1e-12:  # t(1 - p / 2) standard errors reach 0
@@ -217,34 +225,22 @@ def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -
     return float(stats.wilcoxon(differ).pvalue), "Wilcoxon's signed-rank test over seeds"
 
 
-def over_seeds(a: Floats, b: Floats, *, paired: bool) -> SeedTest | None:
-    """Tests of the mean of ``a`` against that of ``b``, scores of runs; None where a side has a single run."""
-    tested, ranks = t_test_over_seeds(a, b, paired=paired), rank_test_over_seeds(a, b, paired=paired)
-    if tested is None:
-        return None
-    p, name = ranks or (None, None)
-    return SeedTest(
-        difference=percent(tested.difference),
-        low=percent(tested.low),
-        high=percent(tested.high),
-        p=round(tested.p, 6),
-        test=tested.test,
-        p_rank=None if p is None else round(p, 6),
-        rank_test=name,
-    )
+def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int], units: Units | None = None) -> Floats:
+    """Mean of each system [systems, rows] on bootstrap resamples of units, the same for all: [systems, resamples].
 
-
-def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]) -> Floats:
-    """Mean of each system [systems, rows] on bootstrap resamples of rows, the same rows for all: [systems, resamples].
-
-    Efficient for values with few levels, such as correct and incorrect: rows with the same values in all systems are
-    interchangeable, so only their counts are drawn, which is the same bootstrap at a fraction of the cost.
+    By default each row is its own unit. Efficient for values with few levels, such as correct and incorrect: units with
+    the same sums in all systems are interchangeable, so only their counts are drawn, which is the same bootstrap at a
+    fraction of the cost.
     """
-    kinds, counts = np.unique(values, axis=1, return_counts=True)
-    rows, rng = counts.sum(), np.random.default_rng(seed)
+    sums = np.concatenate([values, np.ones((1, values.shape[1]))])  # and the number of rows of each unit
+    if units is not None:
+        sums = np.stack([np.bincount(np.asarray(units), weights=row) for row in sums])
+    kinds, counts = np.unique(sums, axis=1, return_counts=True)
+    drawn, rng = counts.sum(), np.random.default_rng(seed)
     means = np.empty((len(values), resamples))
     for block in _blocks(resamples, len(counts)):
-        means[:, block] = kinds @ rng.multinomial(rows, counts / rows, size=block.stop - block.start).T / rows
+        totals = kinds @ rng.multinomial(drawn, counts / drawn, size=block.stop - block.start).T
+        means[:, block] = totals[:-1] / totals[-1]
     return means
 
 
@@ -298,16 +294,19 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted.tolist()
 
 
-def verdict(low: float, high: float, margin: float = MARGIN) -> Verdict:
+def verdict(low: float, high: float, margin: float = MARGIN, *, p_holm: float = 0.0) -> Verdict:
     """What an interval of ``first - second``, in points, says of the first side.
 
-    ``better`` or ``worse`` where it leaves out 0, else ``level`` where it lies within the margin on both sides, ``no
-    worse`` where it lies above minus the margin, and ``cannot tell`` otherwise.
+    ``better`` or ``worse`` where it leaves out 0, and where the difference is one of a family, p is below 0.05 after
+    Holm's correction over it (``p_holm``); else ``level`` where it lies within the margin on both sides, ``no worse``
+    where it lies above minus the margin, and ``cannot tell`` otherwise.
 
     >>> verdict(0.1, 2.0), verdict(-0.3, 0.4), verdict(-0.3, 2.0), verdict(-2.0, 2.0)
     ('better', 'level', 'no worse', 'cannot tell')
+    >>> verdict(0.1, 2.0, p_holm=0.06), verdict(-2.0, -0.1, p_holm=0.06)
+    ('no worse', 'cannot tell')
     """
-    if low > 0 or high < 0:
+    if (low > 0 or high < 0) and p_holm < 1 - CONFIDENCE:
         return "better" if low > 0 else "worse"
     if low > -margin:
         return "level" if high < margin else "no worse"

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+from nearfar.data.fingerprints import units_of_rows
 from nearfar.evaluation.correlation import (
     AGGREGATES,
     CORRELATIONS,
@@ -66,8 +67,8 @@ def evaluate_sts(
     A task with a text whose vector is not finite is skipped and listed in ``unavailable``.
 
     A pair with a zero vector has cosine 0, as in SentEval, and is counted. An interval is the 95% percentile interval
-    over ``resamples`` bootstrap resamples of pairs, within each subset. It depends on the task's name and ``seed`` but
-    not on the other tasks. With ``resamples=0`` there are no intervals.
+    over ``resamples`` bootstrap resamples of pairs, within each subset; pairs that share a text are drawn together. It
+    depends on the task's name and ``seed`` but not on the other tasks. With ``resamples=0`` there are no intervals.
 
     Raises:
         NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` does not return one vector per
@@ -111,11 +112,11 @@ def similarity_scores(
     estimates: dict[str, AggregateEstimates] = {}
     subset_estimates: dict[str, list[Estimate]] = {}
     draws: Draws = {}
+    units = units_of_rows([pair[:2] for pairs in subsets.values() for pair in pairs])
+    settings: dict[str, Any] = {"sizes": sizes, "resamples": resamples, "seed": [seed, *task.encode()], "units": units}
     for metric, weighted in CORRELATIONS.items():
         point = scores(weighted, gold, cosines[None], sizes=sizes)
-        drawn = bootstrap_scores(
-            weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
-        )
+        drawn = bootstrap_scores(weighted, gold, cosines[None], **settings)
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
         points = {kind: 100 * float(point.aggregate(kind)[0, 0]) for kind in AGGREGATES}
         estimates[metric] = _aggregates(
@@ -142,6 +143,7 @@ def similarity_scores(
         spearman=estimates["spearman"],
         pearson=estimates["pearson"],
         subsets=scored,
+        units=units,
     )
     return similarity, draws
 

@@ -19,11 +19,13 @@ from numpy.typing import ArrayLike, NDArray
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from nearfar.data.fingerprints import units_of_rows
 from nearfar.data.labelled import TransferTask
 from nearfar.evaluation.correlation import (
     CORRELATIONS,
     Floats,
     Indices,
+    Units,
     undefined_reason,
 )
 from nearfar.evaluation.probe_settings import Probe
@@ -45,7 +47,7 @@ from nearfar.evaluation.results import (
     TransferScores,
     fingerprint,
 )
-from nearfar.evaluation.statistics import correlation_estimate, estimate, mean_estimate
+from nearfar.evaluation.statistics import bootstrap_means, correlation_estimate, estimate, mean_estimate
 from nearfar.evaluation.tasks import TRANSFER_AVERAGES, ScoredTasks, TextEmbeddings, embed_tasks, encoded_size
 from nearfar.neighbours import unit_rows
 from nearfar.neighbours.exact import nearest
@@ -200,7 +202,7 @@ def _evaluate(
     bootstrap: list[int],
 ) -> tuple[TransferScores, Floats]:
     """The entry of a task, and the bootstrap draws of its accuracy where it has one."""
-    gold = one.in_file_order(one.targets[one.split_rows[-1]])
+    gold, texts = one.in_file_order(one.targets[one.split_rows[-1]]), list(task.splits.values())[-1].texts
     if task.label_names:
         probed = None if reason else _probe(one, features, len(task.label_names), probe)
         entry, draws = classification(
@@ -210,6 +212,7 @@ def _evaluate(
             protocol=probe.protocol,
             names=task.label_names,
             pairs=task.pairs,
+            texts=texts,
             reason=reason,
             resamples=resamples,
             seed=bootstrap,
@@ -230,7 +233,8 @@ def _evaluate(
         train, dev, test = one.split_rows
         predicted, dev_pearson = fit_relatedness(features, one.targets, train, dev, test, seed=probe.seed)
         predicted = one.in_file_order(predicted)
-    learned = relatedness(gold, predicted, dev_pearson, reason=reason, resamples=resamples, seed=bootstrap)
+    how: dict[str, Any] = {"texts": texts, "reason": reason, "resamples": resamples, "seed": bootstrap}
+    learned = relatedness(gold, predicted, dev_pearson, **how)
     return replace(learned, digest=one.digest), np.zeros(0)
 
 
@@ -252,6 +256,7 @@ def classification(
     *,
     protocol: str,
     names: Sequence[str],
+    texts: Sequence[Sequence[str]],
     pairs: bool = False,
     reason: str | None = None,
     resamples: int,
@@ -259,30 +264,29 @@ def classification(
 ) -> tuple[ClassificationScores, Floats]:
     """The entry of a task with labels, without its digest, and the bootstrap draws of its accuracy.
 
-    The number of correct rows in a bootstrap resample has a binomial distribution.
-
     Args:
         gold: labels of the tested rows.
         predicted: predictions for the same rows, in the same order; None where there is a ``reason``.
         score: accuracy x 100, where it is not the share of correct rows but a mean over folds.
         protocol: name of the protocol.
         names: names of the labels.
+        texts: the texts of each tested row; rows that share one are resampled together.
         pairs: whether rows have two texts; with two labels, F1 of the second label is computed too.
         reason: why there is no result.
         resamples: number of bootstrap resamples.
         seed: seed of the bootstrap.
     """
-    rng = np.random.default_rng(seed)
+    how: dict[str, Any] = {"resamples": resamples, "seed": seed, "units": (units := units_of_rows(texts))}
     drawn = np.full(resamples, np.nan)
     if predicted is not None:
-        correct = np.mean(gold == predicted)
-        drawn = rng.binomial(len(gold), correct, resamples) / len(gold)
-        score = 100 * float(correct) if score is None else score
+        correct = (gold == predicted).astype(np.float64)
+        drawn = bootstrap_means(correct[None], **how)[0]
+        score = 100 * float(correct.mean()) if score is None else score
     f1 = None
     if pairs and len(names) == 2:
         f1 = estimate(None, drawn, reason)
         if predicted is not None:
-            f1 = confusion_estimate(f1_score, gold, predicted, resamples=resamples, rng=rng, decimals=2)
+            f1 = confusion_estimate(f1_score, gold, predicted, **how, decimals=2)
     return ClassificationScores(
         protocol=protocol,
         rows=len(gold),
@@ -292,6 +296,7 @@ def classification(
         gold=[] if predicted is None else gold.tolist(),
         predicted=[] if predicted is None else predicted.tolist(),
         digest="",
+        units=units,
     ), drawn
 
 
@@ -300,6 +305,7 @@ def relatedness(
     predicted: Floats | None,
     dev_pearson: float | None,
     *,
+    texts: Sequence[Sequence[str]],
     reason: str | None,
     resamples: int,
     seed: Sequence[int],
@@ -311,24 +317,25 @@ def relatedness(
     if predicted is None:
         missing = estimate(None, gold[:0], reason)
         return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
-    units = np.rint(predicted / PREDICTION_UNIT)
-    constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
-    undefined = constant or undefined_reason(gold, units)
+    whole, units = np.rint(predicted / PREDICTION_UNIT), units_of_rows(texts)
+    constant = "all predicted scores are equal" if np.ptp(whole) <= 1 else None  # up to rounding
+    undefined = constant or undefined_reason(gold, whole)
     estimates = {
         metric: Estimate(None, None, None, undefined)
         if undefined
-        else correlation_estimate(metric, gold, units, sizes=[len(gold)], resamples=resamples, seed=seed)
+        else correlation_estimate(metric, gold, whole, sizes=[len(gold)], resamples=resamples, seed=seed, units=units)
         for metric in CORRELATIONS
     }
     return RelatednessScores(
         pairs=len(gold),
         pearson=estimates["pearson"],
         spearman=estimates["spearman"],
-        mse=round(float(np.mean((units * PREDICTION_UNIT - gold) ** 2)), 6),
+        mse=round(float(np.mean((whole * PREDICTION_UNIT - gold) ** 2)), 6),
         dev_pearson=None if dev_pearson is None else round(100 * dev_pearson, 4),
         gold=[int(score) if score.is_integer() else score for score in gold.tolist()],
-        predicted_e6=units.astype(int).tolist(),
+        predicted_e6=whole.astype(int).tolist(),
         digest="",
+        units=units,
     )
 
 
@@ -337,25 +344,26 @@ def confusions(gold: ArrayLike, predicted: ArrayLike) -> NDArray[np.intp]:
     return np.bincount(2 * np.asarray(gold, dtype=np.intp) + np.asarray(predicted, dtype=np.intp), minlength=4)
 
 
-def f1_score(counts: NDArray[np.integer]) -> Floats:
+def f1_score(counts: NDArray[Any]) -> Floats:
     """F1 of the second class, 2 tp / (2 tp + fp + fn), of :func:`confusions` [rows, 4]; NaN where there is none."""
     false, hits = counts[:, 1] + counts[:, 2], 2.0 * counts[:, 3]
     return np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
 
 
 def confusion_estimate(
-    measure: Callable[[NDArray[np.integer]], Floats],
+    measure: Callable[[NDArray[Any]], Floats],
     gold: Indices,
     predicted: Indices,
     *,
     resamples: int,
-    rng: np.random.Generator,
+    seed: Sequence[int],
+    units: Units | None = None,
     decimals: int = 4,
 ) -> Estimate:
-    """The estimate x 100 of a measure of :func:`confusions`, whose counts in a resample are multinomial."""
-    counts = confusions(gold, predicted)
-    score = float(measure(counts[None])[0])
-    drawn = measure(rng.multinomial(len(gold), counts / len(gold), resamples))
+    """The estimate x 100 of a measure of :func:`confusions`, which is the same of their shares."""
+    score = float(measure(confusions(gold, predicted)[None])[0])
+    cells = (2 * gold + predicted == np.arange(4)[:, None]).astype(np.float64)
+    drawn = measure(bootstrap_means(cells, resamples=resamples, seed=seed, units=units).T)
     if np.isnan(score):
         return estimate(None, drawn, "no row has the second label, and none is predicted to have it")
     return estimate(round(100 * score, decimals), drawn)
@@ -402,11 +410,18 @@ def neighbour_vote(
 
 
 def vote_scores(
-    gold: Sequence[str], predicted: Sequence[str], *, resamples: int, seed: Sequence[int], digest: str
+    texts: Sequence[str],
+    gold: Sequence[str],
+    predicted: Sequence[str],
+    *,
+    resamples: int,
+    seed: Sequence[int],
+    digest: str,
 ) -> ClassificationScores:
     """The entry of a result file for the labels of a vote. ``digest`` is that of the texts and their neighbours."""
     classes = sorted({*gold, *predicted})
     numbers = {name: number for number, name in enumerate(classes)}
     right, voted = (np.array([numbers[label] for label in side], dtype=np.intp) for side in (gold, predicted))
-    entry, _ = classification(right, voted, protocol=VOTE, names=classes, resamples=resamples, seed=seed)
+    how: dict[str, Any] = {"texts": [(text,) for text in texts], "resamples": resamples, "seed": seed}
+    entry, _ = classification(right, voted, protocol=VOTE, names=classes, **how)
     return replace(entry, digest=digest)

@@ -24,7 +24,6 @@ from nearfar.evaluation.tables.comparison import (
     before_after_sentence,
     held_out_notes,
     metric_of,
-    verdict,
 )
 from nearfar.runs.folder import HELD_OUT as FOLDER
 from nearfar.runs.folder import HELD_OUT_ROWS as ROWS
@@ -164,6 +163,6 @@ def before_after(result: ComparisonResult) -> Table:
     folds = result.sides[0].folds
     if row.kind == "retrieval" and not folds:
         notes.append(f"All documents are searched; during training at most {DOCUMENTS:,}, which gives higher scores.")
-    if folds and verdict(row) == "worse":
+    if folds and row.verdict == "worse":
         notes.append("Keep the start, or hold out rows, which choose the step or the start itself: --hold-out 0.2.")
     return Table(title=_tested(result), columns=BEFORE_AFTER, rows=[before_after_cells(row)], notes=notes)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nearfar.evaluation.comparison import RunScores, paired_test
 from nearfar.evaluation.correlation import check_resampling
 from nearfar.evaluation.results import (
     GroupScore,
@@ -37,7 +36,9 @@ from nearfar.evaluation.statistics import (
     Difference,
     bootstrap_test,
     holm,
+    mcnemar,
     percentile_interval,
+    permutation_test,
     t_test_over_seeds,
 )
 from nearfar.studies.scores import (
@@ -487,13 +488,15 @@ def _by_rows(sides: Sequence[Sequence[ColumnValue]], resampler: Resampler) -> tu
     if len(parts) < len(values) or parts[0].statistic not in ("accuracy", "mean"):
         return None
     predicted = np.array([part.predicted[0] for part in parts], dtype=np.float64)
-    scored = RunScores(np.zeros(len(parts)), np.zeros((len(parts), 0)), (None,) * len(parts))
+    values = predicted
     if parts[0].statistic == "accuracy":
-        scored = scored._replace(correct=predicted == np.array(parts[0].gold[0], dtype=np.float64))
-    else:
-        scored = scored._replace(per_query=predicted)
+        values = (predicted == np.array(parts[0].gold[0], dtype=np.float64)).astype(np.float64)
+        if len(values) == 2:
+            return mcnemar(*values), "McNemar's exact test over rows"
+    differences = values[: len(sides[0])].mean(axis=0) - values[len(sides[0]) :].mean(axis=0)
     seeds = [resampler.seed, *parts[0].task.encode()]
-    return paired_test(scored, len(sides[0]), resamples=resampler.resamples, seed=seeds)
+    p = permutation_test(differences, resamples=resampler.resamples, seed=seeds)
+    return p, "permutation test over rows" if parts[0].statistic == "accuracy" else "randomization test over queries"
 
 
 def _over_seeds(compared: Compared) -> StudyTest | None:

@@ -252,8 +252,9 @@ def score_votes(
         vectors = np.asarray(encode(list(distinct)), dtype=np.float32)
         texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
         predicted = neighbour_vote(texts, training, task.training_labels, similarity=similarity, device=device)
+        seeds = [seed, *name.encode()]
         scored[name] = vote_scores(
-            task.labels, predicted, resamples=resamples, seed=[seed, *name.encode()], digest=fingerprint([task])
+            task.texts, task.labels, predicted, resamples=resamples, seed=seeds, digest=fingerprint([task])
         )
     return scored
 

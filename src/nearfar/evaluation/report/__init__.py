@@ -20,7 +20,7 @@ from nearfar.evaluation.tables.comparison import (
     metric_of,
     pairwise_table,
     queries_in_words,
-    verdict,
+    verdict_in_words,
 )
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
 
@@ -102,7 +102,7 @@ def _tests(runs: Sequence[TrainingRun], evaluated: Collection[str]) -> list[str]
                 continue
             lines.append(
                 f"{run.name}, {metric_of(row)} × 100 on {row.pairs or 0:,} held-out test rows: {row.second:.2f} before "
-                f"training, {row.first:.2f} after, {format_difference(row)}, p {row.p:.4f}: {verdict(row)}."
+                f"training, {row.first:.2f} after, {format_difference(row)}: {verdict_in_words(row)}."
             )
     untested = [
         run.name for run in runs if run.record and not run.tested and not {run.name, run.group_name} & set(evaluated)
@@ -237,27 +237,12 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 
 def _comparison(comparison: AnyComparison) -> list[Block]:
     if isinstance(comparison, ComparisonResult):
-        return [comparison_table(comparison), *_resamples_warning(comparison)]
+        return [comparison_table(comparison)]
     tables = []
     for tests in comparison.comparisons:
         pair = comparison.between(tests)
         tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
-    return [pairwise_table(comparison), *_resamples_warning(comparison), *tables]
-
-
-def _resamples_warning(comparison: AnyComparison) -> list[Block]:
-    """A warning where even the smallest possible p of a bootstrap is not significant after the correction."""
-    config = comparison.config
-    tested = sum(row.p is not None for tests in comparison.comparisons for row in tests.tasks.values())
-    floor = 2 / (1 + config.resamples)
-    if tested * floor < config.level:
-        return []
-    return [
-        Paragraph(
-            f"With {config.resamples:,} resamples no bootstrap p is below {floor:.2g}; corrected over {tested} tests "
-            f"it is {config.level} or more. With more --resamples more differences may be significant."
-        )
-    ]
+    return [pairwise_table(comparison), *tables]
 
 
 def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:

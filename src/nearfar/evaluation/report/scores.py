@@ -6,11 +6,12 @@ from statistics import mean, stdev
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from nearfar.evaluation import results
-from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL, EvaluationRun, fingerprints
+from nearfar.evaluation.comparison import EvaluationRun, fingerprints
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH
 from nearfar.evaluation.report.inputs import EvaluatedModel
+from nearfar.evaluation.statistics import verdict
 
 AnyComparison: TypeAlias = results.ComparisonResult | results.PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
@@ -183,12 +184,13 @@ def find_test(computed: AnyComparison | None, column: Column, first: int, second
         return None
     pair = sorted((first, second))
     row = next((column.test(tests) for tests in computed.comparisons if tests.pair == pair), None)
-    return _swap_sides(row) if row is not None and first > second else row
+    return _swap_sides(row, computed.config.margin) if row is not None and first > second else row
 
 
-def _swap_sides(row: results.PairedTest) -> results.PairedTest:
+def _swap_sides(row: results.PairedTest, margin: float) -> results.PairedTest:
     difference, low, high = (None if value is None else -value for value in (row.difference, row.high, row.low))
-    return replace(row, first=row.second, second=row.first, difference=difference, low=low, high=high)
+    says = None if low is None or high is None else verdict(low, high, margin, p_holm=row.p_holm or 0.0)
+    return replace(row, first=row.second, second=row.first, difference=difference, low=low, high=high, verdict=says)
 
 
 class RankedColumn(NamedTuple):
@@ -212,7 +214,7 @@ class RankedColumn(NamedTuple):
         """How the score of a side is marked: the best, or not significantly different from it."""
         if side in self.best:
             return "best"
-        near = any(test and test.separable is False for (other, _), test in self.tests.items() if other == side)
+        near = any(test and not _differs(test) for (other, _), test in self.tests.items() if other == side)
         return "near" if near else ""
 
 
@@ -287,10 +289,10 @@ class Grid:
         tests = {n: chosen.tests[n, best] for n in chosen.scored if n != best}
         parts = {
             "It is significantly better than": [
-                _format_test(self.sides[n], test) for n, test in tests.items() if test and test.separable
+                _format_test(self.sides[n], test) for n, test in tests.items() if test and _differs(test)
             ],
             "It is not significantly different from": [
-                _format_test(self.sides[n], test) for n, test in tests.items() if test and test.separable is False
+                _format_test(self.sides[n], test) for n, test in tests.items() if test and not _differs(test)
             ],
             "Not tested against it:": [self.sides[n].name for n, test in tests.items() if not test],
             "No score:": [self.sides[n].name for n in self.indices if n not in chosen.scored],
@@ -318,8 +320,8 @@ class Grid:
             if any(test is None and side in one.scored for (side, _), test in one.tests.items())
         ]
         return [
-            "Bold: the best of its column; = not significantly different from it: p, corrected (Holm) where there are "
-            f"several tests, is {SIGNIFICANCE_LEVEL} or more.",
+            "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
+            "tests.",
             *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
         ]
 
@@ -366,6 +368,9 @@ def _cell(score: Score | None, mark: Literal["best", "near", ""]) -> Cell:
 
 
 def _format_test(side: EvaluatedModel, test: results.PairedTest) -> str:
-    p = test.p if test.p_holm is None else test.p_holm
-    shown = f"p {p:.4f}" if p is None or p >= 1e-4 else "p < 0.0001"
-    return f"{side.name} (by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], {shown})"
+    return f"{side.name} (by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}])"
+
+
+def _differs(test: results.PairedTest) -> bool:
+    """Whether one of two sides is better."""
+    return test.verdict in ("better", "worse")

@@ -10,7 +10,7 @@ from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 from nearfar.evaluation.results.evaluation import SeenShares
-from nearfar.evaluation.results.record import OMITTED, Provenance, Record, Result
+from nearfar.evaluation.results.record import OMITTED, Provenance, Record, Result, TestedDifference
 from nearfar.validation import InvalidValueError
 
 _AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
@@ -31,45 +31,19 @@ class ComparedSide(Record):
     """Where each row was tested by one of several models, trained without its fold: the number of folds."""
 
 
-class SeedTest(Record):
-    """Tests over training seeds, not corrected for multiple tests."""
-
-    difference: float | None = None
-    low: float | None = None
-    high: float | None = None
-    p: float | None = None
-    test: str | None = None
-    """The t-test that gave ``p``."""
-    p_rank: float | None = None
-    rank_test: str | None = None
-
-
-class PairedTest(Record):
-    """The test of a difference between two scores."""
-
+class _Scores(Record):
     first: float | None
     second: float | None
-    difference: float | None
-    low: float | None
-    """The 95% interval of the difference, from ``low`` to ``high``."""
-    high: float | None
-    p: float | None
-    test: str | None = None
-    """The name of the test that gave ``p``."""
-    separable: bool | None
-    """Whether the difference is significant after Holm's correction."""
-    seeds: SeedTest | None
-    p_holm: float | None = field(default=None, metadata=OMITTED)
-    """``p`` after Holm's correction over all tests of its family."""
-    reason: str | None = field(default=None, metadata=OMITTED)
-    """Why the difference is undefined."""
+
+
+class PairedTest(TestedDifference, _Scores):  # in this order the keys of _Scores come first in the file
+    """The test of a difference between two scores."""
 
     def __post_init__(self) -> None:
         """A difference without scores, interval or p."""
-        if self.difference is not None:
-            for key in ("first", "second", "low", "high", "p"):
-                if getattr(self, key) is None:
-                    raise InvalidValueError("is null, and 'difference' is not", key)
+        super().__post_init__()
+        if self.difference is not None and None in (self.first, self.second):
+            raise InvalidValueError("is null, and 'difference' is not", "first" if self.first is None else "second")
 
 
 class _Task(Record):
@@ -90,7 +64,7 @@ class TaskTest(PairedTest, _Task):  # in this order the keys of _Task come first
 
 
 class AverageTest(PairedTest, _TaskNames):
-    """The test on the average over tasks of one kind; ``p_holm`` only where there are more than two sides."""
+    """The test on the average over tasks of one kind."""
 
 
 class ShownHit(Record):
@@ -146,11 +120,14 @@ class ComparisonSettings(Record):
     seed: int = 0
     level: float
     """The significance level."""
+    margin: float
+    """The largest difference, in points, that counts as level."""
 
     def __post_init__(self) -> None:
-        """A negative number of resamples."""
-        if self.resamples < 0:
-            raise InvalidValueError("is below 0", "resamples")
+        """A negative number of resamples, or a negative margin."""
+        for key in ("resamples", "margin"):
+            if getattr(self, key) < 0:
+                raise InvalidValueError("is below 0", key)
 
 
 class _Pair(Record):

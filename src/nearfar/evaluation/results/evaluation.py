@@ -6,7 +6,7 @@ computed from the stored values. A file alone reproduces its scores, and two fil
 
 from collections.abc import Mapping
 from dataclasses import field
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from nearfar.evaluation.results.record import OMITTED, Estimate, Number, Provenance, Record, Result
@@ -71,6 +71,16 @@ class _Task(_Measured):
         """The estimate that comparisons test by default."""
         compared: Estimate = self.metric(self.COMPARED)
         return compared
+
+    def _check_units(self) -> None:
+        units: list[int] | None = getattr(self, "units", None)
+        if units is None:
+            return
+        if len(units) != self.size:
+            raise InvalidValueError(f"has {len(units)} numbers, and {self.SIZE!r} is {self.size}", "units")
+        largest = accumulate(units, max, initial=-1)
+        if any(not 0 <= unit <= before + 1 for unit, before in zip(units, largest, strict=False)):
+            raise InvalidValueError("are not numbered from 0 in the order of the first", "units")
 
 
 class UnseenScores(Record):
@@ -143,6 +153,9 @@ class SimilarityScores(_Task):
     """What of the task the model has seen in training, where that is known."""
     unseen: UnseenScores | None = field(default=None, metadata=OMITTED)
     """Scores without the pairs that the model has seen, where it has seen some."""
+    units: list[int] | None = field(default=None, metadata=OMITTED)
+    """The independent unit of each pair, numbered from 0 in the order of the first; null where each is its own.
+    Pairs that share a text are one unit, counted over all subsets in order."""
 
     def __post_init__(self) -> None:
         """A task without subsets, or a seen pair that it does not have."""
@@ -151,6 +164,7 @@ class SimilarityScores(_Task):
             raise InvalidValueError(f"names pair {seen[-1]}, and 'pairs' is {self.pairs}", "unseen", "seen_pairs")
         if not self.subsets:
             raise InvalidValueError("is empty", "subsets")
+        self._check_units()
 
 
 class SimilarityAverage(_Measured):
@@ -183,6 +197,9 @@ class RetrievalScores(_Task):
     """Fingerprint of queries, documents and relevance; equal digests make two files comparable query by query."""
     seen: SeenShares | None = field(default=None, metadata=OMITTED)
     """What of the queries and their relevant documents the model has seen in training, where that is known."""
+    units: list[int] | None = field(default=None, metadata=OMITTED)
+    """The independent unit of each query, numbered from 0 in the order of the first; null where each is its own.
+    Queries of the same text are one unit."""
 
     @property
     def compared(self) -> Estimate:
@@ -204,6 +221,7 @@ class RetrievalScores(_Task):
             if values is None or len(values) != self.queries:
                 found = 0 if values is None else len(values)
                 raise InvalidValueError(f"has {found} numbers, and 'queries' is {self.queries}", "per_query", measure)
+        self._check_units()
 
 
 class PenaltyGrid(Record):
@@ -251,6 +269,9 @@ class ClassificationScores(_Task):
     """Fingerprint of all texts and labels in order."""
     seen: SeenShares | None = field(default=None, metadata=OMITTED)
     """What of the tested rows the model has seen in training, where that is known."""
+    units: list[int] | None = field(default=None, metadata=OMITTED)
+    """The independent unit of each tested row, numbered from 0 in the order of the first; null where each is its own.
+    Rows that share a text are one unit."""
 
     @property
     def main(self) -> Estimate:
@@ -261,6 +282,7 @@ class ClassificationScores(_Task):
         """Not one prediction for each gold label."""
         _check_predictions(self.gold, predicted=self.predicted)
         _check_score(accuracy=self.accuracy)
+        self._check_units()
 
 
 class RelatednessScores(_Task):
@@ -282,6 +304,9 @@ class RelatednessScores(_Task):
     digest: str
     seen: SeenShares | None = field(default=None, metadata=OMITTED)
     """What of the tested pairs the model has seen in training, where that is known."""
+    units: list[int] | None = field(default=None, metadata=OMITTED)
+    """The independent unit of each tested pair, numbered from 0 in the order of the first; null where each is its own.
+    Pairs that share a text are one unit."""
 
     @property
     def main(self) -> Estimate:
@@ -292,6 +317,7 @@ class RelatednessScores(_Task):
         """Not one prediction for each gold score."""
         _check_predictions(self.gold, predicted_e6=self.predicted_e6)
         _check_score(spearman=self.spearman)
+        self._check_units()
 
 
 if TYPE_CHECKING:

@@ -106,6 +106,38 @@ class Estimate(Record, kw_only=False):
     """Why the score is undefined."""
 
 
+Verdict: TypeAlias = Literal["better", "worse", "level", "no worse", "cannot tell"]
+"""What a tested difference says of the first side (:func:`nearfar.evaluation.statistics.verdict`)."""
+
+
+class TestedDifference(Record):
+    """A difference of two scores x 100, first minus second, with its one interval; null with a ``reason``."""
+
+    difference: float | None = None
+    low: float | None = None
+    """The 95% interval of the difference, from ``low`` to ``high``, over test units and training runs."""
+    high: float | None = None
+    p: float | None = None
+    """Two-sided p of no difference; below 0.05 where the interval leaves out 0."""
+    p_holm: float | None = None
+    """``p`` after Holm's correction over all tests of its family; ``p`` itself where it is the only one."""
+    verdict: Verdict | None = None
+    """``better`` or ``worse`` where ``p_holm`` is below the level, else what the interval says against the margin."""
+    units: int | None = None
+    """The number of independent units that were resampled: rows, or groups of them that share texts."""
+    more_units: int | None = None
+    """About how many more units would tell, where the verdict is ``cannot tell``; null where units alone do not."""
+    reason: str | None = field(default=None, metadata=OMITTED)
+    """Why the difference is undefined."""
+
+    def __post_init__(self) -> None:
+        """A difference without interval or p."""
+        if self.difference is not None:
+            for key in ("low", "high", "p"):
+                if getattr(self, key) is None:
+                    raise InvalidValueError("is null, and 'difference' is not", key)
+
+
 class Result(Record):
     """A result file of any kind."""
 

@@ -13,14 +13,11 @@ _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "over
 
 _UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
 """Kind of a task -> what its bootstrap resamples."""
+_SIGNIFICANT = ("better", "worse")
 
 
-BEFORE_AFTER = ("before", "after", "after - before [95%]", "p", "trained model")
+BEFORE_AFTER = ("before", "after", "after - before [95%]", "trained model")
 """The columns of :func:`before_after_cells`."""
-
-
-DETECTABLE = (1.96 + 0.84) / (2 * 1.96)
-"""A true difference of this many widths of the 95% interval is found (p < 0.05) with a power of 80%."""
 
 
 def metric_of(row: results.TaskTest) -> str:
@@ -28,30 +25,34 @@ def metric_of(row: results.TaskTest) -> str:
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict(row: results.PairedTest, *, better: str = "better", worse: str = "worse") -> str:
-    """What a test says of its first side: the words ``better`` or ``worse`` if the difference is significant."""
-    if row.difference is None:
+def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str | None = None) -> str:
+    """What a test says of its first side, or where that is worse, of the second; ``units`` are what is resampled."""
+    if row.verdict is None:
         return "undefined"
-    if not row.separable:
-        return "not significant"
-    return better if row.difference > 0 else worse
+    if row.verdict == "cannot tell":
+        units = units or (_UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows")
+        return f"cannot tell{f': about {row.more_units:,} more {units} would' if row.more_units else ''}"
+    if row.verdict == "level":
+        return "level"
+    if row.verdict == "worse" and second:
+        return f"{second} better"
+    return f"{first} {row.verdict}".strip()
 
 
 def before_after_cells(row: results.PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
-    p = "" if row.p is None else f"{row.p:.4f}"
-    return [format_score(row.second), format_score(row.first), format_difference(row), p, verdict(row)]
+    return [format_score(row.second), format_score(row.first), format_difference(row), verdict_in_words(row)]
 
 
 def before_after_sentence(row: results.PairedTest) -> str:
     """:func:`before_after_cells` as the end of a sentence."""
     if row.difference is None:
         return f"undefined, {row.reason}."
-    return f"{row.second:.2f} before training, {row.first:.2f} after, {format_difference(row)}: {verdict(row)}."
+    return f"{row.second:.2f} before training, {row.first:.2f} after, {format_difference(row)}: {verdict_in_words(row)}."
 
 
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
-    """Which rows a trained model, the first side, was compared with its start on, and what they could have found."""
+    """Which rows a trained model, the first side, was compared with its start on, and of what the interval is."""
     row = result.tasks[task]
     seen = [(side.seen or {}).get(task) for side in result.sides]
     which = "Rows that were neither trained on nor used to choose the step"
@@ -64,14 +65,9 @@ def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
         which = "Rows that this run neither trained on nor used to choose the step, but earlier training did"
         which = f"{fold_note(folds)}. Earlier training had some of the rows" if folds else which
         which = f"{which}. {share.format(before=before, after=after)}"
-    notes = [f"{which}. Interval: paired bootstrap{f'; p: {row.test}' if row.test else ''}."]
-    width = (row.high or 0.0) - (row.low or 0.0)
-    if width and not row.separable:
-        more = "" if folds else ", or more of them to test on (--hold-out NUMBER)"
-        notes.append(
-            f"As many rows find a difference of {DETECTABLE * width:.1f} (with a power of 80%), more rows{more}, a "
-            "smaller one."
-        )
+    notes = [f"{which}. The interval is over {_UNITS[row.kind]}: it says nothing of training with other seeds."]
+    if row.verdict == "cannot tell" and not folds:
+        notes.append("--hold-out NUMBER holds out more rows to test on.")
     return notes
 
 
@@ -112,10 +108,8 @@ def queries_in_words(comparison: results.ComparisonResult, *, trained: bool = Fa
 
 def table_of_tests(of: str, *groups: Mapping[str, results.PairedTest], title: str, notes: Sequence[str]) -> Table:
     """A row for each test, by its name; ``of`` is the heading of the names, and lines separate the groups."""
-    seeds = any(row.seeds for group in groups for row in group.values())
-    over_seeds = ["p over seeds", "by ranks"] if seeds else []
-    header = [of, "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
-    rows = [[_row_of_test(name, row, seeds=seeds) for name, row in group.items()] for group in groups]
+    header = [of, "first", "second", "first - second [95%]", "verdict"]
+    rows = [[_row_of_test(name, row) for name, row in group.items()] for group in groups]
     return Table.of_groups(rows, columns=header, title=title, notes=notes)
 
 
@@ -132,8 +126,8 @@ def pairwise_table(result: results.PairwiseResult) -> Table:
     average_rows = [_pairwise_row(name, {pair: tests[name] for pair, tests in by_pair.items()}) for name in averages]
     config = result.config
     notes = [
-        "* the best; = not significantly different from it: p, corrected (Holm) over tasks and pairs of sides, is "
-        f"{config.level} or more. All pairs of sides use the same resamples.",
+        "* the best; = not told apart from it. p is corrected (Holm) over tasks and pairs of sides, which all use the "
+        "same resamples.",
         *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
         *comparison_notes([side.name for side in result.sides], result.sides),
         *_not_compared(result),
@@ -174,7 +168,7 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], results.PairedTest]
         mark = ""
         if side == best:
             mark = " *"
-        elif best is not None and tests[min(side, best), max(side, best)].separable is False:
+        elif best is not None and tests[min(side, best), max(side, best)].verdict not in (None, *_SIGNIFICANT):
             mark = " ="
         cells.append(format_score(values[side]) + mark)
     return [name, *cells]
@@ -191,45 +185,30 @@ def format_difference(row: results.PairedTest) -> str:
     return "undefined" if row.difference is None else f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]"
 
 
-def _row_of_test(name: str, row: results.PairedTest, *, seeds: bool) -> list[str]:
-    over_seeds = (row.seeds.p, row.seeds.p_rank) if row.seeds else (None, None)
-    chances = [row.p, row.p_holm, *(over_seeds if seeds else [])]
-    return [
-        name,
-        *map(format_score, (row.first, row.second)),
-        "" if row.difference is None else format_difference(row),
-        *("" if row.difference is None or p is None else f"{p:.4f}" for p in chances),
-        verdict(row, better="first better", worse="second better"),
-    ]
+def _row_of_test(name: str, row: results.PairedTest) -> list[str]:
+    scores = [*map(format_score, (row.first, row.second))]
+    difference = "" if row.difference is None else format_difference(row)
+    return [name, *scores, difference, verdict_in_words(row, first="first", second="second")]
 
 
 def _comparison_notes(comparison: results.ComparisonResult) -> list[str]:
     config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison.comparisons[0])
-    row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
-    query_tests = sorted({row.test for row in tasks.values() if row.kind == "retrieval" and row.test})
     units = " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
+    several = [name for name, side in zip(("first", "second"), comparison.sides, strict=True) if len(side.models) > 1]
+    lone = [name for name in ("first", "second") if name not in several]
     notes = [
-        f"Interval and p: paired bootstrap over {units}, {config.resamples} resamples, the same for both sides; "
-        f"they generalise to other {units}. p (Holm) is corrected for the number of tasks; "
-        f"significant: p (Holm), or for an average p, below {config.level}.",
-        *([f"p of accuracies: {' or '.join(row_tests)}."] * bool(row_tests)),
-        *([f"p of retrieval tasks: {' or '.join(query_tests)}."] * bool(query_tests)),
+        f"Interval: 95%, over {units} that share no text{' and training runs' * bool(several)} ({config.resamples} "
+        "resamples)"
+        + (f"; it says nothing of other training runs of {' and '.join(lone)}, a single model." if lone else "."),
+        f"Level, no worse: by more than {config.margin:g} points (--margin). Better, of several tasks: after Holm's "
+        "correction.",
         *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
     ]
-    tests = sorted({test for row in tasks.values() for test in _seed_tests(row)})
-    if tests:
-        notes.append(
-            f"p over seeds: {' or '.join(tests)}; these tests generalise to other training runs, and are not corrected."
-        )
     rows: dict[str, results.PairedTest] = {**tasks, **averages}
     notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
     notes += [f"{side.name}: {fold_note(side.folds)}." for side in comparison.sides if side.folds]
     seen = comparison_notes(["first", "second"], comparison.sides)
     return [*notes, *seen, *_not_compared(comparison)]
-
-
-def _seed_tests(row: results.TaskTest) -> list[str]:
-    return [test for test in (row.seeds.test, row.seeds.rank_test) if test] if row.seeds else []
 
 
 def _not_compared(result: results.ComparisonResult | results.PairwiseResult) -> list[str]:
