@@ -219,11 +219,15 @@ def save(figure: Any, file: Path) -> None:
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
+    write_bytes(file, file_content(figure, file.suffix.removeprefix(".").lower() or "png", dpi=120))
+
+
+def file_content(figure: Any, ending: str, **settings: Any) -> bytes:
+    """A figure as a file of this kind, always in the same bytes."""
     from matplotlib import rc_context
 
-    ending = file.suffix.removeprefix(".").lower() or "png"
     metadata = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}.get(ending)
     content = BytesIO()
     with rc_context({"svg.hashsalt": "nearfar", "svg.fonttype": "none"}):
-        figure.savefig(content, format=ending, dpi=120, metadata=metadata)
-    write_bytes(file, content.getvalue())
+        figure.savefig(content, format=ending, metadata=metadata, **settings)
+    return content.getvalue()

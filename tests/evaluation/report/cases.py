@@ -114,10 +114,12 @@ def side(name: str, *results: dict[str, Any]) -> EvaluatedModel:
     )
 
 
-def row_of(first: float, second: float, *, separable: bool, p: float = 0.01) -> dict[str, Any]:
+def row_of(first: float, second: float, *, verdict: str) -> dict[str, Any]:
+    """A tested difference with an interval of one point on both sides, of 40 rows."""
     difference = first - second
     row = {"first": first, "second": second, "difference": difference, "low": difference - 1, "high": difference + 1}
-    return row | {"p": p, "p_holm": 2 * p, "separable": separable, "seeds": None}
+    more = 300 if verdict == "cannot tell" else None
+    return row | {"p": 0.01, "p_holm": 0.02, "verdict": verdict, "units": 40, "more_units": more}
 
 
 def comparison(
@@ -128,7 +130,7 @@ def comparison(
         sources = [run.source for run in one.runs]
         return {"name": one.name, "models": models, "sources": sources, "training_seeds": list(one.seeds)}
 
-    config = {"metric": "spearman", "aggregate": "all", "resamples": 10_000, "seed": 0, "level": 0.05}
+    config = {"metric": "spearman", "aggregate": "all", "resamples": 10_000, "seed": 0, "level": 0.05, "margin": 0.5}
     result = {"schema": 1, "kind": "comparison", "first": described(first), "second": described(second)}
     result |= {"config": config, "provenance": PROVENANCE, "not_compared": [], "tasks": rows}
     return result | {"overall": None, "overall_transfer": None} | changes

@@ -3,19 +3,20 @@
 All text is plain; the renderers escape it. The HTML file is self-contained: it loads nothing and runs nothing. Charts
 are SVG images by matplotlib, shown on any background, also in dark mode. They are small, so that labels stay readable
 on a phone; wider pages show several side by side. Each image is an address of its own, so that nothing in it can reach
-the page.
+the page; it has some 10 kB, because coordinates are rounded and long lines thinned.
 """
 
-import base64
 import math
+import re
 import warnings
 from collections.abc import Iterator, Sequence
-from io import StringIO
 from itertools import count
 from typing import Any, Literal, NamedTuple, TypeAlias
+from urllib.parse import quote
 
 from markupsafe import Markup
 
+from nearfar.evaluation.plots import file_content, new_figure
 from nearfar.evaluation.render import Table, code_block, markdown_text, one_line, template
 from nearfar.evaluation.render import to_html as table_html
 from nearfar.evaluation.render import to_markdown as table_markdown
@@ -55,11 +56,31 @@ class Chart(NamedTuple):
     """Which axes are logarithmic."""
 
 
+class Bar(NamedTuple):
+    """The bars of one side or time: a value for each label, None where there is none."""
+
+    name: str
+    number: int
+    """Gives the colour."""
+    values: Sequence[float | None]
+    spans: Sequence[tuple[float, float] | None]
+    """The ends of the line on each bar."""
+
+
+class Bars(NamedTuple):
+    """Horizontal bars from 0 in groups, each with its value and a line for its uncertainty."""
+
+    title: str
+    labels: Sequence[str]
+    """The names of the groups, from the top."""
+    bars: Sequence[Bar]
+
+
 class Figure(NamedTuple):
-    """Charts side by side that share a legend of names and numbers of lines."""
+    """Charts side by side that share a legend of names and numbers of lines or bars."""
 
     caption: str
-    charts: Sequence[Chart]
+    charts: Sequence[Chart | Bars]
     legend: Sequence[tuple[str, int]]
 
 
@@ -154,48 +175,82 @@ def line_of(number: int) -> tuple[str, str]:
     return (COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)])
 
 
-def svg(chart: Chart) -> str:
+def svg(chart: Chart | Bars) -> str:
     """One chart, always in the same bytes; without a finite point it says so."""
     from matplotlib import rc_context
-    from matplotlib.figure import Figure
 
-    lines = _drawable_lines(chart)
-    fixed: Any = {"svg.hashsalt": "nearfar", "svg.fonttype": "none", "font.family": "sans-serif", "font.size": 8}
-    written = StringIO()
-    with rc_context(fixed), warnings.catch_warnings():
+    rows = len(chart.labels) * len(chart.bars) if isinstance(chart, Bars) else 0
+    with rc_context({"font.family": "sans-serif", "font.size": 8}), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks; the browser has them
-        figure = Figure(figsize=(4.5, 3), layout="constrained")
+        figure = new_figure(4.5, 0.7 + 0.2 * rows + 0.1 * len(chart.labels) if isinstance(chart, Bars) else 3)
         axes = figure.subplots()
         axes.set_title(one_line(chart.title), parse_math=False, fontsize=9, fontweight="bold", loc="left")
-        axes.set_xlabel(one_line(chart.x_label), parse_math=False)
-        if not lines:
+        drawn = _draw_bars(axes, chart) if isinstance(chart, Bars) else _draw_lines(axes, chart)
+        if not drawn:
             axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
-        axes.set(
-            xscale="log" if chart.logarithmic == "both" else "linear",
-            yscale="linear" if chart.logarithmic == "neither" else "log",
-        )
-        for line in lines:
-            colour, style = line_of(line.number)
-            marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
-            axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
-            ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
-            if ring:
-                axes.plot(*zip(*ring, strict=True), color=colour, marker="o", markersize=8, fillstyle="none")
-        axes.grid(alpha=0.3)
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(written, format="svg", transparent=True, metadata=nothing)
-    return written.getvalue()
+        axes.grid(alpha=0.3, axis="x" if isinstance(chart, Bars) else "both")
+        written = file_content(figure, "svg", transparent=True).decode()
+    written = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>", "", written, flags=re.DOTALL)
+    in_tags = re.compile(r"(\.\d\d)\d+")
+    return re.sub(r"<[^>]*>", lambda tag: in_tags.sub(r"\1", tag[0]), " ".join(written.split()))
 
 
-def data_address(chart: Chart) -> str:
+def _draw_lines(axes: Any, chart: Chart) -> bool:
+    axes.set_xlabel(one_line(chart.x_label), parse_math=False)
+    axes.set(
+        xscale="log" if chart.logarithmic == "both" else "linear",
+        yscale="linear" if chart.logarithmic == "neither" else "log",
+    )
+    lines = _drawable_lines(chart)
+    for line in lines:
+        colour, style = line_of(line.number)
+        marker = "." if len(line.x) <= MAX_DOTTED_POINTS else ""
+        axes.plot(line.x, line.y, color=colour, linestyle=style, linewidth=1.4, marker=marker)
+        ring = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x == line.best]
+        if ring:
+            axes.plot(*zip(*ring, strict=True), color=colour, marker="o", markersize=8, fillstyle="none")
+    return bool(lines)
+
+
+def _draw_bars(axes: Any, chart: Bars) -> bool:
+    shown = False
+    width = 0.8 / max(len(chart.bars), 1)
+    for position, bar in enumerate(chart.bars):
+        colour, _ = line_of(bar.number)
+        for group, (value, span) in enumerate(zip(bar.values, bar.spans, strict=True)):
+            if value is None or not math.isfinite(value):
+                continue
+            y = group + width * (position - (len(chart.bars) - 1) / 2)
+            axes.barh(y, value, 0.9 * width, color=colour, alpha=0.75)
+            ends = [end for end in span or () if math.isfinite(end)]
+            axes.plot(ends, [y] * len(ends), color="black", linewidth=1.2)
+            axes.annotate(
+                f"{value:.2f}", (max([value, 0.0, *ends]), y), (3, 0), textcoords="offset points", va="center"
+            )
+            shown = True
+    axes.set_yticks(range(len(chart.labels)))
+    axes.set_yticklabels([one_line(label) for label in chart.labels], parse_math=False)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    return shown
+
+
+def data_address(chart: Chart | Bars) -> str:
     """The chart as an address for an ``img`` element."""
-    return "data:image/svg+xml;base64," + base64.b64encode(svg(chart).encode(errors="replace")).decode("ascii")
+    return "data:image/svg+xml," + quote(svg(chart).encode(errors="replace"), safe=" =/;,.-+)!*@?$_~")
 
 
-def describe(chart: Chart) -> str:
+def describe(chart: Chart | Bars) -> str:
     """The text alternative of a chart."""
+    if isinstance(chart, Bars):
+        return "; ".join([chart.title, *(f"{bar.name}: {_describe_bars(chart, bar)}" for bar in chart.bars)])
     lines = _drawable_lines(chart)[:MAX_DESCRIBED_LINES]
     return "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines)])
+
+
+def _describe_bars(chart: Bars, bar: Bar) -> str:
+    values = zip(chart.labels, bar.values, strict=True)
+    return ", ".join(f"{label} {value:.2f}" for label, value in values if value is not None) or "no value"
 
 
 def downsample(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:

@@ -13,7 +13,6 @@ _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "over
 
 _UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
 """Kind of a task -> what its bootstrap resamples."""
-_SIGNIFICANT = ("better", "worse")
 
 
 BEFORE_AFTER = ("before", "after", "after - before [95%]", "trained model")
@@ -39,6 +38,11 @@ def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = 
     return f"{first} {row.verdict}".strip()
 
 
+def tells_apart(row: results.PairedTest) -> bool:
+    """Whether one of the sides is better."""
+    return row.verdict in ("better", "worse")
+
+
 def before_after_cells(row: results.PairedTest) -> list[str]:
     """The scores of a model before and after training, which is the first side, and their test."""
     return [format_score(row.second), format_score(row.first), format_difference(row), verdict_in_words(row)]
@@ -48,7 +52,8 @@ def before_after_sentence(row: results.PairedTest) -> str:
     """:func:`before_after_cells` as the end of a sentence."""
     if row.difference is None:
         return f"undefined, {row.reason}."
-    return f"{row.second:.2f} before training, {row.first:.2f} after, {format_difference(row)}: {verdict_in_words(row)}."
+    change = f"{format_difference(row)}: {verdict_in_words(row)}"
+    return f"{row.second:.2f} before training, {row.first:.2f} after, {change}."
 
 
 def held_out_notes(result: results.ComparisonResult, task: str) -> list[str]:
@@ -168,7 +173,7 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], results.PairedTest]
         mark = ""
         if side == best:
             mark = " *"
-        elif best is not None and tests[min(side, best), max(side, best)].verdict not in (None, *_SIGNIFICANT):
+        elif best is not None and (test := tests[min(side, best), max(side, best)]).verdict and not tells_apart(test):
             mark = " ="
         cells.append(format_score(values[side]) + mark)
     return [name, *cells]
