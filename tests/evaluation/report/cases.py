@@ -114,12 +114,11 @@ def side(name: str, *results: dict[str, Any]) -> EvaluatedModel:
     )
 
 
-def row_of(first: float, second: float, *, verdict: str) -> dict[str, Any]:
-    """A tested difference with an interval of one point on both sides, of 40 rows."""
+def row_of(first: float, second: float, *, separable: bool, p: float = 0.01) -> dict[str, Any]:
     difference = first - second
     row = {"first": first, "second": second, "difference": difference, "low": difference - 1, "high": difference + 1}
-    more = 300 if verdict == "cannot tell" else None
-    return row | {"p": 0.01, "p_holm": 0.02, "verdict": verdict, "units": 40, "more_units": more}
+    verdict = ("better" if difference > 0 else "worse") if separable else "cannot tell"
+    return row | {"p": p, "p_holm": 2 * p, "verdict": verdict, "units": 76, "more_units": None if separable else 1500}
 
 
 def comparison(

@@ -12,12 +12,9 @@ from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report import compose, held_out_tests
 from nearfar.evaluation.report.blocks import (
     Bars,
-    BulletList,
     Code,
-    Details,
     Figure,
     Page,
-    Paragraph,
     Section,
     to_html,
     to_markdown,
@@ -47,7 +44,7 @@ def inputs() -> ReportInputs:
     unsafe |= {"unavailable": {"sts12": "no such <folder>."}}
     other = evaluation("other", {"one": 60.0, "two": 50.0}) | {"transfer": transfer({"mr": 90.0, "cr": None})}
     sides = [side(UNSAFE, unsafe), side("other", other)]
-    row = row_of(70.0, 60.0, verdict="better")
+    row = row_of(70.0, 60.0, separable=True)
     tested = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
     runs = [
         training_run(UNSAFE)._replace(files={"config.toml": f"method = {UNSAFE!r}\n"}),
@@ -125,7 +122,7 @@ def hostile_inputs() -> ReportInputs:
     first["provenance"] = first["provenance"] | {"command": HOSTILE[1], "commit": HOSTILE[2], "date": HOSTILE[0]}
     second = evaluation(next(names), tasks) | {"transfer": transfer(dict.fromkeys(HOSTILE[8:14], 90.0))}
     sides = [side(HOSTILE[1], first), side(HOSTILE[2], second)]
-    row = row_of(70.0, 60.0, verdict="better")
+    row = row_of(70.0, 60.0, separable=True)
     tested = comparison(sides[0], sides[1], {HOSTILE[0]: row}, overall={"tasks": [HOSTILE[0]]} | row)
     before_after = ComparisonResult.from_dict(tested | {"queries": queries(*HOSTILE)})
     runs = [
@@ -242,8 +239,8 @@ def run_with_test(name: str, row: dict[str, Any], *, held_out: str = "rows") -> 
 
 
 def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
-    good = run_with_test("good", row_of(81.5, 79.0, verdict="better"))
-    other = run_with_test("other", row_of(90.0, 91.0, verdict="cannot tell"), held_out="other rows")
+    good = run_with_test("good", row_of(81.5, 79.0, separable=True))
+    other = run_with_test("other", row_of(90.0, 91.0, separable=False), held_out="other rows")
     page = to_markdown(compose(ReportInputs(runs=[good, other]), title="t"))
     first = page.index("good, MRR@10 × 100 on 76 held-out test rows: 79.00 before training, 81.50 after, +2.50")
     assert first < page.index("70.00")
@@ -256,11 +253,12 @@ def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
     assert "The runs hold out different rows, so the scores of different runs cannot be compared." in page
     assert "good: Rows that this run neither trained on nor used to choose the step, but earlier training did." in page
     assert "that was seen: before 24% (30%), after 0% (0%)" in page
+    assert "other: --hold-out NUMBER holds out more rows to test on." in page
     assert "highest score" not in page
     assert "No test result" not in page
     same = to_markdown(compose(ReportInputs(runs=[good, good._replace(name="again")]), title="t"))
     assert "The runs hold out the same rows" in same
-    missing = row_of(1.0, 1.0, verdict="cannot tell") | dict.fromkeys(("difference", "first", "verdict", "p"))
+    missing = row_of(1.0, 1.0, separable=False) | dict.fromkeys(("difference", "first", "verdict", "p"))
     undefined = run_with_test("broken", missing | {"reason": "why"})
     page = to_markdown(compose(ReportInputs(runs=[undefined]), title="t"))
     assert "broken, MRR@10 × 100 on 76 held-out test rows: undefined, why." in page
@@ -268,7 +266,7 @@ def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
 
 
 def test_the_queries_of_a_run() -> None:
-    run = run_with_test("good", row_of(81.5, 79.0, verdict="better"))
+    run = run_with_test("good", row_of(81.5, 79.0, separable=True))
     assert run.tested is not None
     shown = ComparisonResult.from_dict(run.tested.to_dict() | {"queries": queries(UNSAFE, "<b>wrong</b>")})
     page = compose(ReportInputs(runs=[run._replace(tested=shown)]), title="t")
@@ -324,7 +322,7 @@ def test_layers_are_a_coloured_table(html: str) -> None:
 
 def test_bars_before_and_after_training() -> None:
     """The line on the second bar is the interval of the difference, from the first."""
-    tests = {"a": row_of(81.5, 79.0, verdict="better"), "b": row_of(90.0, 91.0, verdict="worse")}
+    tests = {"a": row_of(81.5, 79.0, separable=True), "b": row_of(90.0, 91.0, separable=True)}
     blocks = held_out_tests([run_with_test(name, row) for name, row in tests.items()])
     (figure,) = [block for block in blocks if isinstance(block, Figure)]
     (chart,) = figure.charts
@@ -348,10 +346,10 @@ def test_every_block_in_markdown() -> None:
     cells = ["x\ny", Cell("1", "[0, 2]", "best")]
     table = Table(title="t", columns=["a", "b"], rows=[cells], notes=["n|m"])
     blocks = [
-        Paragraph("1. no list, # no heading, `no code`"),
-        BulletList(["# one", "- two"]),
+        "1. no list, # no heading, `no code`",
+        ["# one", "- two"],
         Code("a ``` b\n<x>"),
-        Details("more", [table]),
+        Section("more", [table], folded=True),
     ]
     text = to_markdown(Page("T", [Section("S", [*blocks, Section("deeper", [])])]))
     assert "\n1\\. no list, # no heading, \\`no code\\`\n" in text

@@ -12,7 +12,7 @@ from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report import retrieval, similarity, summary, transfer
-from nearfar.evaluation.report.blocks import Bars, Details, Figure
+from nearfar.evaluation.report.blocks import Bars, Figure, Section
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
 from tests.evaluation.report.cases import comparison, evaluation, named_average, ranked, row_of, side
@@ -58,8 +58,8 @@ def test_scores_intervals_and_the_best() -> None:
 
 
 def test_scores_not_told_apart_from_the_best_are_marked_by_a_comparison() -> None:
-    rows = {"one": row_of(70.126, 69.0, verdict="cannot tell"), "two": row_of(60.0, 61.0, verdict="worse")}
-    average = {"tasks": ["two", "one"]} | row_of(65.063, 65.0, verdict="cannot tell")
+    rows = {"one": row_of(70.126, 69.0, separable=False), "two": row_of(60.0, 61.0, separable=True)}
+    average = {"tasks": ["two", "one"]} | row_of(65.063, 65.0, separable=False)
     table = main_table([A, B], comparison(A, B, rows, overall=average))
     assert [cell.mark for cell in column(table, "one")] == ["best", "near"]
     assert [cell.mark for cell in column(table, "two")] == ["", "best"]
@@ -81,7 +81,7 @@ def test_the_headline_says_what_the_test_says(says: str, words: str, best: str) 
     """The lead of the best side, whichever of the two comes first in the comparison."""
     sides = [side(name, evaluation(name, {"one": 70.0 + 2 * (name == best)})) for name in ("A", "B")]
     scores = [72.0, 70.0] if best == "A" else [70.0, 72.0]
-    row = row_of(*scores, verdict="worse" if (says, best) == ("better", "B") else says)
+    row = row_of(*scores, separable=True) | ({} if says == "better" else {"verdict": says})
     lines = summary(ReportInputs(sides=sides), read(comparison(*sides, {"one": row})), "all")
     other = "B" if best == "A" else "A"
     assert lines == [
@@ -107,14 +107,14 @@ def test_scores_are_shown_as_bars_with_their_intervals() -> None:
 
 
 def test_a_comparison_by_another_aggregate_marks_nothing() -> None:
-    tested = comparison(A, B, {"one": row_of(70.126, 69.0, verdict="cannot tell")})
+    tested = comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)})
     assert [cell.mark for cell in column(main_table([A, B], tested), "one")] == ["best", "near"]
     tested["config"]["aggregate"] = "wmean"
     assert [cell.mark for cell in column(main_table([A, B], tested), "one")] == ["best", ""]
 
 
 def test_columns_that_were_not_tested_are_named() -> None:
-    table = main_table([A, B], comparison(A, B, {"one": row_of(70.126, 69.0, verdict="cannot tell")}))
+    table = main_table([A, B], comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)}))
     assert "Not all scores were tested against the best in: two, average of these 2." in table.notes
 
 
@@ -161,7 +161,7 @@ def test_scores_on_different_data_have_no_best() -> None:
 def test_the_other_aggregates_and_pearson_are_shown_by_name() -> None:
     table, _, details = similarity([A, B], None, "wmean")
     assert isinstance(table, Table)
-    assert isinstance(details, Details)
+    assert isinstance(details, Section)
     assert column(table, "one")[0].text == "68.13"
     assert "weighted by pairs (wmean)" in table.title
     shown = {block.title.partition(";")[0]: block for block in details.blocks if isinstance(block, Table)}
@@ -226,8 +226,8 @@ def test_only_tested_transfer_tasks_are_marked() -> None:
     results = [evaluation(name, {}) | {"transfer": probed({"mr": score})} for name, score in (("A", 80.0), ("B", 90.0))]
     sides = [side(result["model"], result) for result in results]
     rows = {
-        "mr": row_of(80.0, 90.0, verdict="cannot tell") | {"kind": "classification"},
-        "learned": row_of(55.0, 55.0, verdict="cannot tell"),
+        "mr": row_of(80.0, 90.0, separable=False) | {"kind": "classification"},
+        "learned": row_of(55.0, 55.0, separable=False),
     }
     table = transfer(sides, read(comparison(*sides, rows)))[0]
     assert isinstance(table, Table)
@@ -258,7 +258,7 @@ def test_a_column_for_each_task_and_the_average():
     assert main.rows[0][1] == Cell(f"{score:.2f}", f"[{score - 1:.1f}, {score + 1:.1f}]", "best")
     assert main.rows[1][1].mark == ""  # significantly worse
     assert [row[2].mark for row in main.rows] == ["best", "best"]  # the same mean
-    assert isinstance(more, Details)
+    assert isinstance(more, Section)
 
 
 def test_a_comparison_of_another_measure_marks_nothing():

@@ -11,12 +11,9 @@ from nearfar.evaluation.report.blocks import (
     Bar,
     Bars,
     Block,
-    BulletList,
     Code,
-    Details,
     Figure,
     Page,
-    Paragraph,
     Section,
 )
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
@@ -62,10 +59,10 @@ def compose(
         for task, reason in dict(item for run in side.runs for item in run.result.unavailable.items()).items()
     )
     missing = [*inputs.missing, *unavailable]
-    top: list[Block] = [BulletList(summary(inputs, computed, aggregate))]
+    top: list[Block] = [summary(inputs, computed, aggregate)]
     if missing:
         short = len(missing) <= MAX_MISSING_SHOWN
-        listed = BulletList(missing) if short else Details(f"All {len(missing)} items", [BulletList(missing)])
+        listed = missing if short else Section(f"All {len(missing)} items", [missing], folded=True)
         top.append(Section("What is missing", [listed]))
     tuned = {protocol for protocol, _ in _protocols(sides)} == {"finetune"}
     sections = {
@@ -176,7 +173,7 @@ def retrieval(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) -
 
 def _scores(grid: Grid, caption: str, more: str, others: Callable[[], list[Table]]) -> list[Block]:
     """A table with its bars, and more tables in a block to open; nothing where no side has such scores."""
-    return [grid.table(caption), *grid.figure(caption), Details(more, others())] if grid.indices else []
+    return [grid.table(caption), *grid.figure(caption), Section(more, others(), folded=True)] if grid.indices else []
 
 
 def _protocols(sides: Sequence[EvaluatedModel]) -> dict[tuple[str, str], list[int]]:
@@ -199,7 +196,7 @@ def transfer(sides: Sequence[EvaluatedModel], computed: AnyComparison | None) ->
         blocks += [grid.table(caption), *grid.figure(caption)]
         shown.update(indices)
     return blocks + [
-        Paragraph(f"{side.name} is left out: not all of its runs were probed, or not with the same protocol.")
+        f"{side.name} is left out: not all of its runs were probed, or not with the same protocol."
         for n, side in enumerate(sides)
         if n not in shown and any(run.result.transfer for run in side.runs)
     ]
@@ -258,7 +255,7 @@ def _comparison(comparison: AnyComparison) -> list[Block]:
     tables = []
     for tests in comparison.comparisons:
         pair = comparison.between(tests)
-        tables.append(Details(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)]))
+        tables.append(Section(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)], folded=True))
     return [pairwise_table(comparison), *tables]
 
 
@@ -288,7 +285,7 @@ def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:
         if (queries := queries_in_words(comparison, trained=True)) is not None:
             shown: list[Block] = [Code("\n".join(queries.lines))] if queries.lines else []
             title = f"Queries before and after the training of {run.name}"
-            blocks.append(Section(title, [Paragraph(queries.summary), *shown]))
+            blocks.append(Section(title, [queries.summary, *shown]))
     return blocks
 
 

@@ -84,29 +84,10 @@ class Figure(NamedTuple):
     legend: Sequence[tuple[str, int]]
 
 
-class Paragraph(NamedTuple):
-    """A paragraph."""
-
-    text: str
-
-
-class BulletList(NamedTuple):
-    """A list with bullets."""
-
-    items_shown: Sequence[str]
-
-
 class Code(NamedTuple):
     """Preformatted text."""
 
     text: str
-
-
-class Details(NamedTuple):
-    """Blocks that are hidden until the reader opens them."""
-
-    title: str
-    blocks: "Sequence[Block]"
 
 
 class Section(NamedTuple):
@@ -114,6 +95,8 @@ class Section(NamedTuple):
 
     title: str
     blocks: "Sequence[Block]"
+    folded: bool = False
+    """Whether the blocks are hidden until the reader opens them."""
 
 
 class Page(NamedTuple):
@@ -123,7 +106,8 @@ class Page(NamedTuple):
     sections: Sequence[Section]
 
 
-Block: TypeAlias = Table | Figure | Paragraph | BulletList | Code | Details | Section
+Block: TypeAlias = str | list[str] | Table | Figure | Code | Section
+"""A text is a paragraph, and a list of texts one with bullets."""
 
 
 def to_html(page: Page) -> str:
@@ -152,22 +136,20 @@ def to_markdown(page: Page) -> str:
 def _markdown(block: Block, level: int) -> Iterator[str]:
     match block:
         case Section():
-            yield f"{'#' * min(level, 6)} {markdown_text(block.title)}"
-        case Details():
-            yield f"**{markdown_text(block.title)}**"
+            title = markdown_text(block.title)
+            yield f"**{title}**" if block.folded else f"{'#' * min(level, 6)} {title}"
+            for inner in block.blocks:
+                yield from _markdown(inner, level + (not block.folded))
         case Table():
             yield table_markdown(block)
         case Figure():
             yield f"(Figure, see the HTML page: {markdown_text(block.caption)})"
-        case Paragraph():
-            yield markdown_text(block.text)
-        case BulletList():
-            yield "\n".join(f"- {markdown_text(item)}" for item in block.items_shown)
         case Code():
             yield code_block(block.text)
-    if isinstance(block, Section | Details):
-        for inner in block.blocks:
-            yield from _markdown(inner, level + isinstance(block, Section))
+        case str():
+            yield markdown_text(block)
+        case _:
+            yield "\n".join(f"- {markdown_text(item)}" for item in block)
 
 
 def line_of(number: int) -> tuple[str, str]:
@@ -189,10 +171,17 @@ def svg(chart: Chart | Bars) -> str:
         if not drawn:
             axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
         axes.grid(alpha=0.3, axis="x" if isinstance(chart, Bars) else "both")
+        axes.tick_params(which="both", bottom=False, left=False)
         written = file_content(figure, "svg", transparent=True).decode()
-    written = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>", "", written, flags=re.DOTALL)
-    in_tags = re.compile(r"(\.\d\d)\d+")
-    return re.sub(r"<[^>]*>", lambda tag: in_tags.sub(r"\1", tag[0]), " ".join(written.split()))
+    return _shortened(written)
+
+
+def _shortened(text: str) -> str:
+    """An SVG of matplotlib with rounded coordinates, without what is not shown: metadata, comments, names of groups."""
+    text = re.sub(r'<metadata>.*?</metadata>|<!--.*?-->|<[?!][^>]*>|(?<=<g) id="\w*?_\d+"', "", text, flags=re.DOTALL)
+    text = " ".join(text.split()).replace("> <", "><")
+    coordinate = re.compile(r"(\.\d\d)\d+")
+    return re.sub(r"<[^>]*>", lambda tag: coordinate.sub(r"\1", tag[0]), text)
 
 
 def _draw_lines(axes: Any, chart: Chart) -> bool:
@@ -253,7 +242,7 @@ def _describe_bars(chart: Bars, bar: Bar) -> str:
     return ", ".join(f"{label} {value:.2f}" for label, value in values if value is not None) or "no value"
 
 
-def downsample(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
+def downsample(x: Sequence[float], y: Sequence[float], *, points: int) -> tuple[list[float], list[float], int]:
     """At most ``points`` points, each the mean of a chunk of successive ones, and the size of the chunks."""
     size = max(1, math.ceil(len(x) / points))
     cuts = range(0, len(x), size)

@@ -12,13 +12,10 @@ from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import (
     DASH,
     Block,
-    BulletList,
     Chart,
     Code,
-    Details,
     Figure,
     Line,
-    Paragraph,
     Section,
     downsample,
 )
@@ -26,6 +23,8 @@ from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 from nearfar.evaluation.results import GeometryResult, ModelGeometry, Provenance
 from nearfar.evaluation.tables import geometry_table
 
+CHART_POINTS, LINE_POINTS = 600, 30
+"""About how many points a chart of losses has, and the fewest of each of its lines."""
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
 _MEASURES = {
@@ -71,7 +70,8 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
             x, y = [step for step, _ in scores], [score for _, score in scores]
             dev.setdefault(f"{run.metric} × 100 on {run.dev}", []).append(line(x, y, best=best))
         if run.steps:
-            x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps])
+            points = max(LINE_POINTS, CHART_POINTS // len(runs))
+            x, y, thinned = downsample([one.step for one in run.steps], [one.loss for one in run.steps], points=points)
             losses.setdefault(_method(run), []).append(line(x, y))
             size = max(size, thinned)
         for name in dict.fromkeys(key for one in run.evaluations for key in one.measures):
@@ -176,7 +176,7 @@ def _geometry(result: GeometryResult) -> list[Block]:
         blocks += [_layers(name, layers, task, limits) for name, layers in maps.items()]
     missing = [name for name, model in result.models.items() if not model.layers]
     if missing:
-        blocks.append(Paragraph(f"There are no scores of layers for {', '.join(missing)}."))
+        blocks.append(f"There are no scores of layers for {', '.join(missing)}.")
     return blocks
 
 
@@ -228,10 +228,10 @@ def settings(inputs: ReportInputs) -> list[Block]:
     if origins:
         blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
         blocks.append(Section("Machines and versions", _environments(origins)))
-    configs = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
+    configs = [Section(f"Training of {run.name}", _run_config_blocks(run), folded=True) for run in inputs.runs]
     for side in inputs.sides:
         files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
-        configs.append(Details(f"Evaluation of {side.name}", files))
+        configs.append(Section(f"Evaluation of {side.name}", files, folded=True))
     return [*blocks, *([Section("All settings", configs)] if configs else [])]
 
 
@@ -247,7 +247,7 @@ def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[st
     if sum(map(len, configs.values())) < 2:
         return []
     if not differ:
-        return [BulletList([f"{caption}: none, except for the output folder."])]
+        return [[f"{caption}: none, except for the output folder."]]
     rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
     notes = [f"{DASH}: off, empty, or not a setting of this method."]
     columns = [title, *differ]
@@ -261,19 +261,13 @@ def _value(value: Any) -> str:
 
 
 def _run_config_blocks(run: TrainingRun) -> list[Block]:
-    blocks: list[Block] = [Code(f"# {name}\n{text.rstrip()}") for name, text in run.files.items()]
-    if not run.files:
-        blocks.append(Code(_lines(run.settings)))
+    files = [f"# {name}\n{text.rstrip()}" for name, text in run.files.items()] or [_lines(run.settings)]
     facts = run.record.data if run.record else []
-    return [*blocks, *([BulletList(facts)] if facts else [])]
+    return [*map(Code, files), *([list(facts)] if facts else [])]
 
 
 def _lines(config: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key} = {_format_value(value)}" for key, value in config.items())
-
-
-def _format_value(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return "\n".join(f"{key} = {_value(value)}" for key, value in config.items())
 
 
 def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
@@ -282,11 +276,11 @@ def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
     origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
     origins |= {source: result.provenance for source, result in inputs.comparisons}
     origins |= {source: result.provenance for source, result in inputs.geometries}
-    return {source: origin for source, origin in origins.items() if _is_known(origin)}
-
-
-def _is_known(origin: Provenance) -> bool:
-    return any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
+    return {
+        source: origin
+        for source, origin in origins.items()
+        if any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
+    }
 
 
 def _commands(origins: Mapping[str, Provenance]) -> list[str]:
