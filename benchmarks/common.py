@@ -1,7 +1,7 @@
-"""Functions shared by the benchmarks: interleaved rounds, ratios, result files, and the pages generated from them.
+"""Functions shared by the benchmarks: interleaved rounds, ratios, result files, and the tables generated from them.
 
-A result is a JSON file in ``benchmarks/results`` with its provenance; its page in ``docs`` is generated from this file
-alone. ``--into FOLDER`` writes both to another folder, for a trial.
+A result is a JSON file in ``benchmarks/results`` with its provenance; its tables, on a page in ``docs`` whose words are
+written by hand, are generated from this file alone. ``--into FOLDER`` writes both to another folder, for a trial.
 """
 
 import argparse
@@ -32,16 +32,16 @@ Measured = TypeVar("Measured")
 
 
 class Page(NamedTuple):
-    """A benchmark's script and its page in docs, without endings, and the page's title."""
+    """A benchmark's script, and the page in docs that has a place for its tables, without endings."""
 
     script: str
     name: str
-    title: str
 
     def files(self, into: Path | None = None) -> tuple[Path, Path]:
-        """The result file and the page; with ``into``, both in that folder."""
-        results, docs = (into, into) if into else (ROOT / "benchmarks" / "results", ROOT / "docs")
-        return results / f"{self.script}.json", docs / f"{self.name}.md"
+        """The result file and the page; with ``into``, a page of its own, both in that folder."""
+        if into:
+            return into / f"{self.script}.json", into / f"{self.script}.md"
+        return ROOT / "benchmarks" / "results" / f"{self.script}.json", ROOT / "docs" / f"{self.name}.md"
 
 
 class Sizes(NamedTuple):
@@ -62,9 +62,8 @@ def main(
     more: Callable[[argparse.ArgumentParser], object] | None = None,
     trial: Callable[[argparse.Namespace], bool] | None = None,
     one: Callable[..., Any] | None = None,
-    write: Callable[..., None] | None = None,
 ) -> None:
-    """The command line of a benchmark: ``run`` measures and reports, ``report`` generates the page from the file.
+    """The command line of a benchmark: ``run`` measures and reports, ``report`` generates the tables from the file.
 
     ``--quick`` and a ``trial`` are only printed, unless ``--into`` names a folder for them.
 
@@ -72,12 +71,11 @@ def main(
         page: the script and its page.
         description: the script's docstring; its first line is the help.
         measure: options -> the content of the result file, which begins with :func:`record`.
-        body: that content -> the text of the page, without title and provenance.
+        body: that content -> the lines between the marks of its place on the page, without provenance.
         sizes: the amounts of measurement, such as ``Sizes("rounds", "measured rounds after one warm-up round", 5, 3)``.
         more: adds further flags.
         trial: whether the options make a trial.
         one: takes one measurement in a process of its own, which :func:`in_process` starts.
-        write: writes the page in place of :func:`write_page`, by ``(file, page, content, lines)``.
     """
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report", *(["one"] if one else [])), help="one: used by run")
@@ -95,7 +93,7 @@ def main(
     for size in sizes:
         if getattr(options, size.flag.replace("-", "_")) is None:
             setattr(options, size.flag.replace("-", "_"), size.quick if options.quick else size.value)
-    finish(options, page, measure, body, trial=trial is not None and trial(options), write=write)
+    finish(options, page, measure, body, trial=trial is not None and trial(options))
 
 
 ROUNDS = Sizes("rounds", "measured rounds after one warm-up round", 5, 3)
@@ -108,15 +106,14 @@ def finish(
     body: Callable[[dict[str, Any]], list[str]],
     *,
     trial: bool,
-    write: Callable[..., None] | None = None,
 ) -> None:
-    """Measure, unless the command is ``report``; write the result file, and the page from it; print the page."""
+    """Measure, unless the command is ``report``; write the result file, and the tables from it; print them."""
     result, text = page.files(options.into)
     content = load(result) if options.command == "report" else measure(options)
     if options.command == "report" or options.into is not None or not (options.quick or trial):
         if options.command != "report":
             save(result, content)
-        (write or write_page)(text, page, content, body(content))
+        fill_page(text, page, content, body(content))
     print("\n".join(body(content)))
 
 
@@ -166,13 +163,6 @@ def spread(values: Sequence[float], digits: int = 2) -> str:
     """Median, minimum and maximum."""
     middle, least, greatest = (f"{value:.{digits}f}" for value in (median(values), min(values), max(values)))
     return f"{middle} [{least}, {greatest}]"
-
-
-def verdict(value: float, target: float | None, *, at_most: bool = False) -> str:
-    """The target, and whether ``value`` reaches it (or, with ``at_most``, stays below it)."""
-    if target is None:
-        return ""
-    return f"{target:g}: {'met' if (value < target if at_most else value >= target) else 'missed'}"
 
 
 def peak_mib() -> float:
@@ -226,19 +216,26 @@ def machine(content: Mapping[str, Any]) -> str:
     return f"{content['threads']} threads on {content['hardware']['processor']}"
 
 
-def setting(content: Mapping[str, Any]) -> str:
-    """Model, machine and the versions of both sides."""
-    versions = ", ".join(f"{name} {content['versions'][name]}" for name in ("torch", "transformers", PEER))
-    return f"{content['model']}, {machine(content)}; {versions}."
+def fill_page(file: Path, page: Page, content: Mapping[str, Any], lines: Sequence[str]) -> None:
+    """Write ``lines``, and where their numbers come from, between ``<!-- SCRIPT -->`` and ``<!-- end of SCRIPT -->``.
+
+    Raises:
+        SystemExit: the page has no such place.
+    """
+    begin, end = f"<!-- {page.script} -->", f"<!-- end of {page.script} -->"
+    text = file.read_text(encoding="utf-8") if file.exists() else f"{begin}\n{end}\n"
+    before, _, rest = text.partition(begin)
+    _, found, after = rest.partition(end)
+    if not found:
+        raise SystemExit(f"{file} has no place {begin} ... {end} for the tables.")
+    write_text(file, before + "\n".join([begin, "", *lines, "", origin(content), "", end]) + after)
 
 
-def write_page(file: Path, page: Page, content: Mapping[str, Any], lines: Sequence[str]) -> None:
-    """Write a page: title, generating command, ``lines``, and the provenance of the numbers."""
-    generated = (
-        f"Generated by `python benchmarks/{page.script}.py report` from `benchmarks/results/{page.script}.json`."
-    )
-    origin = f"Measured by `{content['command']}`, {content['date']}, commit {content['commit']}."
-    write_text(file, "\n".join([f"# {page.title}", "", generated, "", *lines, "", origin]) + "\n")
+def origin(content: Mapping[str, Any]) -> str:
+    """Command, machine, versions, day and commit of a result file."""
+    versions = ", ".join(f"{name} {content['versions'][name]}" for name in ("torch", PEER))
+    day, commit = content["date"][:10], str(content["commit"])[:12]
+    return f"`{content['command']}`: {machine(content)}; {versions}; {day}, commit {commit}."
 
 
 def cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -1,7 +1,7 @@
 """Time that the compiled kernels (attention, dropout) save in a training step.
 
     python benchmarks/compiled_kernels.py run       writes benchmarks/results/compiled_kernels.json
-    python benchmarks/compiled_kernels.py report    writes docs/kernels.md from that file alone
+    python benchmarks/compiled_kernels.py report    fills its place in docs/costs.md from that file alone
 
 One sbert run on microworld repeats the same batches with the same dropout masks, with the kernels and without,
 interleaved within a round. In fp32, and in bf16 if the processor computes it natively. With ``--quick``, results are
@@ -27,8 +27,7 @@ from nearfar.encoder.kernels.build import FLAGS
 from nearfar.encoder.precision import native_bf16
 from nearfar.runtime import machine, threads
 
-PAGE = common.Page("compiled_kernels", "kernels", "Time saved by the compiled kernels")
-BAR = 10
+PAGE = common.Page("compiled_kernels", "costs")
 """Percentage of a step that the kernels should save."""
 SIDES = {"on": True, "off": False}
 HEADINGS = {"as it is": "All instruction sets", "kept to AVX2": "Limited to AVX2, where the kernels are off by default"}
@@ -87,34 +86,14 @@ def _turn(name: str, run: Run, on: bool, steps: int, losses: dict[str, float]) -
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    lines = [
-        f"{record['model']}, sbert on microworld, batches of {record['batch_size']}; "
-        f"{common.machine(record)}; torch {record['versions']['torch']}.",
-        "",
-        f"A step is forward, backward and AdamW. {record['rounds']} rounds of {record['steps']} steps after a warm-up "
-        "round;",
-        "the sides are interleaved within a round, on the same batches with the same dropout masks. Values are medians",
-        "over rounds with their [minimum, maximum].",
-    ]
+    """Seconds of a step with and without the kernels."""
+    rows = []
     for kind, measured in record["kinds"].items():
         for precision, seconds in measured["seconds"].items():
-            lines += ["", f"## {HEADINGS[kind]}, {precision}", "", *_tables(seconds)]
-        sets = ", ".join(measured["instruction_sets"])
-        lines += ["", f"Instruction sets: {sets}. Built by {measured['compiler']}, `{measured['flags']}`."]
-        if "bf16" not in measured["seconds"]:
-            lines += ["bf16 was not measured, because bfloat16 is not native here."]
-    return lines
-
-
-def _tables(seconds: dict[str, list[float]]) -> list[str]:
-    saved = [100 * (1 - ratio) for ratio in common.ratios(seconds["on"], seconds["off"])]
-    times = [(name, common.spread(of, 3)) for name, of in seconds.items()]
-    return [
-        f"The kernels save {common.spread(saved, 1)}% of a step; target {common.verdict(median(saved), BAR)}.",
-        "",
-        *common.table(("kernels", "seconds per step"), times),
-    ]
+            saved = [100 * (1 - ratio) for ratio in common.ratios(seconds["on"], seconds["off"])]
+            times = (common.spread(seconds[side], 3) for side in ("on", "off"))
+            rows.append((HEADINGS[kind], precision, *times, f"{common.spread(saved, 1)} %"))
+    return common.table(("instruction sets", "precision", "kernels on, s", "off, s", "saved"), rows, words=2)
 
 
 if __name__ == "__main__":

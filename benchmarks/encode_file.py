@@ -1,7 +1,7 @@
 """Encoding a file of lines to a file of vectors: `nearfar encode` against sentence-transformers' encode and np.save.
 
     python benchmarks/encode_file.py run       needs NEARFAR_DATA; writes benchmarks/results/encode_file.json
-    python benchmarks/encode_file.py report    writes docs/encoding-files.md from that file alone
+    python benchmarks/encode_file.py report    fills its place in docs/encoding-speed.md from that file alone
 
 Both sides use the same model and the same lines: Wikipedia sentences, either all distinct or each four times, shuffled.
 Each measurement runs in a process of its own, so that its peak memory can be measured. Time is counted from opening the
@@ -27,7 +27,7 @@ from nearfar.commands.encode import encode
 from nearfar.data.rows import load_sentences
 from nearfar.encoder.weights import locate
 
-PAGE = common.Page("encode_file", "encoding-files", "Encoding files: speed and memory")
+PAGE = common.Page("encode_file", "encoding-speed")
 SIDES = ("nearfar", "sentence-transformers")
 CASES = tuple((lines, precision) for lines in ("distinct", "repeated") for precision in ("fp32", "bf16"))
 TIMES = 4
@@ -93,17 +93,7 @@ def _difference(folder: Path, precision: str) -> dict[str, float]:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
-    lines = [
-        f"{record['texts']:,} lines, {record['model']}, {threads} threads on {record['hardware']['processor']}: "
-        "`nearfar encode` against sentence-transformers' `encode` of all lines with `np.save`, interleaved, each in a "
-        "process of its own. Seconds from opening the model until the file is written, and peak memory in MiB. "
-        f"Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
-        "",
-        f"`distinct`: no two lines are equal. `repeated`: each line occurs {TIMES} times.",
-        "",
-    ]
+    """Seconds and memory of both sides."""
     rows = []
     for case in record["cases"]:
         seconds, peaks = (
@@ -122,10 +112,10 @@ def body(record: dict[str, Any]) -> list[str]:
         "lines",
         "precision",
         *(f"{side} s" for side in SIDES),
-        "speed ratio",
+        "times as fast",
         *(f"{side} MiB" for side in SIDES),
     )
-    return lines + common.table((*header, "largest difference"), rows, words=2)
+    return common.table((*header, "largest difference"), rows, words=2)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Encoding speed against sentence-transformers in fp32, bf16 and on OpenVINO, for short and long texts.
 
     python benchmarks/encoding.py run       writes benchmarks/results/encoding.json
-    python benchmarks/encoding.py report    writes docs/encoding-speed.md from that file alone
+    python benchmarks/encoding.py report    fills its place in docs/encoding-speed.md from that file alone
 
 If NEARFAR_DATA is set, short texts are SNLI premises and long texts are joined Wikipedia sentences; otherwise both are
 from microworld. All sides are interleaved within a round, in one process, on new texts in each round, the peer with its
@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -36,23 +36,12 @@ from nearfar import Encoder
 from nearfar.data.rows import load_nli, load_sentences
 from nearfar.encoder.weights import locate
 
-PAGE = common.Page("encoding", "encoding-speed", "Encoding speed")
+PAGE = common.Page("encoding", "encoding-speed")
 LONG = 256
 """Maximum number of tokens of a long text; the model's limit."""
 REFERENCE = "sentence-transformers fp32"
 MIN_COSINE = 0.999
-BARS = {
-    f"short: nearfar bf16, {REFERENCE}": 2.5,
-    "short: nearfar bf16, sentence-transformers bf16": 1.5,
-    "long: nearfar bf16, sentence-transformers bf16": 1.1,
-}
-"""Targets for the speed ratio."""
-COMPARED = (
-    ("nearfar bf16", REFERENCE),
-    ("nearfar bf16", "sentence-transformers bf16"),
-    ("nearfar bf16", "sentence-transformers OpenVINO"),
-    ("nearfar fp32", REFERENCE),
-)
+COMPARED = (REFERENCE, "sentence-transformers bf16", "sentence-transformers OpenVINO")
 REPETITIONS = 15
 """How often each sentence of microworld-text occurs, each time with another number."""
 Encoded = tuple[NDArray[np.float32], float]
@@ -64,7 +53,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     """Measure all sides on both kinds of text."""
     rounds, python = options.rounds, options.openvino
     ours = Encoder.from_pretrained(MODEL, device="cpu")
-    found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={})
+    found = common.record(model=MODEL, rounds=rounds, kinds={})
     found["command"] = found["command"].replace(python, "PYTHON")  # without the path, which is specific to this machine
     sides: dict[str, Encode] = {
         "nearfar fp32": timed(lambda texts: ours.encode(texts, precision="fp32")),
@@ -195,42 +184,22 @@ def versions_of_openvino(found: dict[str, Any]) -> str:
     return known if isinstance(known, str) else ", ".join(f"{name} {value}" for name, value in known.items())
 
 
-def tables(found: dict[str, Any], pairs: Iterable[tuple[str, str]], *, tokens: bool) -> list[str]:
-    """What was encoded, the speed ratios of ``pairs`` of sides, and the speed of each side, in Markdown."""
-    heads = ("nearfar", "peer") if tokens else ("graph", "other side")
-    pairs, lines, rows, compared = list(pairs), [], [], []
+def tables(found: dict[str, Any], references: Sequence[str]) -> list[str]:
+    """What was encoded, and the speed of each side, alone and relative to the sides that are named."""
+    lines, rows = [], []
     for kind, measured in found["kinds"].items():
         count, length, seconds = measured["texts"], measured["mean_tokens"], measured["seconds"]
         lines.append(f"- {kind}: {count:,} texts per round, {length:.0f} tokens on average")
         for side, each in seconds.items():
-            speed = count / median(each)
-            speeds = [f"{speed:,.0f}", *([f"{speed * length:,.0f}"] if tokens else [])]
-            rows.append((kind, side, *speeds, f"{measured['lowest_cosine'][side]:.5f}"))
-        for ours, theirs in pairs:
-            if theirs in seconds:
-                times = common.ratios(seconds[theirs], seconds[ours])
-                bar = common.verdict(median(times), found["bars"].get(f"{kind}: {ours}, {theirs}"))
-                compared.append((kind, ours, theirs, common.spread(times), bar))
-    lines += ["", *common.table(("texts", *heads, "speed ratio", "target"), compared, words=3)]
-    speeds = ["texts/s", *(["tokens/s"] if tokens else [])]
-    return [*lines, "", *common.table(("texts", "side", *speeds, "lowest cosine"), rows, words=2)]
+            times = ["" if side == one else common.spread(common.ratios(seconds[one], each)) for one in references]
+            rows.append((kind, side, f"{count / median(each):,.0f}", *times, f"{measured['lowest_cosine'][side]:.4f}"))
+    header = ("texts", "side", "texts/s", *(f"times as fast as {one}" for one in references), "lowest cosine")
+    return [*lines, "", *common.table(header, rows, words=2)]
 
 
 def body(found: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    lines = [
-        common.setting(found),
-        "",
-        f"Texts: {found['data']}.",
-        "",
-        "All texts are distinct. Times include tokenisation; the peer uses its default batch size. "
-        f"{found['rounds']} interleaved",
-        "rounds after a warm-up round. Values are medians over rounds; ratios have their [minimum, maximum]. The",
-        f"lowest cosine is over all texts, between a side's vector and that of {REFERENCE}.",
-        "",
-    ]
-    versions = versions_of_openvino(found)
-    return [*lines, *tables(found, COMPARED, tokens=True), "", f"OpenVINO with its default settings: {versions}."]
+    """The speed of each side."""
+    return [*tables(found, COMPARED), "", f"OpenVINO with its default settings: {versions_of_openvino(found)}."]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Evaluation speed: all tasks; batched probes against one classifier at a time; SBERT-WK against mean pooling.
 
     python benchmarks/evaluation.py run       needs NEARFAR_DATA; writes benchmarks/results/evaluation.json
-    python benchmarks/evaluation.py report    writes docs/evaluation-speed.md from that file alone
+    python benchmarks/evaluation.py report    fills its place in docs/costs.md from that file alone
 
 The peer of the probes is the reference implementation of SentEval's protocol in the tests: torch's layer and Adam in a
 loop over folds and penalties, as in SentEval. Both sides get the same rows of one task, with 5 folds to limit the time:
@@ -29,7 +29,7 @@ from nearfar.data.rows import load_sentences
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import inner_kfold
 
-PAGE = common.Page("evaluation", "evaluation-speed", "Evaluation speed")
+PAGE = common.Page("evaluation", "costs")
 PROBED, FOLDS = "cr", 5
 TEXTS = 1000
 SUITES = (
@@ -111,9 +111,7 @@ def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    lines = [f"{record['model']}, {common.machine(record)}.", ""]
-    lines += ["## All tasks", "", "One evaluation each, including data loading, without bootstrap intervals.", ""]
+    """The time of each suite, and of two measures beside another way to compute them."""
     suites = [
         (
             *(row["suite"], row["precision"], row["protocol"] if row["suite"] == "all" else "", row["tasks"]),
@@ -122,24 +120,15 @@ def body(record: dict[str, Any]) -> list[str]:
         for row in record["suites"]
     ]
     header = ("suite", "precision", "probes", "tasks", "distinct texts", "seconds", "seconds of encoding")
-    lines += common.table(header, suites, words=3)
-    lines += [
-        "",
-        "## Comparisons",
-        "",
-        "Medians over rounds, in seconds; ratios have their [minimum, maximum].",
-    ]
-    lines += ["", "| nearfar | seconds | compared with | seconds | ratio |", "| --- | ---: | --- | ---: | ---: |"]
-    title = f"{record['classifiers']} probes of {record['probed'].upper()}, batched"
-    for what, measured, inverse in ((title, record["probes"], False), (None, record["sbert_wk"], True)):
-        (ours, our_seconds), (peer, peer_seconds) = measured.items()
-        sides = (our_seconds, peer_seconds) if inverse else (peer_seconds, our_seconds)
-        name = what or f"{ours}, {record['texts']:,} sentences"
-        spread = common.spread(common.ratios(*sides))
-        meaning = "times as long" if inverse else "times as fast"
-        lines.append(
-            f"| {name} | {median(our_seconds):.2f} | {peer} | {median(peer_seconds):.2f} | {spread} {meaning} |"
-        )
+    lines = common.table(header, suites, words=3)
+    for what, measured in (
+        (f"{record['classifiers']} probes of {record['probed'].upper()}", record["probes"]),
+        (f"{record['texts']:,} sentences", record["sbert_wk"]),
+    ):
+        (ours, our_seconds), (other, other_seconds) = measured.items()
+        times = common.spread(common.ratios(other_seconds, our_seconds))
+        sides = f"{ours} in {median(our_seconds):.2f} s, {other} in {median(other_seconds):.2f} s"
+        lines += ["", f"{what}: {sides}, {times} times as fast."]
     return lines
 
 

@@ -1,7 +1,7 @@
 """The cost of SCL in fine-tuning: updates per second of cross-entropy alone against cross-entropy + SCL.
 
     python benchmarks/finetune.py run       needs NEARFAR_DATA; writes benchmarks/results/finetune.json
-    python benchmarks/finetune.py report    writes docs/finetuning-speed.md from that file alone
+    python benchmarks/finetune.py report    fills its place in docs/costs.md from that file alone
 
 Gunel et al. 2021 report updates per second by batch size for both losses. Here the two losses are interleaved by step
 in one process, on the same batches and weights. A step is gradient, clipping and AdamW, as in training. The first steps
@@ -25,7 +25,7 @@ from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import OptimiserSettings, adamw
 from nearfar.training.processes import Processes
 
-PAGE = common.Page("finetune", "finetuning-speed", "Cost of SCL in fine-tuning")
+PAGE = common.Page("finetune", "costs")
 TASKS = ("sst2", "cola")
 BATCH_SIZES = {16: 60, 64: 30, 256: 12}
 """Batch size -> number of timed steps of each loss."""
@@ -75,21 +75,15 @@ def _batch(run: Prepared, number: int) -> Any:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
+    """Updates per second of both losses."""
     rows = []
     for row in record["rows"]:
         ce, scl = (row["seconds"][name] for name in LOSSES)
         lost = [1 - a / b for a, b in zip(ce, scl, strict=True)]
         speeds = [f"{1 / median(seconds):.2f}" for seconds in (ce, scl)]
         rows.append((row["task"], row["batch_size"], *speeds, _percent(lost)))
-    lines = [f"all-MiniLM-L6-v2 in bfloat16, {common.machine(record)}.", ""]
     header = ("task", "batch", "CE, updates/s", "CE+SCL, updates/s", "slowdown by SCL [quartiles]")
-    lines += [
-        *common.table(header, rows),
-        "",
-        "The slowdown is the lost share of updates/s in pairs of steps on the same batch: its median and quartiles.",
-    ]
-    return lines
+    return common.table(header, rows)
 
 
 def _percent(values: Sequence[float]) -> str:

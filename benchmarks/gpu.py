@@ -3,7 +3,7 @@
     make bench-gpu                          runs everything, in at most nine minutes, and generates the page
     python benchmarks/gpu.py run            writes benchmarks/results/gpu.json
     python benchmarks/gpu.py attention      attention only; prints, and writes only with `--into`
-    python benchmarks/gpu.py report         writes docs/gpu-speed.md from that file alone
+    python benchmarks/gpu.py report         fills its place in docs/gpu-speed.md from that file alone
 
 Encoders have random weights and a synthetic vocabulary; rows are synthetic sentences as long as SNLI's. Nothing is
 loaded from the hub or a data folder. All sides of a model size are interleaved by block in one process. Without a GPU,

@@ -1,7 +1,7 @@
 """Time of help and start: wall and processor seconds of each verb's ``--help``, and of each verb on a tiny input.
 
     python benchmarks/help.py run       writes benchmarks/results/help.json
-    python benchmarks/help.py report    writes docs/help-speed.md from that file alone
+    python benchmarks/help.py report    fills its place in docs/costs.md from that file alone
 
 Each measurement is a new process, and all cases take turns; the first round, which may compile modules, is a warm-up.
 For comparison: a Python that does nothing, which is a lower bound, and programs that only import torch or transformers.
@@ -53,12 +53,7 @@ COMMANDS = {
     "demo, 1 step": "demo --model tiny --max-steps 1 --output output-demo",
 }
 """Name -> arguments of ``nearfar``."""
-PAGE = common.Page("help", "help-speed", "Time of help and start")
-BAR = 0.35
-"""Maximum processor seconds of help on a slow machine."""
-START_BAR = 5.0
-"""Maximum processor seconds to start a command with a model on a slow machine."""
-BARRED = "nearfar encode, all-MiniLM-L6-v2"
+PAGE = common.Page("help", "costs")
 NOTHING = "python, nothing"
 CASES = {
     NOTHING: ["-c", "pass"],
@@ -83,7 +78,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         starts = common.run_interleaved(
             {name: _cost(words, Path(folder)) for name, words in STARTS.items()}, start_rounds, warm_up=0
         )
-    content = common.record(rounds=rounds, bar=BAR, start_rounds=start_rounds, start_bar=START_BAR)
+    content = common.record(rounds=rounds, start_rounds=start_rounds)
     return {**content, "cases": _columns(cases), "starts": _columns(starts)}
 
 
@@ -138,36 +133,16 @@ def _columns(measured: Mapping[str, list[tuple[float, float]]]) -> dict[str, dic
 
 
 def body(content: dict[str, Any]) -> list[str]:
-    """The page without its title and its provenance."""
-    worst = max(median(costs["processor"]) for costs in content["cases"].values())
-    encode = median(content["starts"][BARRED]["processor"])
-    return [
-        f"{common.machine(content)}. Seconds of a process: median, least, greatest.",
-        "",
-        "## Help",
-        "",
-        *_table(content["cases"], digits=3),
-        "",
-        f"{content['rounds']} rounds. Processor seconds of the slowest help, its median at most: "
-        f"{common.verdict(worst, content['bar'], at_most=True)}.",
-        "",
-        "## Start",
-        "",
-        "Each verb on about twenty rows, with encoders of two layers unless a model is named.",
-        "",
-        *_table(content["starts"], digits=2),
-        "",
-        f"{content['start_rounds']} rounds. Processor seconds of `{BARRED}`, their median at most: "
-        f"{common.verdict(encode, content['start_bar'], at_most=True)}.",
-    ]
-
-
-def _table(cases: Mapping[str, Mapping[str, list[float]]], *, digits: int) -> list[str]:
+    """Seconds of the first, the slowest and of no help, and of each verb's start."""
+    cases = content["cases"]
+    slowest = max(cases, key=lambda name: median(cases[name]["wall"]))
+    shown = {name: cases[name] for name in (NOTHING, "import nearfar", "nearfar --help", slowest)}
     rows = [
-        (name, common.spread(costs["wall"], digits), common.spread(costs["processor"], digits))
-        for name, costs in cases.items()
+        (name, *(common.spread(costs[kind], digits) for kind in ("wall", "processor")))
+        for of, digits in ((shown, 3), (content["starts"], 2))
+        for name, costs in of.items()
     ]
-    return common.table(("command", "wall", "processor"), rows)
+    return common.table(("command", "seconds", "processor seconds"), rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Losses of large batches: time and memory of the full similarity matrix against blocks of it.
 
     python benchmarks/losses.py run       writes benchmarks/results/losses.json
-    python benchmarks/losses.py report    writes docs/loss-memory.md from that file alone
+    python benchmarks/losses.py report    fills its place in docs/costs.md from that file alone
 
 InfoNCE, SupCon and premise-anchored SCL of random float32 vectors, forward and backward. The library has both
 implementations and chooses by batch size; the benchmark forces one. The peer computes the cosines as SimCSE's script
@@ -23,7 +23,7 @@ from torch.nn import functional
 
 from nearfar.objectives import _contrast, info_nce, premise_scl, supcon
 
-PAGE = common.Page("losses", "loss-memory", "Memory and time of losses")
+PAGE = common.Page("losses", "costs")
 SIZES = {1024: 20, 4096: 5, 16384: 3}
 """Batch size -> number of timed rounds."""
 QUICK = {1024: 5, 4096: 3}
@@ -32,7 +32,6 @@ DIM, CLASS, PAIRS = 384, 8, 3
 WAYS = ("whole", "in blocks")
 LABELS = {"whole": "full matrix", "in blocks": "blocks"}
 """Key in the result file -> label on the page, where they differ."""
-BAR_MIB = 300
 """Target for the memory of InfoNCE of the largest batch in blocks."""
 PEER = "SimCSE's script"
 
@@ -119,34 +118,14 @@ def _status(name: str) -> float:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    lines = [
-        f"{common.machine(record)}, float32, vectors of dimension {record['dim']}.",
-        "",
-        "Forward and backward. `full matrix`: all similarities of a batch at once. `blocks`: those of some anchors at",
-        "a time, which the losses choose automatically above 2,048 x 2,048 similarities. MiB: peak memory of a process",
-        "minus its memory with the vectors allocated; includes gradients. Seconds: medians of interleaved rounds;",
-        "ratios have their [minimum, maximum].",
-        "",
-    ]
+    """Memory and time of each loss, whole and in blocks."""
     rows = []
     for row in record["rows"]:
         for way, seconds in row["seconds"].items():
             times = "" if way == "whole" else common.spread(common.ratios(seconds, row["seconds"]["whole"]))
             what = (row["objective"], f"{row['size']:,}", LABELS.get(way, way))
             rows.append((*what, f"{row['mib'][way]:,.0f}", f"{median(seconds):.3f}", times))
-    header = ("loss", "batch", "implementation", "MiB", "seconds", "time relative to full matrix")
-    lines += common.table(header, rows, words=3)
-    lines += [
-        "",
-        f"SupCon: {record['class']} vectors per label. Premise SCL: {record['pairs']} pairs per premise, of which one "
-        "is an anchor.",
-    ]
-    for row in record["rows"]:
-        if (row["objective"], row["size"]) == ("InfoNCE", max(SIZES)):
-            bar = common.verdict(row["mib"]["in blocks"], BAR_MIB, at_most=True)
-            lines += ["", f"Target for InfoNCE of {row['size']:,} in blocks, in MiB, at most {bar}."]
-    return lines
+    return common.table(("loss", "batch", "implementation", "MiB", "seconds", "times as long"), rows, words=3)
 
 
 if __name__ == "__main__":

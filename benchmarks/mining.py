@@ -1,7 +1,7 @@
 """Mining hard negatives: `nearfar mine` against sentence-transformers' mine_hard_negatives, on the same vectors.
 
     python benchmarks/mining.py run       needs NEARFAR_DATA; writes benchmarks/results/mining.json
-    python benchmarks/mining.py report    writes docs/mining-speed.md from that file alone
+    python benchmarks/mining.py report    fills its place in docs/costs.md from that file alone
 
 Both sides get the same texts, the same vectors (encoded once, before the measurements) and the same limits. Each
 measurement runs in a process of its own, so that its peak memory can be measured. Time is counted from the texts in
@@ -31,7 +31,7 @@ from nearfar.data.rows import load_sentences
 from nearfar.data.triplets import load_tuples
 from nearfar.disk import write_table
 
-PAGE = common.Page("mining", "mining-speed", "Mining hard negatives: speed and memory")
+PAGE = common.Page("mining", "costs")
 SIDES = ("nearfar", "sentence-transformers")
 MARGIN = 0.05
 CASES: dict[str, dict[str, int]] = {
@@ -180,18 +180,7 @@ def _agreement(folder: Path, case: str) -> dict[str, int]:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
-    lines = [
-        f"Pairs of captions of one photo (flickr8k), vectors of {record['model']}, {threads} threads on "
-        f"{record['hardware']['processor']}; a negative's score is at most {1 - record['relative_margin']:g} of the "
-        "positive's. `nearfar mine` against `mine_hard_negatives` of sentence-transformers "
-        f"{record['versions'][common.PEER]} on the same vectors, interleaved, each in a process of its own. Seconds "
-        "from the texts in memory until the triplets are made (nearfar: and written), the same in processor time of "
-        "all threads, which other programs disturb less, and the memory that mining adds, in MiB. "
-        f"Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
-        "",
-    ]
+    """Time and memory of both sides, and what their triplets share."""
     rows = []
     for case in record["cases"]:
         seconds, processor, added = (
@@ -214,21 +203,12 @@ def body(record: dict[str, Any]) -> list[str]:
         "documents",
         "negatives",
         *(f"{side} s" for side in sides),
-        "speed ratio",
-        "processor time ratio",
+        "times as fast",
+        "in processor time",
     )
-    lines += common.table((*header, *(f"{side} MiB" for side in sides), "memory ratio"), rows, words=0)
-    lines += ["", "The triplets of both sides, compared in the warm-up round:", ""]
-    header = ("pairs", "documents", "nearfar", "sentence-transformers", "shared", "equal texts", "other differences")
-    keys = ("pairs", "documents", "nearfar", "sentence_transformers", "shared", "equal_texts", "other_differences")
-    lines += common.table(header, [[f"{case[key]:,}" for key in keys] for case in record["cases"]], words=0)
-    lines += [
-        "",
-        "`equal texts`: triplets of sentence-transformers whose negative has the same letters and digits as the anchor "
-        "or one of its positives; nearfar never chooses these and takes the next candidate instead. `other "
-        "differences`: triplets of one side alone, of anchors without such a negative.",
-    ]
-    return lines
+    lines = common.table((*header, *(f"{side} MiB" for side in sides), "memory ratio"), rows, words=0)
+    shared = [f"{case['shared']:,} of {case['nearfar']:,}" for case in record["cases"]]
+    return [*lines, "", f"Triplets that both sides chose: {', '.join(shared)}."]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Time of a step of the recipe for NLI rows, compared with info-nce and sentence-transformers on the same rows.
 
     python benchmarks/recipe.py run       writes benchmarks/results/recipe.json
-    python benchmarks/recipe.py report    writes docs/recipe-speed.md from that file alone
+    python benchmarks/recipe.py report    fills its place in docs/training-speed.md from that file alone
 
 A batch has 64 premises of SNLI (of microworld without NEARFAR_DATA), each with one hypothesis of each label. The losses
 for triplets get the entailed and the contradicted hypothesis. All sides are interleaved within a round, in one process,
@@ -13,7 +13,6 @@ import os
 import random
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import Any, NamedTuple
 
 import common
@@ -27,7 +26,7 @@ from nearfar.data.rows import load_nli
 from nearfar.encoder.precision import resolve
 from nearfar.types import LABEL_NAMES
 
-PAGE = common.Page("recipe", "recipe-speed", "Speed of the recipe for NLI rows")
+PAGE = common.Page("recipe", "training-speed")
 RECIPE, RECIPE_WITHOUT_NEUTRAL = "nli-order, recipe", "nli-order, recipe without neutral rows"
 REFERENCE, PEER = "info-nce", "MultipleNegativesRankingLoss"
 PREMISES = 64
@@ -102,7 +101,7 @@ def triplets(premises: list[Premise]) -> Rows:
 
 
 def body(found: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
+    """Seconds and tokens of a step of each side."""
     sides, steps = found["sides"], found["steps"]
     seconds = {name: [one["seconds"] / steps for one in of_side] for name, of_side in sides.items()}
     tokens = {
@@ -110,29 +109,10 @@ def body(found: dict[str, Any]) -> list[str]:
     }
     rows = []
     for name, of_side in seconds.items():
-        times = common.ratios(of_side, seconds[REFERENCE])
-        bar = common.verdict(median(times), BAR if name == RECIPE else None, at_most=True)
         count = f"{tokens[name]:,.0f}" if name in tokens else "as info-nce"
-        ratio = "" if name == REFERENCE else common.spread(times)
-        rows.append((f"`{name}`" if name != PEER else name, common.spread(of_side, 3), count, ratio, bar))
-    return [
-        common.setting(found),
-        "",
-        f"Rows: {found['data']}, premises with one hypothesis of each label, {found['premises']} in a batch; "
-        f"{found['precision']}.",
-        "`info-nce` and sentence-transformers' loss train on triplets of a premise, its entailed and its contradicted",
-        "hypothesis. The recipe, that of [its table](tables/recipes-nli.md), trains without dropout, and encodes also",
-        "the neutral hypotheses.",
-        "",
-        "nearfar runs its complete training loop, sentence-transformers its own trainer with default settings. Times",
-        "include tokenisation, but not loading or the first step of a round. The sides are interleaved:",
-        f"{found['rounds']} rounds of {steps} steps after a warm-up round. Values are medians over rounds, with their",
-        "[minimum, maximum].",
-        "",
-        *common.table(
-            ("side", "seconds per step", "tokens per step", "time relative to info-nce", "target, at most"), rows
-        ),
-    ]
+        ratio = "" if name == REFERENCE else common.spread(common.ratios(of_side, seconds[REFERENCE]))
+        rows.append((f"`{name}`" if name != PEER else name, common.spread(of_side, 3), count, ratio))
+    return common.table(("side", "seconds per step", "tokens per step", "times as long as info-nce"), rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Training and encoding by one thread, by two threads, and by two processes of one thread.
 
     python benchmarks/scaling.py run       writes benchmarks/results/scaling.json
-    python benchmarks/scaling.py report    writes docs/scaling.md from that file alone
+    python benchmarks/scaling.py report    fills its place in docs/costs.md from that file alone
 
 Texts are from SNLI if NEARFAR_DATA is set, else from microworld. Everything is computed in bf16. The seconds of
 encoding include opening the model.
@@ -26,7 +26,7 @@ from training_run import write_rows
 from nearfar.commands.encode import encode
 from nearfar.data.rows import load_nli
 
-PAGE = common.Page("scaling", "scaling", "Threads and processes")
+PAGE = common.Page("scaling", "costs")
 SHARES = ((1, 1), (2, 1), (2, 2))
 """Total number of threads, and number of processes."""
 BATCH = 64
@@ -90,7 +90,7 @@ def _train(folder: Path, threads: int, processes: int, steps: int) -> dict[str, 
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
+    """Speed by threads and processes."""
     speeds = [[one["rows"] / one["seconds"] for one in share["training"]] for share in record["shares"]]
     rows = [
         (
@@ -102,16 +102,11 @@ def body(record: dict[str, Any]) -> list[str]:
     ]
     one, threads, processes = speeds
     return [
-        f"{record['model']} in bf16, {common.machine(record)}; texts from {record['data']}. `nearfar encode "
-        f"--processes`, and `nearfar train info-nce` by torchrun, with batches of {BATCH} in total. Values are medians "
-        f"of {record['rounds']} rounds of training, and of one of encoding.",
-        "",
         *common.table(("total threads", "processes", "lines encoded/s", "pairs trained/s"), rows, words=0),
         "",
         f"In training, a second thread gives {common.spread(common.ratios(threads, one))} times the speed of one; two "
         f"processes of one thread have {common.spread(common.ratios(processes, threads))} times the speed of one "
-        "process with two threads (median [minimum, maximum]). Each of the processes computes half of the batch, but "
-        "updates all weights, and their gradients are summed through the memory that both use.",
+        "process with two threads.",
     ]
 
 

@@ -1,7 +1,7 @@
 """Exact search: queries per second, and the peak memory beside the vectors.
 
     python benchmarks/search.py run       writes benchmarks/results/search.json
-    python benchmarks/search.py report    prints the numbers from that file
+    python benchmarks/search.py report    fills its place in docs/costs.md from that file alone
 
 `search` is :func:`nearfar.neighbours.exact.nearest` for the 100 nearest of random unit vectors. `evaluate` is
 :func:`nearfar.evaluation.retrieval.evaluate_retrieval` from texts to scores, with an encode function that draws the
@@ -25,8 +25,6 @@ from nearfar.neighbours.exact import nearest
 
 DIM, K = 384, 100
 CASES = ("search", "evaluate")
-LIMIT_MIB = 400
-"""The memory beside the vectors of a million documents that must not be exceeded."""
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
@@ -45,16 +43,13 @@ def measure(case: str, **setting: Any) -> dict[str, float]:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The numbers of a result file."""
-    lines = [
-        f"{record['documents']:,} documents, {record['queries']:,} queries, {DIM} numbers, {common.machine(record)}"
-    ]
+    """Speed of each case, and its memory."""
+    rows = []
     for case, rounds in record["cases"].items():
-        beside = max(measured["beside_mib"] for measured in rounds)
         rate = median(record["queries"] / measured["seconds"] for measured in rounds)
-        limit = common.verdict(beside, LIMIT_MIB, at_most=True)
-        lines.append(f"{case}: {rate:.0f} queries/s; {beside:.0f} MiB beside the vectors (below {limit})")
-    return lines
+        rows.append((case, f"{rate:.0f}", f"{max(measured['beside_mib'] for measured in rounds):.0f}"))
+    what = f"{record['documents']:,} documents, {record['queries']:,} queries, {DIM} numbers a vector:"
+    return [what, "", *common.table(("case", "queries/s", "MiB beside the vectors"), rows)]
 
 
 def _vectors(rows: int, seed: int) -> NDArray[np.float32]:
@@ -97,7 +92,7 @@ def _evaluate(documents: int, queries: int, device: str) -> dict[str, float]:
 
 if __name__ == "__main__":
     common.main(
-        common.Page("search", "", ""),
+        common.Page("search", "costs"),
         __doc__,
         run,
         body,
@@ -106,5 +101,4 @@ if __name__ == "__main__":
         common.Sizes("queries", "vectors to search for", 500, 50),
         more=lambda parser: parser.add_argument("--device", default="cpu"),
         one=measure,
-        write=lambda *_: None,
     )

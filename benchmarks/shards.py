@@ -1,7 +1,7 @@
 """Time of dividing a corpus into shards: the same rows as 1, 10, 100 and 1,000 parts, by each engine.
 
     python benchmarks/shards.py run       writes benchmarks/results/shards.json
-    python benchmarks/shards.py report    writes the measured block of docs/guides/corpora.md from that file alone
+    python benchmarks/shards.py report    fills its place in docs/guides/machines.md from that file alone
 
 The encoder is a transformer with random weights and two layers of width 32, so that most of the time is that of the
 shards: jobs, files that are flushed to the disk, checksums and records. A measurement includes the start of the
@@ -11,9 +11,8 @@ model of costs on the page is computed from these numbers.
 """
 
 import argparse
-import re
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -41,19 +40,6 @@ RESUMED = "all parts finished, this process"
 CORPORA = (10**6, 10**8, 10**10)
 CORES, SHARD_ROWS, DIM = 1_000, 1_000_000, 384
 """The machines of the model of costs."""
-GUIDE = common.ROOT / "docs" / "guides" / "corpora.md"
-BLOCK = re.compile(r"(<!-- shards -->\n).*?(<!-- end of shards -->)", re.DOTALL)
-
-
-def write_block(file: Path, page: common.Page, content: Mapping[str, Any], lines: Sequence[str]) -> None:  # noqa: ARG001
-    """Write the measured block of the guide; with ``--into`` there is none."""
-    if file.parent != GUIDE.parents[1]:
-        return
-    text = GUIDE.read_text(encoding="utf-8")
-    if not BLOCK.search(text):
-        raise SystemExit(f"{GUIDE} has no block <!-- shards --> ... <!-- end of shards -->.")
-    block = "\n".join(["", *lines, "", ""])
-    GUIDE.write_text(BLOCK.sub(lambda known: f"{known[1]}{block}{known[2]}", text), encoding="utf-8")
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
@@ -219,12 +205,11 @@ def _cost(content: dict[str, Any], rows: int) -> tuple[str, ...]:
 
 if __name__ == "__main__":
     common.main(
-        common.Page("shards", "shards", ""),
+        common.Page("shards", "guides/machines"),
         __doc__,
         measure,
         body,
         common.Sizes("rounds", "measured rounds", 3, 1),
         common.Sizes("rows", "rows of the corpus", 10_000, 100),
         common.Sizes("speed-rows", "rows whose encoding is timed", 2_000, 50),
-        write=write_block,
     )

@@ -1,7 +1,7 @@
 """Two training runs on the same cores: the cost of waiting threads, with and without nearfar's thread settings.
 
     python benchmarks/side_by_side.py run       writes benchmarks/results/side_by_side.json
-    python benchmarks/side_by_side.py report    writes docs/side-by-side.md from that file alone
+    python benchmarks/side_by_side.py report    fills its place in docs/costs.md from that file alone
 
 Each run is a process with as many threads as there are cores, and trains sbert on microworld. Concurrent runs warm up,
 wait for a signal, and then run their steps at the same time. Measurements of one run and of two concurrent runs are
@@ -16,7 +16,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from statistics import median
 from typing import Any
 
 import common
@@ -24,9 +23,8 @@ from common import MODEL
 
 from nearfar.runtime import threads
 
-PAGE = common.Page("side_by_side", "side-by-side", "Concurrent training runs")
+PAGE = common.Page("side_by_side", "costs")
 NEARFAR, DEFAULT = "nearfar's settings", "torch's default"
-BAR = 2.3
 """Target for the time of a step in two concurrent runs relative to one run."""
 
 
@@ -89,28 +87,12 @@ def _side(variables: Mapping[str, str], runs: int, steps: int, _: int) -> float:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The text of the page, without title and provenance."""
-    lines = [
-        f"{record['model']}, sbert on microworld, fp32, batches of 32; {common.machine(record)}; torch "
-        f"{record['versions']['torch']}.",
-        "",
-        f"Each run has {record['cores']} threads on the same {record['cores']} cores. Seconds per step are medians of "
-        f"{record['rounds']} rounds of {record['steps']} steps with their [minimum, maximum]; "
-        "for two runs, those of the slower one.",
-        "",
-    ]
-    rows = []
-    seconds = record["seconds"]
+    """Seconds of one run alone, and of the slower of two."""
+    rows, seconds = [], record["seconds"]
     for name in record["settings"]:
         alone, both = seconds[f"{name}, 1"], seconds[f"{name}, 2"]
-        times = common.ratios(both, alone)
-        bar = common.verdict(median(times), BAR if name == NEARFAR else None, at_most=True)
-        cells = [name, common.spread(alone, 3), common.spread(both, 3), common.spread(times), bar]
-        rows.append(cells)
-    lines += common.table(("thread settings", "one run, s", "two runs, s", "time ratio", "target, at most"), rows)
-    more = [100 * (ratio - 1) for ratio in common.ratios(seconds[f"{NEARFAR}, 1"], seconds[f"{DEFAULT}, 1"])]
-    lines += ["", f"Additional time per step of a single run with nearfar's settings: {common.spread(more, 1)} %."]
-    return lines
+        rows.append([name, common.spread(alone, 3), common.spread(both, 3), common.spread(common.ratios(both, alone))])
+    return common.table(("thread settings", "one run, s", "two runs, s", "times as long"), rows)
 
 
 if __name__ == "__main__":

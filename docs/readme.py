@@ -3,96 +3,26 @@
 import json
 import re
 import sys
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
+
+from nearfar.commands.demo import HOLD_OUT, RUN, command_line
+from nearfar.data.catalog import find
+from nearfar.evaluation.render import to_text
+from nearfar.evaluation.results import ComparisonResult
+from nearfar.runs.held_out import before_after
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-TABLES = ROOT / "studies" / "results" / "tables"
-TRAINING = ROOT / "benchmarks" / "results" / "training.json"
-DEMO = ROOT / "studies" / "results" / "demo"
-ENCODING = ROOT / "benchmarks" / "results" / "encoding.json"
-GPU = ROOT / "benchmarks" / "results" / "gpu.json"
-RAW, TRAINED = "masked language model", "all-MiniLM-L6-v2"
-MNRL = "MultipleNegativesRankingLoss"
-AVERAGE = "average:seven tasks, SICK-R test"
-
-
-class Recipe(NamedTuple):
-    """A line of the table of recipes."""
-
-    study: str
-    kind: str
-    """Kind of rows."""
-    start: str
-    ours: str
-    """The row of nearfar in the study."""
-    theirs: str
-    """The row of sentence-transformers."""
-    loss: str
-    """The loss of the latter."""
-    column: str = AVERAGE
-
-
-RECIPES = (
-    Recipe("recipes-triplets", "NLI rows", RAW, "all-labels", "mnrl", f"{MNRL}, no dropout"),
-    Recipe(
-        "recipes-nli-sentences",
-        "NLI rows and sentences",
-        RAW,
-        "recipe-sentences",
-        "mnrl-tension",
-        f"{MNRL} and Contrastive Tension, no dropout",
-    ),
-    Recipe("recipes-nli-minilm", "NLI rows", TRAINED, "average", "mnrl", MNRL),
-    Recipe("recipes-triplets", "triplets", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
-    Recipe("recipes-triplets-minilm", "triplets", TRAINED, "recipe", "mnrl", MNRL),
-    Recipe("recipes-pairs-sentences", "pairs of captions", RAW, "recipe", "mnrl", f"{MNRL}, no dropout"),
-    Recipe("recipes-pairs-minilm", "pairs of captions", TRAINED, "recipe", "mnrl", MNRL),
-    Recipe(
-        "recipes-pairs-sentences", "pairs and sentences", RAW, "recipe-sentences", "mnrl-simcse", f"{MNRL} and SimCSE"
-    ),
-    Recipe(
-        "recipes-pairs-sentences-minilm", "pairs and sentences", TRAINED, "recipe", "mnrl-simcse", f"{MNRL} and SimCSE"
-    ),
-    Recipe("recipes-scored", "scored pairs", RAW, "recipe", "peer", "CoSENTLoss, no dropout"),
-    Recipe("recipes-scored-minilm", "scored pairs", TRAINED, "recipe", "peer", "CoSENTLoss"),
-    Recipe("recipes-labels", "labelled questions (accuracy)", RAW, "recipe", "semi-hard", "BatchSemiHard", "trec"),
-    Recipe(
-        "recipes-labels-minilm",
-        "labelled questions (accuracy)",
-        TRAINED,
-        "recipe",
-        "semi-hard",
-        "BatchSemiHard",
-        "trec",
-    ),
-    Recipe("recipes-sentences", "sentences alone", RAW, "recipe", "tension", "Contrastive Tension"),
-    Recipe("recipes-sentences-minilm", "sentences alone", TRAINED, "recipe", "simcse", "SimCSE"),
-    Recipe("recipes-teacher", "sentences and a teacher", RAW, "distill", "embed-distill", "EmbedDistillLoss"),
-    Recipe("recipes-teacher-nli", "NLI rows and a teacher", RAW, "distill", "embed-distill", "EmbedDistillLoss"),
-    Recipe(
-        "students-narrow",
-        "sentences and a teacher",
-        "static, 256 dimensions",
-        "same-width",
-        "embed-distill",
-        "EmbedDistillLoss",
-    ),
-)
-TRAINING_ROWS = (
-    ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),
-    ("triplets", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),
-)
-GPU_ROWS = (("MiniLM-L6, 6 x 384", "info-nce bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),)
-ENCODING_ROWS = (
-    ("short", "nearfar bf16", "sentence-transformers fp32", "encode short texts, defaults of both"),
-    ("short", "nearfar bf16", "sentence-transformers bf16", "encode short texts"),
-    ("long", "nearfar bf16", "sentence-transformers bf16", "encode long texts"),
-)
+DEMO = ROOT / "studies" / "results" / "demo" / "fp32-1.json"
+CLAIMS = ROOT / "studies" / "results" / "readme" / "claims.json"
+BENCHMARKS = ROOT / "benchmarks" / "results"
+PEER, MNRL = "sentence-transformers", "MultipleNegativesRankingLoss"
+SHAPE = "MiniLM-L6, 6 x 384"
 
 
 def main() -> int:
@@ -106,100 +36,92 @@ def main() -> int:
 
 
 def fill(text: str) -> str:
-    """Replace what is between ``<!-- NAME -->`` and ``<!-- end of NAME -->`` by the generated table of that name.
+    """Replace what is between ``<!-- NAME -->`` and ``<!-- end of NAME -->`` by the generated lines of that name.
 
     Raises:
-        ValueError: a table has no such place.
+        ValueError: a block is not there once.
     """
-    for name, lines in (("demo", demo()), ("recipes", recipes()), ("speed", speed())):
+    for name, lines in (
+        ("terminal", terminal()),
+        ("claims", claims(_load(CLAIMS) if CLAIMS.exists() else [])),
+        ("speed", speed()),
+    ):
         block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- end of {name} -->"])
-        text, found = re.subn(f"<!-- {name} -->.*?<!-- end of {name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
-        if found != 1:
+        text, count = re.subn(f"<!-- {name} -->.*?<!-- end of {name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
+        if count != 1:
             raise ValueError(f"README.md must have one block <!-- {name} --> ... <!-- end of {name} -->.")
     return text
 
 
-def demo() -> list[str]:
-    """What training gains in the demo, and the time that it takes."""
-    runs = {file.stem: _load(file) for file in sorted(DEMO.glob("*.json"))}
-    tests = {name: run["comparison"]["tasks"]["held-out"] for name, run in runs.items()}
-    found = tests["fp32-1"]
-    better = sum(test["low"] > 0 for test in tests.values())
-    longest = max(run["processor_seconds"] for name, run in runs.items() if name.startswith("fp32")) / 60
-    interval = f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
-    text = (
-        f"MRR@10 x 100 on {found['pairs']:,} held-out queries: {found['second']:.2f} before, {found['first']:.2f} "
-        f"after; difference and 95% interval {interval}, above zero in {better} of {len(tests)} "
-        f"[demos](docs/demo.md); p {found['p']:.4f}. Without AVX-512 a demo took at most {longest:.1f} minutes of "
-        "processor time."
-    )
-    return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
+def terminal() -> list[str]:
+    """What the demo's training reads and prints: two of the pairs, the command, and the table of a committed run."""
+    rows = find("microworld-paraphrases")[0].table.rows(("anchor", "positive"))
+    pairs = ["\t".join(map(str, values)) for _, values in islice(rows, 2)]
+    train = command_line("train", data="demo/pairs.tsv", hold_out=HOLD_OUT, output=f"demo/{RUN}")
+    table = before_after(ComparisonResult.from_dict(_load(DEMO)["comparison"]))
+    printed = to_text(replace(table, notes=[]), width=100)
+    return ["```console", "$ head -3 demo/pairs.tsv", "anchor\tpositive", *pairs, f"$ {train}", printed, "```"]
 
 
-def recipes() -> list[str]:
-    """The score and time of each recipe, beside those of a loss of sentence-transformers on the same rows."""
-    rows = []
-    for study, kind, start, ours, theirs, loss, column in RECIPES:
-        table = _load(TABLES / study / "study.json")
-        scores = {group["row"]: group["scores"][column]["mean"] for group in table["groups"]}
-        seconds = {group["row"]: group["scores"]["seconds"]["mean"] for group in table["groups"]}
-        (found,) = (
-            one
-            for one in table["comparisons"]
-            if (one["first"], one["second"], one["column"]) == (ours, theirs, column)
-        )
-        interval = f"{found['difference']:+.2f} [{found['pairs']['low']:+.2f}, {found['pairs']['high']:+.2f}]"
-        p_values = [f"{found[test]['p_holm']:.4f}" for test in ("pairs", "seeds")]
-        page = f"[{kind}](docs/tables/{study}.md)"
-        time = f"{seconds[ours] / seconds[theirs]:.2f}"
-        rows.append((page, start, f"{scores[theirs]:.2f} ({loss})", f"{scores[ours]:.2f}", interval, *p_values, time))
-    names = ("rows", "start", "sentence-transformers", "nearfar")
-    header = (*names, "difference [95% interval]", "p, rows", "p, seeds", "time")
-    return _table(header, rows)
+def claims(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Each kind of rows: scores without training, with sentence-transformers and with nearfar, and the difference."""
+    header = ("your rows", "measured", "no training", PEER, "nearfar", "nearfar's lead [95%]", "verdict")
+    return _table((*header, "settings tried (theirs, ours)"), map(_claim, rows))
+
+
+def _claim(row: dict[str, Any]) -> tuple[str, ...]:
+    scores = (f"{row[side]:.2f}" for side in ("start", "peer", "ours"))
+    lead = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+    tried = f"{row['settings_peer']}, {row['settings_ours']}"
+    return f"[{row['rows']}]({row['page']})", row["metric"], *scores, lead, row["verdict"], tried
 
 
 def speed() -> list[str]:
-    """Speed relative to sentence-transformers: median over rounds, with the lowest and highest round."""
-    groups, kinds = _load(TRAINING)["groups"], _load(ENCODING)["kinds"]
+    """Speed relative to sentence-transformers, each at its fastest precision: median over rounds, [lowest, highest]."""
+    training, gpu, encoding = (_load(BENCHMARKS / f"{name}.json") for name in ("training", "gpu", "encoding"))
+    triplets, card = training["groups"]["triplets"]["sides"], gpu["hardware"]["accelerator"]
+    jobs = (
+        ("[train](docs/training-speed.md) on triplets, two cores", triplets, "simcse-sup", MNRL),
+        (f"[train](docs/gpu-speed.md) on triplets, {card}", gpu["shapes"][SHAPE]["training"], "info-nce", MNRL),
+        *(
+            (f"[encode](docs/encoding-speed.md) {kind} texts, two cores", _rounds(block), "nearfar", PEER)
+            for kind, block in encoding["kinds"].items()
+        ),
+    )
     rows = []
-    for group, ours, theirs, what in TRAINING_ROWS:
-        sides = {
-            name: [one["rows"] / one["seconds"] for one in groups[group]["sides"][name]] for name in (ours, theirs)
-        }
-        rows.append(_speed_row(what, ours, theirs, sides))
-    on_gpu = _load(GPU)
-    for encoder, ours, theirs, what in GPU_ROWS:
-        blocks = on_gpu["shapes"][encoder]["training"]
-        sides = {name: [one["rows"] / one["seconds"] for one in blocks[name]] for name in (ours, theirs)}
-        where = on_gpu["hardware"]["accelerator"]
-        rows.append(_speed_row(f"{what}, [on an {where}](docs/gpu-speed.md)", ours, theirs, sides))
-    for kind, ours, theirs, what in ENCODING_ROWS:
-        texts, seconds = kinds[kind]["texts"], kinds[kind]["seconds"]
-        rows.append(
-            _speed_row(what, ours, theirs, {name: [texts / s for s in seconds[name]] for name in (ours, theirs)})
-        )
-    return _table(("job", "nearfar", "sentence-transformers", "times as fast [min, max]"), rows)
+    for job, rounds, ours, theirs in jobs:
+        (fast, precision), (slow, peers) = _fastest(rounds, ours), _fastest(rounds, theirs)
+        times = [a / b for a, b in zip(fast, slow, strict=True)]
+        sides = (f"{median(slow):,.0f} ({peers})", f"{median(fast):,.0f} ({precision})")
+        rows.append((job, *sides, f"{median(times):.2f} [{min(times):.2f}, {max(times):.2f}]"))
+    return _table(("rows or texts a second", PEER, "nearfar", "times as fast [min, max]"), rows)
 
 
-def _speed_row(what: str, ours: str, theirs: str, sides: dict[str, list[float]]) -> tuple[str, ...]:
-    times = [a / b for a, b in zip(sides[ours], sides[theirs], strict=True)]
-    cells = [f"{median(sides[name]):,.0f}/s ({_label(name)})" for name in (ours, theirs)]
-    return what, *cells, f"{median(times):.2f} [{min(times):.2f}, {max(times):.2f}]"
+def _rounds(block: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
+    """The rounds of an encoding benchmark in the form of those of training: rows and seconds."""
+    return {
+        side: [{"rows": block["texts"], "seconds": one} for one in times] for side, times in block["seconds"].items()
+    }
 
 
-def _label(side: str) -> str:
-    library, _, precision = side.rpartition(" ")
-    return precision if library in ("nearfar", "sentence-transformers") else f"`{library}`, {precision}"
+def _fastest(rounds: dict[str, list[dict[str, float]]], library: str) -> tuple[list[float], str]:
+    """Rows a second in each round, and the precision, of the fastest ``library PRECISION``."""
+    speeds = {
+        side.removeprefix(f"{library} "): [one["rows"] / one["seconds"] for one in blocks]
+        for side, blocks in rounds.items()
+        if side.startswith(f"{library} ") and "," not in side
+    }
+    best = max(speeds, key=lambda precision: median(speeds[precision]))
+    return speeds[best], best
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     rule = ["---", *["---:"] * (len(header) - 1)]
     return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
 
 
-def _load(file: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+def _load(file: Path) -> Any:
+    return json.loads(file.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Fill the table of recommended settings in docs/guides/train.md: ``python docs/recommended.py``.
 
-The settings are those that ``nearfar train --data`` takes; their results and what was tried are the linked pages.
+The settings are those that ``nearfar train --data`` takes.
 """
 
 import re
@@ -15,8 +15,6 @@ from nearfar.config.values import flag
 DOCS = Path(__file__).resolve().parent
 GUIDE = DOCS / "guides" / "train.md"
 BLOCK = re.compile("<!-- recommended -->.*?<!-- end of recommended -->", re.DOTALL)
-TRIED = ("choice", "more-choice", "start-choice")
-"""How the names of studies end that chose the settings of another."""
 
 
 def main() -> int:
@@ -40,8 +38,8 @@ def fill(text: str) -> str:
 
 def table() -> Iterator[str]:
     """The lines of the table."""
-    yield "| rows | start | method | settings | results | what was tried |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| rows | start | method | settings |"
+    yield "| --- | --- | --- | --- |"
     names = [*FROM_RAW, *(name for name in FROM_SIMILAR if name not in FROM_RAW)]
     for name in names:
         for start, kinds in (("plain transformers", FROM_RAW), ("sentence-transformers", FROM_SIMILAR)):
@@ -53,9 +51,7 @@ def _row(name: str, start: str, recipe: Recipe) -> str:
     values = dict(recipe.values)
     if start == "plain transformers":
         values.setdefault("learning_rate", RECIPE_LEARNING_RATE)
-    tried = [f"{recipe.study}-{end}" for end in TRIED if (DOCS / "tables" / f"{recipe.study}-{end}.md").exists()]
-    links = ", ".join(f"[{number}](../tables/{one}.md)" for number, one in enumerate(tried, start=1))
-    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`", f"[results](../{recipe.page}.md)", links)
+    cells = (name, start, f"`{recipe.method}`", f"`{flags(values)}`")
     return f"| {' | '.join(cells)} |"
 
 

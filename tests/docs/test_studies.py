@@ -11,7 +11,7 @@ from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import write_anchors, write_colours
 
 STUDIES = [block for block in blocks("toml") if "[[rows]]" in block.text]
-CLASSIFY, PROVE = "docs/guides/classify.md", "docs/guides/prove.md"
+CLASSIFY, PROVE = "docs/guides/classify.md", "docs/guides/evaluate.md"
 
 
 @pytest.fixture
