@@ -17,20 +17,20 @@ from nearfar.evaluation.report.blocks import (
     Section,
 )
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
-from nearfar.evaluation.report.scores import MAX_BARS, METRICS, AnyComparison, Grid
+from nearfar.evaluation.report.scores import MAX_BARS, AnyComparison, Grid
 from nearfar.evaluation.report.sections import geometry_blocks, outcome, settings, training
 from nearfar.evaluation.results import ComparisonResult, GeometryResult, TaskTest
 from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
     before_after_sentence,
-    comparison_table,
+    comparison_tables,
     held_out_notes,
     metric_of,
-    pairwise_table,
     queries_in_words,
 )
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
+from nearfar.types import metric_title
 
 MAX_MISSING_SHOWN = 6
 """Up to this number, missing items are listed at the top; more are in a block to open."""
@@ -146,7 +146,7 @@ def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, 
     """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
 
     def caption(metric: str, kind: Aggregate) -> str:
-        return f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}"
+        return f"{metric_title(metric)} × 100, {_AGGREGATES[kind]}"
 
     return _scores(
         Grid(sides, computed, "similarity", aggregate=aggregate),
@@ -250,13 +250,8 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 
 
 def _comparison(comparison: AnyComparison) -> list[Block]:
-    if isinstance(comparison, ComparisonResult):
-        return [comparison_table(comparison)]
-    tables = []
-    for tests in comparison.comparisons:
-        pair = comparison.between(tests)
-        tables.append(Section(f"{pair.first.name} against {pair.second.name}", [comparison_table(pair)], folded=True))
-    return [pairwise_table(comparison), *tables]
+    table, *pairs = comparison_tables(comparison)
+    return [table, *(Section(pair.title, [pair], folded=True) for pair in pairs)]
 
 
 def held_out_tests(runs: Sequence[TrainingRun]) -> list[Block]:

@@ -11,12 +11,12 @@ from nearfar.evaluation.render import Cell, Table
 from nearfar.evaluation.report.blocks import DASH, Bar, Bars, Figure
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.tables.comparison import tells_apart
+from nearfar.types import metric_title
 
 AnyComparison: TypeAlias = results.ComparisonResult | results.PairwiseResult
 Kind: TypeAlias = Literal["similarity", "transfer", "retrieval"]
 Scored: TypeAlias = results.SimilarityScores | results.TransferScores | results.RetrievalScores
 Average: TypeAlias = results.SimilarityAverage | results.TransferAverage
-METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 _OVERLAPS = {"sickr-full": "sickr"}
 """Task -> a task that is part of it; the two are not averaged together."""
 _AVERAGES = {"similarity": "overall", "transfer": "overall_transfer", "retrieval": "overall_retrieval"}
@@ -79,18 +79,12 @@ def _entries(
     tasks, averages = scores_of(result, kind)
     entries = {}
     for task, scored in tasks.items():
-        match scored:
-            case results.RetrievalScores():
-                names = [metric or scored.main]
-            case results.SimilarityScores():
-                names = [metric or "spearman"]
-            case _:
-                names = ["accuracy", "f1", "matthews"] if scored.kind == "classification" else ["pearson", "spearman"]
-        for name in names:
+        names = [metric or (scored.main if isinstance(scored, results.RetrievalScores) else "spearman")]
+        for name in sorted(scored.METRICS) if kind == "transfer" else names:
             plain = kind == "similarity" or name in ("accuracy", metric)
             entry = Entry((task,), name, estimate(scored, name))
             if entry.estimate is not None or kind != "transfer":
-                entries[task if plain else f"{task}, {METRICS.get(name, name)}"] = entry
+                entries[task if plain else f"{task}, {name if kind == 'retrieval' else metric_title(name)}"] = entry
     name = "accuracy" if kind == "transfer" else metric or "spearman"
     for title, average in averages.items():
         entries[f"average of {title}"] = Entry(tuple(average.tasks), name, estimate(average, name), average=True)

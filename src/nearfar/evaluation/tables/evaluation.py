@@ -11,8 +11,8 @@ from nearfar.evaluation import results
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.evaluation.render import Table
 from nearfar.quantization import Quantization, bytes_per_vector
+from nearfar.types import metric_title
 
-_TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 ALL_MEASURES_UP_TO = 3
 """Number of tasks up to which the screen shows all measures of each."""
 LEGEND = (
@@ -69,7 +69,7 @@ def _similarity(result: results.EvaluationResult, metric: str, *, subsets: bool)
         [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
         for name, average in result.averages.items()
     ]
-    title = f"{result.model}: {_TITLES[metric]} x 100 [95% interval]"
+    title = f"{result.model}: {metric_title(metric)} x 100 [95% interval]"
     columns = ["task", "pairs", *AGGREGATES]
     return Table.of_groups([tasks, averages], columns=columns, title=title, notes=_similarity_notes(result, metric))
 
