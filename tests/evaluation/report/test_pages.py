@@ -217,7 +217,6 @@ def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
     assert "Similarity, task" in lines.split("No test result")[1].split("5 training runs")[0]  # tests come first
     for score in ("70.00", "50.00"):
         assert f"{score} at step" not in lines  # no dev score outside of the table of runs
-    assert "other has the lowest (best) uniformity, -3.00" in lines
     equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
     assert "A and B have the same highest score" in to_markdown(compose(ReportInputs(sides=equal), title="t"))
     alone = ReportInputs(sides=equal[:1])

@@ -19,7 +19,7 @@ from nearfar.evaluation.report.blocks import (
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
 from nearfar.evaluation.report.scores import MAX_BARS, AnyComparison, Grid
 from nearfar.evaluation.report.sections import geometry_blocks, outcome, settings, training
-from nearfar.evaluation.results import ComparisonResult, GeometryResult, TaskTest
+from nearfar.evaluation.results import ComparisonResult, TaskTest
 from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
@@ -81,7 +81,7 @@ def compose(
 
 
 def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Aggregate) -> list[str]:
-    """Sentences, tests first: of training runs, then scores, retrieval, transfer tasks, and training and geometries."""
+    """Sentences, tests first: of training runs, then scores, retrieval, transfer tasks, and training."""
     sides = inputs.sides
     grids = [
         (Grid(sides, computed, "similarity", aggregate=aggregate), "Similarity", f"Spearman × 100, {aggregate}"),
@@ -96,7 +96,6 @@ def summary(inputs: ReportInputs, computed: AnyComparison | None, aggregate: Agg
         *_tests(inputs.runs, [side.name for side in sides]),
         *(grid.headline(kind, metric) for grid, kind, metric in grids if grid.indices),
         *([_training(inputs.runs)] if inputs.runs else []),
-        *(line for _, result in inputs.geometries for line in _geometry(result)),
     ]
 
 
@@ -126,20 +125,6 @@ def _training(runs: Sequence[TrainingRun]) -> str:
     worse = [name for name, one in dev if one.best is not None and one.before is not None and one.best <= one.before]
     warning = f" No step scored higher on the dev set than the untrained encoder: {', '.join(worse)}." * bool(worse)
     return f"{number}{state}.{warning}"
-
-
-def _geometry(result: GeometryResult) -> list[str]:
-    models = result.models
-    lines = [f"{name}: {model.warning}" for name, model in models.items() if model.warning]
-    if len(models) < 2:
-        return lines
-    even = min(models, key=lambda name: models[name].uniformity)
-    near = min(models, key=lambda name: models[name].alignment)
-    best = (
-        f"Geometry on {result.pairs.spec}: {even} has the lowest (best) uniformity, {models[even].uniformity:.2f}; "
-        f"{near} has the lowest (best) alignment, {models[near].alignment:.3f}."
-    )
-    return [best, *lines]
 
 
 def similarity(sides: Sequence[EvaluatedModel], computed: AnyComparison | None, aggregate: Aggregate) -> list[Block]:

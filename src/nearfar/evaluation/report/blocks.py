@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from itertools import count
+from textwrap import wrap
 from typing import Any, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -162,11 +163,13 @@ def svg(chart: Chart | Bars) -> str:
     from matplotlib import rc_context
 
     rows = len(chart.labels) * len(chart.bars) if isinstance(chart, Bars) else 0
-    with rc_context({"font.family": "sans-serif", "font.size": 8}), warnings.catch_warnings():
+    fonts = {"font.family": "sans-serif", "font.sans-serif": ["DejaVu Sans"], "font.size": 8}
+    with rc_context(fonts), warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # letters that its font lacks; the browser has them
         figure = new_figure(4.5, 0.7 + 0.2 * rows + 0.1 * len(chart.labels) if isinstance(chart, Bars) else 3)
         axes = figure.subplots()
-        axes.set_title(one_line(chart.title), parse_math=False, fontsize=9, fontweight="bold", loc="left")
+        title = "\n".join(wrap(one_line(chart.title), 56))
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
         drawn = _draw_bars(axes, chart) if isinstance(chart, Bars) else _draw_lines(axes, chart)
         if not drawn:
             axes.text(0.5, 0.5, "no data", ha="center", transform=axes.transAxes)
@@ -218,9 +221,9 @@ def _draw_bars(axes: Any, chart: Bars) -> bool:
             )
             shown = True
     axes.set_yticks(range(len(chart.labels)))
-    axes.set_yticklabels([one_line(label) for label in chart.labels], parse_math=False)
+    axes.set_yticklabels(["\n".join(wrap(one_line(label), 24)) for label in chart.labels], parse_math=False)
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.margins(x=0.18)
     return shown
 
 

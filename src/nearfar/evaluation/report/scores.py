@@ -158,7 +158,7 @@ class Column(NamedTuple):
     best: Sequence[int] = ()
     """The sides with the highest score; empty where only one side has a score, or where their data differ."""
     tests: Mapping[tuple[int, int], results.PairedTest | None] = {}
-    """(Side, one of the best) -> the test between the two, where there is one; its first side has the lower number."""
+    """(Side with a lower score, one of the best) -> the test between the two, if any; of the lower number first."""
     problem: str | None = None
     """Why no best score is marked."""
 
@@ -171,8 +171,8 @@ class Column(NamedTuple):
         """How the score of a side is marked: the best, or not told apart from it."""
         if side in self.best:
             return "best"
-        tested = (test for (other, _), test in self.tests.items() if other == side)
-        return "near" if any(test and not tells_apart(test) for test in tested) else ""
+        near = (other == side and test and not tells_apart(test) for (other, _), test in self.tests.items())
+        return "near" if any(near) else ""
 
 
 class Grid:
@@ -226,7 +226,7 @@ class Grid:
         if len(values) < 2:
             return column
         best = [n for n, value in values.items() if value == max(values.values())]
-        others = [n for n in range(len(scores)) if n not in best]
+        others = [n for n in values if n not in best]
         return column._replace(best=best, tests={(n, top): self._test(entry, [n, top]) for top in best for n in others})
 
     def _data(self, run: EvaluationRun, entry: Entry) -> object:
@@ -288,12 +288,13 @@ class Grid:
             return f"{what}: {' and '.join(self.sides[n].name for n in chosen.best)} have the same highest score."
         (best,) = chosen.best
         parts: dict[str, list[str]] = {}
-        for n in (n for n in chosen.values if n != best):
-            test = chosen.tests[n, best]
-            told = "It cannot be told apart from" if test is None or not tells_apart(test) else "It is better than"
-            words = (
-                "Not tested against it:" if test is None else "It is level with" if test.verdict == "level" else told
-            )
+        for (n, _), test in chosen.tests.items():
+            if test is None:
+                words = "Not tested against it:"
+            elif tells_apart(test):
+                words = "It is better than"
+            else:
+                words = "It is level with" if test.verdict == "level" else "It cannot be told apart from"
             parts.setdefault(words, []).append(self.sides[n].name + _lead(test, -1 if best > n else 1))
         parts["No score:"] = [self.sides[n].name for n in self.indices if n not in chosen.values]
         sentence = f"{what}: the best of {len(chosen.values)} is {self._in_words(chosen, best)}."
@@ -312,11 +313,7 @@ class Grid:
             return []
         if not any(test for one in self.columns for test in one.tests.values()):
             return ["Bold: the highest score of its column; no comparison tests the differences."]
-        untested = [
-            one.title
-            for one in self.columns
-            if any(test is None and side in one.values for (side, _), test in one.tests.items())
-        ]
+        untested = [one.title for one in self.columns if None in one.tests.values()]
         return [
             "Bold: the best of its column; = not told apart from it, after Holm's correction where there are several "
             "tests.",
