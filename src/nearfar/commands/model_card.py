@@ -180,10 +180,10 @@ def _held_out_rows(run: Path) -> Table:
     return Table(title="Rows of the data, held out", columns=held_out.columns, rows=rows, left=len(held_out.columns))
 
 
-def _licence(model: Path, run: RunRecords | None) -> dict[str, str]:
+def _licence(model: Path, run: RunRecords | None) -> dict[str, Any]:
     """What the card of the model that training started from says of its licence; else what this model's card says."""
     from huggingface_hub.repocard import metadata_load
-    from yaml import YAMLError
+    from yaml import YAMLError  # type: ignore[import-untyped]
 
     folders = [model]
     if run is not None:
@@ -203,7 +203,7 @@ def _metadata(
     results: Sequence[EvaluationResult],
     *,
     is_classifier: bool,
-    licence: Mapping[str, str],
+    licence: Mapping[str, Any],
 ) -> str:
     """The YAML that the hub reads: library, task, tags, licence, base model, data sets and scores, where known."""
     from huggingface_hub import EvalResult, ModelCardData

@@ -275,7 +275,9 @@ def _before_after_bars(tests: Sequence[tuple[str, TaskTest]]) -> list[Figure]:
     if not shown:
         return []
     spans = [
-        None if None in (row.second, row.low, row.high) else (row.second + row.low, row.second + row.high)
+        (row.second + row.low, row.second + row.high)
+        if row.second is not None and row.low is not None and row.high is not None
+        else None
         for _, row in shown
     ]
     before = Bar("before training", 1, [row.second for _, row in shown], [None] * len(shown))
