@@ -23,7 +23,7 @@ def main(
     run = train(data=pairs, model=model, output=output, batch_size=32, learning_rate=3e-5, evaluate_every=3)
     test = run.comparison.tasks["held-out"]
     print(f"MRR@10 on {test.pairs} held-out anchors: {test.second:.1f} before, {test.first:.1f} after.")
-    print(f"Difference: {test.difference:+.1f}, 95% interval {test.low:+.1f} to {test.high:+.1f}, p {test.p:.3f}.")
+    print(f"Difference: {test.difference:+.1f}, 95% interval {test.low:+.1f} to {test.high:+.1f}: {test.verdict}.")
 
     encoder = Encoder.from_pretrained(run.model)
     first, second = encoder.encode(["The man is not asleep.", "The man is awake."], normalize=True)

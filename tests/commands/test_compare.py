@@ -61,7 +61,7 @@ def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
     for other in (by_content, by_model, both_models):
         assert other.tasks == by_file.tasks
     row = by_file.tasks[pairs]
-    assert row.separable is True
+    assert row.verdict == "better"
     assert row.difference > 0
     assert by_file.first.sources == [str(good)]
     assert by_file.second.name == "bad"
@@ -73,7 +73,6 @@ def test_folders_and_lists_are_runs_of_one_side(pairs, tmp_path):
     bad = write_results(tmp_path / "bad", pairs, 40, [0, 1, 2])
     by_folder = compare(good, bad, resamples=100, progress=False)
     assert by_folder.first.training_seeds == [0, 1, 2]
-    assert by_folder.tasks[pairs].seeds.test == "paired t-test over seeds"
     by_list = compare(
         sorted(good.glob("*.json")), [str(bad / f"{n}.json") for n in range(3)], resamples=100, progress=False
     )
@@ -85,7 +84,7 @@ def test_a_comparison_is_written_with_its_table(pairs, tmp_path):
     found = compare(encoder(10), encoder(40), tasks=pairs, resamples=50, output=tmp_path / "c.json", progress=False)
     assert json.loads((tmp_path / "c.json").read_text()) == found.to_dict()
     assert ComparisonResult.load(tmp_path / "c.json") == found
-    assert "| first | second | first - second |" in (tmp_path / "c.md").read_text()
+    assert "| first | second | first - second [95%] | verdict |" in (tmp_path / "c.md").read_text()
     with pytest.raises(NearfarError, match=r"c\.json: .* its kind is 'comparison'"):
         compare(tmp_path / "c.json", encoder(10), progress=False)
 

@@ -59,13 +59,14 @@ def test_fewer_than_three_pairs_have_no_correlation(pairs):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("units", [None, np.r_[np.arange(40), np.arange(118) % 50 + 30]], ids=["pairs", "units"])
 @pytest.mark.parametrize(("weighted", "reference"), SCIPY)
-def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, monkeypatch):
+def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, units, monkeypatch):
     monkeypatch.setattr(correlation, "_CHUNK", 300)  # blocks of 3 resamples, the last one shorter
     sizes = [40, 25, 33, 9, 51]
     gold, systems = graded(sum(sizes), systems=2)
-    drawn = bootstrap_scores(weighted, gold, systems, sizes=sizes, resamples=20, seed=5)
-    counts = np.concatenate(list(correlation._multiplicities(sizes, 20, np.random.default_rng(5))))
+    drawn = bootstrap_scores(weighted, gold, systems, sizes=sizes, resamples=20, seed=5, units=units)
+    counts = np.concatenate(list(correlation._multiplicities(sizes, 20, np.random.default_rng(5), units)))
     assert counts.shape == (20, 158)
     ends = np.cumsum(sizes)
     parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
@@ -98,6 +99,37 @@ def test_resamples_draw_with_replacement_within_each_subset():
     assert counts[:, :10].mean(axis=0) == pytest.approx(np.ones(10), abs=0.1)
     assert counts[:, :10].var() == pytest.approx(0.9, abs=0.03)
     assert counts[:, 10:].var() == pytest.approx(299 / 300, abs=0.01)
+
+
+def test_units_are_drawn_whole_from_all_subsets():
+    units = [0, 1, 1, 2, 3, 3, 4, 2, 5, 4]
+    counts = np.concatenate(list(correlation._multiplicities([4, 6], 4000, np.random.default_rng(0), units)))
+    assert counts.shape == (4000, 10)
+    for same in ([1, 2], [3, 7], [4, 5], [6, 9]):
+        assert np.array_equal(counts[:, same[0]], counts[:, same[1]])
+    by_unit = counts[:, [0, 1, 3, 4, 6, 8]]
+    assert set(by_unit.sum(axis=1)) == {6}
+    assert by_unit.mean(axis=0) == pytest.approx(np.ones(6), abs=0.06)
+
+
+def test_a_single_unit_has_no_resamples():
+    gold, systems = graded(40, seed=1)
+    settings = {"resamples": 30, "seed": 0}
+    drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=[36, 4], units=[*range(36)] + 4 * [36], **settings)
+    assert np.isnan(drawn.subsets[0]).all(axis=1).tolist() == [False, True]
+    assert not np.isnan(drawn.all).any()
+    drawn = bootstrap_scores(weighted_spearman, gold, systems, sizes=[40], units=40 * [0], **settings)
+    assert np.isnan(drawn.all).all()
+
+
+def test_a_subset_of_which_no_unit_is_drawn_has_no_correlation():
+    gold, systems = graded(40, seed=1)
+    units = np.r_[np.arange(36), [0, 0, 0, 1]]  # the second subset's pairs belong to two units of the first
+    for weighted in (weighted_spearman, weighted_pearson):
+        drawn = bootstrap_scores(weighted, gold, systems, sizes=[36, 4], resamples=200, seed=0, units=units)
+        counts = np.concatenate(list(correlation._multiplicities([36, 4], 200, np.random.default_rng(0), units)))
+        assert np.isnan(drawn.subsets[0, 1][counts[:, 36:].sum(axis=1) == 0]).all()
+        assert not np.isnan(drawn.all).any()
 
 
 def test_the_aggregate_all_does_not_depend_on_subsets():

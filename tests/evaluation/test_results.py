@@ -272,6 +272,11 @@ DAMAGES = [
     (EVALUATION, "transfer.tasks.mr.kind", ..., "transfer.tasks.mr lacks 'kind'"),
     (EVALUATION, "config.training_seed", "x", "config.training_seed = 'x': must be a whole number or null"),
     (COMPARISON, "tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
+    (COMPARISON, "tasks.one.second", None, "tasks.one.second is null, and 'difference' is not"),
+    (COMPARISON, "tasks.one.verdict", "good", ".*'better', 'cannot tell', 'level', 'no worse', 'worse' or null"),
+    (COMPARISON, "config.margin", -1, "config.margin is below 0"),
+    (EVALUATION, "tasks.one.units", [0, 1], "tasks.one.units has 2 numbers, and 'pairs' is 10"),
+    (EVALUATION, "transfer.tasks.mr.units", [0, 2] * 5, "transfer.tasks.mr.units are not numbered from 0 in the order"),
     (COMPARISON, "tasks.one.kind", "dog", ".*'classification', 'relatedness', 'retrieval' or 'similarity'"),
     (COMPARISON, "overall", {}, "overall lacks 'tasks'"),
     (COMPARISON, "config.resamples", -1, "config.resamples is below 0"),
@@ -298,10 +303,8 @@ def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> Non
 
 def test_missing_keys_and_null_keys() -> None:
     assert Provenance().to_dict() == {"commit": None}
-    row = TaskTest(first=None, second=1, difference=None, low=None, high=None, p=None, separable=None, seeds=None)
-    assert list(row.to_dict()) == [
-        *("kind", "first", "second", "difference", "low", "high", "p", "test", "separable", "seeds")
-    ]
+    tested = ("first", "second", "difference", "low", "high", "p", "p_holm", "verdict", "units")
+    assert list(TaskTest(first=None, second=1).to_dict()) == ["kind", *tested]
 
 
 def test_unknown_keys_are_ignored() -> None:

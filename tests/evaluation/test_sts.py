@@ -26,7 +26,8 @@ def subset(pairs: int, *, seed: int = 0) -> list[ScoredPair]:
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, 6, pairs)
     angles_ = np.clip(90 - 15 * gold + 20 * rng.normal(size=pairs), 0, 179)
-    return [ScoredPair(f"{seed} 0", f"{seed} {angle:.3f}", float(g)) for g, angle in zip(gold, angles_, strict=True)]
+    rows = enumerate(zip(gold, angles_, strict=True))
+    return [ScoredPair(f"{seed} 0 a{n}", f"{seed} {angle:.3f} b{n}", float(g)) for n, (g, angle) in rows]
 
 
 def columns(pairs):

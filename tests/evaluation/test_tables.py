@@ -45,22 +45,23 @@ def result():
 @pytest.fixture
 def comparison():
     row = {"pairs": 9, "first": 71.0, "second": 69.5, "difference": 1.5, "low": 0.25, "high": 2.75, "p": 0.01}
-    row |= {"p_holm": 0.02, "separable": True}
-    row |= {"seeds": {"p": 0.3, "test": "Welch's t-test over seeds", "p_rank": 0.25, "rank_test": "Wilcoxon"}}
-    none = dict.fromkeys(("second", "difference", "low", "high", "p", "separable", "seeds"))
-    overall = {key: value for key, value in row.items() if key not in ("pairs", "p_holm")}
+    row |= {"p_holm": 0.02, "verdict": "better", "units": 9}
+    none = dict.fromkeys(("second", "difference", "low", "high", "p", "p_holm", "verdict"))
+    overall = {key: value for key, value in row.items() if key != "pairs"}
     return {
         "schema": 1,
         "kind": "comparison",
         "first": {"name": "A", "models": ["A", "A"]},
         "second": {"name": "B", "models": ["B"]},
-        "config": {"aggregate": "wmean", "resamples": 10_000, "level": 0.05},
+        "config": {"aggregate": "wmean", "resamples": 10_000, "level": 0.05, "margin": 0.5},
         "provenance": PROVENANCE,
         "not_compared": ["sts16"],
         "tasks": {
             "one": row,
-            "two": row | {"difference": -1.5, "low": -2.75, "high": -0.25},
-            "three": row | {"separable": False},
+            "two": row | {"difference": -1.5, "low": -2.75, "high": -0.25, "verdict": "worse"},
+            "three": row | {"verdict": "cannot tell", "more_units": 1234},
+            "same": row | {"verdict": "level"},
+            "least": row | {"verdict": "no worse"},
             "four": {"pairs": 2, "first": 50.0, "reason": "undefined for B: why"} | none,
         },
         "overall": {"tasks": ["one", "two"]} | overall,
@@ -105,20 +106,37 @@ def test_a_comparison(comparison):
     assert lines[0] == "# A against B"
     for line in (
         "## Spearman x 100 (wmean): first A (mean of 2 runs), second B",
-        "| one | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | first better |",
-        "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | second better |",
-        "| three | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | not significant |",
-        "| four | 50.00 | undefined |  |  |  |  |  | undefined |",
-        "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 |  | 0.3000 | 0.2500 | first better |",
+        "| task | first | second | first - second [95%] | verdict |",
+        "| one | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | first better |",
+        "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | second better |",
+        "| three | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | cannot tell: about 1,234 more pairs would |",
+        "| same | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | level |",
+        "| least | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | first no worse |",
+        "| four | 50.00 | undefined |  | undefined |",
+        "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | first better |",
         "average: mean over one, two.",
         "four: undefined for B: why.",
         "Not compared, because not all sides were evaluated on them: sts16.",
     ):
         assert line in lines
-    for row in (*comparison["tasks"].values(), comparison["overall"]):
-        row["seeds"] = None
-    lines = comparison_markdown(comparison).splitlines()
-    assert "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | 0.0100 | 0.0200 | second better |" in lines
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ((2, 2), "and training runs (10000 resamples)."),
+        ((2, 1), "and training runs (10000 resamples); it says nothing of other training runs of second, one model."),
+        (
+            (1, 1),
+            " share a text together (10000 resamples); it says nothing of other training runs of first and second",
+        ),
+    ],
+)
+def test_a_side_of_one_run_says_nothing_of_others(comparison, runs, expected):
+    for name, count in zip(("first", "second"), runs, strict=True):
+        comparison[name]["models"] = ["A"] * count
+    (note,) = [line for line in comparison_markdown(comparison).splitlines() if line.startswith("Interval:")]
+    assert expected in note
 
 
 @pytest.fixture
@@ -168,14 +186,13 @@ def test_fine_tuned_models_are_marked(probed):
 
 def test_accuracies_have_their_own_average(comparison):
     row = comparison["tasks"]["one"]
-    comparison["tasks"] = {"mr": row | {"kind": "classification", "test": "McNemar's exact test over rows"}}
+    comparison["tasks"] = {"mr": row | {"kind": "classification"}}
     comparison |= {"overall": None, "overall_transfer": {"tasks": ["mr"]} | row}
     text = comparison_markdown(comparison)
     for words in (
         "\n| mr, accuracy | 71.00 | 69.50 |",
         "\n| average accuracy | 71.00 |",
-        "\np of accuracies: McNemar's exact test over rows.\n",
-        "\nInterval and p: paired bootstrap over rows, ",
+        "\nInterval: 95%, over rows, ",
         "\n## Accuracy x 100: first A (mean of 2 runs), second B\n",
     ):
         assert words in text
@@ -183,14 +200,14 @@ def test_accuracies_have_their_own_average(comparison):
 
 
 def test_several_sides_have_a_column_each(comparison):
-    def pair(i, j, first, second, *, separable):
-        row = comparison["tasks"]["one"] | {"first": first, "second": second, "separable": separable}
+    def pair(i, j, first, second, verdict):
+        row = comparison["tasks"]["one"] | {"first": first, "second": second, "verdict": verdict}
         return {"pair": [i, j], "tasks": {"one": row}, "overall": {"tasks": ["one"]} | row, "overall_transfer": None}
 
     pairs = [
-        pair(0, 1, 70.0, 72.0, separable=False),
-        pair(0, 2, 70.0, 60.0, separable=True),
-        pair(1, 2, 72.0, 60.0, separable=True),
+        pair(0, 1, 70.0, 72.0, "no worse"),
+        pair(0, 2, 70.0, 60.0, "better"),
+        pair(1, 2, 72.0, 60.0, "better"),
     ]
     sides = [{"name": name, "models": [name]} for name in "ABC"]
     several = {key: comparison[key] for key in ("config", "provenance", "not_compared")}
@@ -244,8 +261,7 @@ def test_retrieval_in_a_file_has_every_measure_as_a_column(ranked):
 
 def test_a_comparison_of_retrieval_names_the_measure(comparison):
     row = comparison["tasks"]["one"]
-    test = "randomization test over queries"
-    rows = {name: row | {"kind": "retrieval", "measure": "mrr@10", "pairs": 9, "test": test} for name in ("a", "b")}
+    rows = {name: row | {"kind": "retrieval", "measure": "mrr@10", "pairs": 9} for name in ("a", "b")}
     page = comparison_markdown(
         comparison | {"tasks": rows, "overall": None, "overall_retrieval": comparison["overall"]}
     )
@@ -253,8 +269,7 @@ def test_a_comparison_of_retrieval_names_the_measure(comparison):
         "mrr@10 x 100: first",
         "| a | ",
         "| average retrieval | ",
-        "paired bootstrap over queries",
-        "p of retrieval tasks: randomization test over queries.",
+        "Interval: 95%, over queries, ",
     ):
         assert words in page
     mixed = comparison_markdown(comparison | {"tasks": comparison["tasks"] | {"c": rows["a"]}})

@@ -262,11 +262,13 @@ def test_ties_go_to_the_higher_cosines_then_to_the_first_label() -> None:
 
 
 def test_scores_have_an_interval_and_what_a_paired_test_needs() -> None:
-    scored = vote_scores(["x", "y", "y", "x"], ["x", "y", "x", "x"], resamples=500, seed=[1], digest="d")
+    scored = vote_scores(
+        ["a", "b", "c", "d"], ["x", "y", "y", "x"], ["x", "y", "x", "x"], resamples=500, seed=[1], digest="d"
+    )
     assert scored.accuracy.score == 75
     assert scored.accuracy.low < 75 < scored.accuracy.high
     assert (scored.gold, scored.predicted, scored.classes) == ([0, 1, 1, 0], [0, 1, 0, 0], ["x", "y"])
-    assert vote_scores(["x"], ["x"], resamples=0, seed=[1], digest="d").accuracy.low is None
+    assert vote_scores(["a"], ["x"], ["x"], resamples=0, seed=[1], digest="d").accuracy.low is None
 
 
 def test_nobody_votes() -> None:

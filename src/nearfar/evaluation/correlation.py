@@ -132,16 +132,26 @@ def bootstrap_scores(
 ) -> Scores:
     """:func:`scores` on bootstrap resamples, each of them the same for all systems.
 
-    By default each pair is its own unit. A unit is drawn whole, with replacement, among the units whose first pair lies
-    in the same subset. With ``only``, what this aggregate does not need is not computed: the subsets for ``all``, or
-    ``all``, which is then NaN where there are several. Each is half the cost.
+    Without ``units``, pairs are drawn with replacement within their subset, so that each subset keeps its size. With
+    them, whole units are drawn from all subsets together, and what a single unit holds has no resamples: its scores are
+    NaN. With ``only``, what this aggregate does not need is not computed: the subsets for ``all``, or ``all``, which is
+    then NaN where there are several. Each is half the cost.
 
     Raises:
         NearfarError: negative ``resamples`` or ``seed``.
     """
     check_resampling(resamples, seed)
     blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed), units)
-    return _score(weighted, gold, systems, sizes, blocks, only=only)
+    drawn = _score(weighted, gold, systems, sizes, blocks, only=only)
+    if units is not None:
+        ends = np.cumsum(sizes)
+        parts = [np.asarray(units)[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+        for number in range(drawn.subsets.shape[1]):
+            if len(np.unique(parts[number])) < 2:
+                drawn.subsets[:, number] = np.nan
+        if len(np.unique(units)) < 2:
+            drawn.all[:] = np.nan
+    return drawn
 
 
 def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int = 0) -> None:
@@ -233,11 +243,9 @@ def _once(weighted: WeightedCorrelation, first: ArrayLike, second: ArrayLike) ->
 def _multiplicities(
     sizes: Sequence[int], resamples: int, rng: np.random.Generator, units: Units | None = None
 ) -> Iterator[Floats]:
-    """Blocks [some resamples, pairs] of how often each pair is drawn; each subset keeps its number of units."""
+    """Blocks [some resamples, pairs] of how often each pair is drawn."""
     rows = max(1, _CHUNK // max(1, sum(sizes)))
-    if units is not None:
-        subset_of_pair = np.repeat(np.arange(len(sizes)), sizes)
-        sizes = np.bincount(subset_of_pair[np.unique(units, return_index=True)[1]], minlength=len(sizes)).tolist()
+    sizes = sizes if units is None else [int(np.max(units)) + 1]
     for start in range(0, resamples, rows):
         block = min(rows, resamples - start)
         offsets = np.arange(block)[:, None]

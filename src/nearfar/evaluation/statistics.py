@@ -52,7 +52,7 @@ def correlation_estimate(
     seed: Sequence[int],
     units: Units | None = None,
 ) -> Estimate:
-    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; units are resampled in subsets.
+    """The correlation of ``values`` with ``gold`` over all pairs, x 100, by its name; units are resampled.
 
     ``sizes`` are the numbers of pairs of the subsets; see :func:`nearfar.evaluation.correlation.bootstrap_scores`.
     """
@@ -179,11 +179,6 @@ def bootstrap_test(point: float, draws: Floats) -> Difference | None:
     return Difference(point, *bounds, min(1.0, 2 * min(tails)), "paired bootstrap over pairs")
 
 
-def mean_difference(values: Floats, first: int) -> Floats:
-    """Mean over the ``first`` systems minus mean over the others: [systems, resamples] -> [resamples]."""
-    return values[:first].mean(axis=0) - values[first:].mean(axis=0)
-
-
 def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
     """Test mean(first) - mean(second) over training runs: a t-test on paired runs, else Welch's t-test.
 
@@ -205,36 +200,18 @@ def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> D
     return Difference(float(a.mean() - b.mean()), float(bounds.low), float(bounds.high), float(outcome.pvalue), name)
 
 
-def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[float, str] | None:
-    """A rank test over seeds: p and its name. Unlike :func:`t_test_over_seeds` it assumes no normal distribution.
-
-    Wilcoxon's signed-rank test on paired runs, else the rank-sum test (Mann & Whitney). n paired runs cannot give a p
-    below 2^(1-n): three of them 0.25, six 0.03. None where a side has fewer than two runs, or no pair differs.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if min(len(a), len(b)) < 2:
-        return None
-    from scipy import stats
-
-    if not paired:
-        return float(stats.mannwhitneyu(a, b).pvalue), "Wilcoxon's rank-sum test over seeds"
-    differ = a - b
-    differ = differ[differ != 0]
-    if not differ.size:
-        return None
-    return float(stats.wilcoxon(differ).pvalue), "Wilcoxon's signed-rank test over seeds"
-
-
 def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int], units: Units | None = None) -> Floats:
     """Mean of each system [systems, rows] on bootstrap resamples of units, the same for all: [systems, resamples].
 
     By default each row is its own unit. Efficient for values with few levels, such as correct and incorrect: units with
     the same sums in all systems are interchangeable, so only their counts are drawn, which is the same bootstrap at a
-    fraction of the cost.
+    fraction of the cost. A single unit has no resamples; its means are NaN.
     """
     sums = np.concatenate([values, np.ones((1, values.shape[1]))])  # and the number of rows of each unit
     if units is not None:
         sums = np.stack([np.bincount(np.asarray(units), weights=row) for row in sums])
+    if sums.shape[1] < 2:
+        return np.full((len(values), resamples), np.nan)
     kinds, counts = np.unique(sums, axis=1, return_counts=True)
     drawn, rng = counts.sum(), np.random.default_rng(seed)
     means = np.empty((len(values), resamples))

@@ -488,12 +488,12 @@ def _by_rows(sides: Sequence[Sequence[ColumnValue]], resampler: Resampler) -> tu
     if len(parts) < len(values) or parts[0].statistic not in ("accuracy", "mean"):
         return None
     predicted = np.array([part.predicted[0] for part in parts], dtype=np.float64)
-    values = predicted
+    scored = predicted
     if parts[0].statistic == "accuracy":
-        values = (predicted == np.array(parts[0].gold[0], dtype=np.float64)).astype(np.float64)
-        if len(values) == 2:
-            return mcnemar(*values), "McNemar's exact test over rows"
-    differences = values[: len(sides[0])].mean(axis=0) - values[len(sides[0]) :].mean(axis=0)
+        scored = (predicted == np.array(parts[0].gold[0], dtype=np.float64)).astype(np.float64)
+        if len(scored) == 2:
+            return mcnemar(*scored), "McNemar's exact test over rows"
+    differences = scored[: len(sides[0])].mean(axis=0) - scored[len(sides[0]) :].mean(axis=0)
     seeds = [resampler.seed, *parts[0].task.encode()]
     p = permutation_test(differences, resamples=resampler.resamples, seed=seeds)
     return p, "permutation test over rows" if parts[0].statistic == "accuracy" else "randomization test over queries"

@@ -122,9 +122,8 @@ def test_what_is_shown(run: Path, folder: Path, capsys: pytest.CaptureFixture[st
     assert table.title == f"MRR@10 x 100 on {COUNT - 1} rows, tested in {FOLDS} folds"
     note = "Each row is tested by one of 3 models that were trained with the same settings without its fold"
     assert table.notes[0].startswith(note)
-    assert any("more rows, a smaller one" in text for text in table.notes) == (not compared.tasks["held-out"].separable)
     row = compared.tasks["held-out"]
-    worse = replace(compared, tasks={"held-out": replace(row, difference=-9.0, low=-10.0, high=-8.0, separable=True)})
+    worse = replace(compared, tasks={"held-out": replace(row, difference=-9.0, low=-10.0, high=-8.0, verdict="worse")})
     assert before_after(worse).notes[-1].startswith("Keep the start, or hold out rows")
     assert note in " ".join((run / "model" / "README.md").read_text().split())
     report = run.parent / "report.html"

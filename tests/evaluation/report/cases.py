@@ -118,7 +118,13 @@ def row_of(first: float, second: float, *, separable: bool, p: float = 0.01) -> 
     difference = first - second
     row = {"first": first, "second": second, "difference": difference, "low": difference - 1, "high": difference + 1}
     verdict = ("better" if difference > 0 else "worse") if separable else "cannot tell"
-    return row | {"p": p, "p_holm": 2 * p, "verdict": verdict, "units": 76, "more_units": None if separable else 1500}
+    return row | {
+        "p": p,
+        "p_holm": 2 * p,
+        "verdict": verdict,
+        "units": 76,
+        **({} if separable else {"more_units": 1500}),
+    }
 
 
 def comparison(

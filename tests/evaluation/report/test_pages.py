@@ -245,7 +245,7 @@ def test_runs_lead_with_the_test_and_are_not_ranked() -> None:
     assert first < page.index("70.00")
     assert "[+1.50, +3.50]: better." in page
     assert (
-        "91.00 before training, 90.00 after, -1.00 [-2.00, +0.00]: cannot tell: about 300 more queries would." in page
+        "91.00 before training, 90.00 after, -1.00 [-2.00, +0.00]: cannot tell: about 1,500 more queries would." in page
     )
     assert page.index("## Test on held-out rows") < page.index("## Training")
     assert "| good | MRR@10 | 76 | 79.00 | 81.50 | +2.50 [+1.50, +3.50] | better |" in page

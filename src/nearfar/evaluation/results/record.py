@@ -125,7 +125,7 @@ class TestedDifference(Record):
     """``better`` or ``worse`` where ``p_holm`` is below the level, else what the interval says against the margin."""
     units: int | None = None
     """The number of independent units that were resampled: rows, or groups of them that share texts."""
-    more_units: int | None = None
+    more_units: int | None = field(default=None, metadata=OMITTED)
     """About how many more units would tell, where the verdict is ``cannot tell``; null where units alone do not."""
     reason: str | None = field(default=None, metadata=OMITTED)
     """Why the difference is undefined."""

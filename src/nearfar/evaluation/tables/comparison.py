@@ -201,12 +201,13 @@ def _comparison_notes(comparison: results.ComparisonResult) -> list[str]:
     units = " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
     several = [name for name, side in zip(("first", "second"), comparison.sides, strict=True) if len(side.models) > 1]
     lone = [name for name in ("first", "second") if name not in several]
+    of_runs = " and training runs" * bool(several)
+    unknown = f"; it says nothing of other training runs of {' and '.join(lone)}, one model{' each' * (len(lone) > 1)}"
     notes = [
-        f"Interval: 95%, over {units} that share no text{' and training runs' * bool(several)} ({config.resamples} "
-        "resamples)"
-        + (f"; it says nothing of other training runs of {' and '.join(lone)}, a single model." if lone else "."),
-        f"Level, no worse: by more than {config.margin:g} points (--margin). Better, of several tasks: after Holm's "
-        "correction.",
+        f"Interval: 95%, over {units}, those that share a text together{of_runs} ({config.resamples} resamples)"
+        f"{unknown * bool(lone)}.",
+        f"Level: no difference of {config.margin:g} points or more (--margin); no worse: not by that much. Better: p "
+        f"below {config.level:g}, of several tasks after Holm's correction.",
         *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
     ]
     rows: dict[str, results.PairedTest] = {**tasks, **averages}
