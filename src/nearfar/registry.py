@@ -98,7 +98,8 @@ def register_method(
         config: the class of its settings, a frozen keyword-only dataclass derived from
             :class:`nearfar.TrainConfig`; each method has a class of its own. The docstring below a field is its help
             text.
-        read_rows: ``read_rows(config)`` reads the rows (:mod:`nearfar.data.rows` has functions for the usual ones).
+        read_rows: ``read_rows(config)`` reads the rows; :mod:`nearfar.data.rows` and :mod:`nearfar.data.triplets` have
+            functions for the usual ones.
         build: ``build(config, context, rows)`` returns a :class:`nearfar.methods.BuiltMethod`.
         min_rows: smallest number of rows and smallest batch size.
 

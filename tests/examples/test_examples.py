@@ -19,7 +19,7 @@ from tests.tiny import save_tiny, sentences, write_pairs
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 SCRIPTS = sorted(FOLDER.glob("*.py"))
-EXTENSION_MODULES = ("nearfar.methods", "nearfar.data.rows")
+EXTENSION_MODULES = ("nearfar.methods", "nearfar.data.rows", "nearfar.data.triplets")
 """What a method from outside the package is built from."""
 NOTEBOOK = FOLDER / "first_steps.ipynb"
 
