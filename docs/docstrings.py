@@ -9,6 +9,7 @@ import griffe
 
 DOCTEST = re.compile(r"^>>> .*(?:\n(?!\n).+)*", re.MULTILINE)  # at the margin; an Example section is indented
 FORMULA = re.compile(r"(?<=\n\n)[A-Za-z]\w*(?:\([\w, ]*\))? = .+(?:\n.+)*")
+LITERAL = re.compile(r"^[ ]*::\n+|:(?=:$)", re.MULTILINE)
 ROLE = re.compile(r":(?:py:)?(?:func|class|mod|meth|data|attr|exc):`~?([^`]+)`")
 
 OWN_TABLE = ("Settings", "RunConfig", "TrainConfig", "FinetuneConfig")
@@ -63,14 +64,14 @@ def _is_field(item: griffe.Object | griffe.Alias | None) -> bool:
 
 
 def as_markdown(text: str) -> str:
-    """Doctests and formulas (paragraphs that start as ``l_i = ``) in fences, roles as code.
+    """Doctests and formulas (paragraphs that start as ``l_i = ``) in fences, roles as code, a colon for two.
 
-    >>> print(as_markdown("See :func:`f`."))
-    See `f`.
+    >>> print(as_markdown("See :func:`f`::"))
+    See `f`:
     """
     text = DOCTEST.sub(lambda found: f"```pycon\n{found[0]}\n```", text)
     text = FORMULA.sub(_formula, text)
-    return ROLE.sub(r"`\1`", text)
+    return ROLE.sub(r"`\1`", LITERAL.sub("", text))
 
 
 def _formula(found: re.Match[str]) -> str:

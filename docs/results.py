@@ -10,15 +10,25 @@ import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
-from typing import NamedTuple
+from statistics import mean
+from typing import Any, NamedTuple
 
 import pandas as pd
 
+from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 from nearfar.evaluation.render import markdown_text, to_markdown
-from nearfar.evaluation.results import StudyComparison, StudyGroup, StudyTable
-from nearfar.studies.page import Layout, number, paper_number, scores_table
+from nearfar.evaluation.results import (
+    ComparisonResult,
+    EvaluationResult,
+    PairedTest,
+    StudyComparison,
+    StudyTable,
+)
+from nearfar.studies.groups import Group
+from nearfar.studies.page import Layout, claim, number, paper_number, scores_table
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
@@ -27,14 +37,17 @@ CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
 PLACE = re.compile(r"<!-- table: (?P<kind>\S+) ?(?P<words>.*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
+MEASURES = ("mrr@10", "recall@10")
 CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
 """How names of rows say that another library trained them, and the mark in its place on a page."""
-NO_SCORES = ("seconds", "members", "average")
-"""Columns of choices that are not scores of a row."""
+NO_SCORES = ("seconds", "bytes", "updates_per_second")
+"""Columns that are not shown unless they are named."""
+OF_MEMBERS = ("members", "average")
+"""Columns of averages of runs: the mean score of the runs, and that of the average of their weights."""
 
 
-class Claim(NamedTuple):
+class Recipe(NamedTuple):
     """A recipe beside the loss of sentence-transformers on the same rows."""
 
     rows: str
@@ -53,97 +66,97 @@ class Claim(NamedTuple):
 
 
 MNRL = "MultipleNegativesRankingLoss"
-AFTER = "no claim: its own test decided between settings"
-CLAIMS = {
+AFTER = "no claim"
+RECIPES = {
     "all-MiniLM-L6-v2": (
-        Claim(
+        Recipe(
             *("pairs of captions", "recipes-pairs-minilm", "recipe", "mnrl", f"{MNRL}, 2e-5"),
             (CAPTIONS, STS),
             ("pairs-minilm", "pairs-minilm-more"),
         ),
-        Claim(
+        Recipe(
             *("pairs and sentences", "recipes-pairs-sentences-minilm", "recipe", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 1e-5, the lowest tried",
             (CAPTIONS, STS),
             ("pairs-sentences-minilm",),
         ),
-        Claim(
+        Recipe(
             *("NLI rows", "recipes-nli-minilm", "average", "mnrl", f"{MNRL}, 1e-5, the lowest tried"),
             (MNLI, STS),
             ("nli-minilm", "nli-minilm-start"),
         ),
-        Claim(
+        Recipe(
             *("triplets", "recipes-triplets-minilm", "recipe", "mnrl", f"{MNRL}, 5e-5"),
             (MNLI, STS),
             ("triplets-minilm", "triplets-minilm-more"),
             AFTER,
         ),
-        Claim(
+        Recipe(
             *("labelled questions", "recipes-labels-minilm", "recipe", "semi-hard"),
             "BatchSemiHard, 1e-4, the highest tried",
             ("trec", STS),
             ("labels-minilm",),
         ),
-        Claim(
+        Recipe(
             *("scored pairs", "recipes-scored-minilm", "recipe", "peer", "CoSENTLoss, 5e-5"),
             (STS,),
             ("scored-minilm",),
         ),
-        Claim(
+        Recipe(
             *("sentences alone", "recipes-sentences-minilm", "recipe", "simcse", "SimCSE, 1e-5, the lowest tried"),
             (STS,),
             ("sentences-minilm", "sentences-minilm-more"),
         ),
     ),
     "poor": (
-        Claim(
+        Recipe(
             *("pairs of captions", "recipes-pairs-sentences", "recipe", "mnrl", f"{MNRL}, no dropout, one rate"),
             (CAPTIONS, STS),
             ("pairs", "pairs-sentences"),
         ),
-        Claim(
+        Recipe(
             *("pairs and sentences", "recipes-pairs-sentences", "recipe-sentences", "mnrl-simcse"),
             f"{MNRL} and SimCSE, 2e-4",
             (CAPTIONS, STS),
             ("pairs-sentences",),
         ),
-        Claim(
+        Recipe(
             *("NLI rows", "recipes-triplets", "all-labels", "mnrl", f"{MNRL}, no dropout, 2e-4"),
             (MNLI, STS),
             ("nli", "nli-more", "nli-start", "nli-peers"),
         ),
-        Claim(
+        Recipe(
             *("NLI rows and sentences", "recipes-nli-sentences", "recipe-sentences", "mnrl-tension"),
             f"{MNRL} and Contrastive Tension, one setting",
             (MNLI, STS),
             ("nli-more",),
         ),
-        Claim(
+        Recipe(
             *("triplets", "recipes-triplets", "recipe", "mnrl", f"{MNRL}, no dropout, 2e-4"),
             (MNLI, STS),
             ("triplets",),
             AFTER,
         ),
-        Claim(
+        Recipe(
             *("labelled questions", "recipes-labels", "recipe", "semi-hard", "BatchSemiHard, 2e-4"),
             ("trec", STS),
             ("labels", "labels-more"),
         ),
-        Claim(
+        Recipe(
             *("scored pairs", "recipes-scored", "recipe", "peer", "CoSENTLoss, no dropout, 2e-4"), (STS,), ("scored",)
         ),
-        Claim(
+        Recipe(
             *("sentences alone", "recipes-sentences", "recipe", "tension"),
             "Contrastive Tension, 3e-5, the lowest tried",
             (STS,),
             ("sentences", "sentences-more", "sentences-last"),
         ),
-        Claim(
+        Recipe(
             *("sentences and a teacher", "recipes-teacher", "distill", "embed-distill", "EmbedDistillLoss, 1e-3"),
             (STS,),
             ("teacher", "teacher-more", "teacher-average"),
         ),
-        Claim(
+        Recipe(
             *("NLI texts and a teacher", "recipes-teacher-nli", "distill", "embed-distill"),
             "EmbedDistillLoss, 1e-3, not tried on these texts",
             (STS,),
@@ -151,7 +164,7 @@ CLAIMS = {
         ),
     ),
 }
-"""Start -> claims."""
+"""Start -> its recipes."""
 
 
 def main() -> None:
@@ -185,15 +198,14 @@ def study_of(name: str, kind: str = "tables") -> StudyTable:
 
 
 def study(words: str) -> str:
-    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named, and below them the tested differences."""
+    """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named; below them the tested differences."""
     layout, shown = _shown(words)
-    runs = {(group.row, *group.coordinates.items()): group.runs for group in layout.table.groups}
+    runs = {group.place: len(group.kept) for group in layout.groups}
     rows = _means(layout, shown)
     for pair, of_column in _pairs(layout).items():
         one = next(iter(of_column.values()))
-        sides = ((one.first, one.first_coordinates), (one.second, one.second_coordinates))
-        alone = [runs.get((row, *places.items()), 0) < 2 for row, places in sides]
-        if not any(alone) or "training" in pair or "teacher" in pair:
+        sides = (Group(one.first, one.first_coordinates), Group(one.second, one.second_coordinates))
+        if min(runs[side.place] for side in sides) > 1 or "training" in pair or "teacher" in pair:
             empty = [""] * (1 + len(layout.study.axes))
             rows.append([f"*{pair}*", *empty, *(_claim(of_column.get(column)) for column in shown)])
     return _table(_columns(layout, shown), rows)
@@ -203,6 +215,11 @@ def means(words: str) -> str:
     """As ``study``, without differences."""
     layout, shown = _shown(words)
     return _table(_columns(layout, shown), _means(layout, shown))
+
+
+def scores(name: str) -> str:
+    """``NAME``: all scores of a study beside published ones, after a slash."""
+    return to_markdown(replace(scores_table(Layout(study_of(name))), title=""))
 
 
 def claims(words: str) -> str:
@@ -221,12 +238,15 @@ def claims(words: str) -> str:
 def _shown(words: str) -> tuple[Layout, list[str]]:
     """The study and its columns on the page; unseen pairs have one where it differs from that of all pairs."""
     name, _, columns = words.partition(": ")
-    table = study_of(name)
+    layout = Layout(study_of(name))
     if columns:
-        return Layout(table), columns.split("; ")
-    tested = list(dict.fromkeys(one.column for one in table.comparisons))
-    shown = tested or [column for column in table.columns if column not in NO_SCORES]
-    return Layout(table), [one for one in shown if one != UNSEEN or not _says_the_same(table)]
+        return layout, columns.split("; ")
+    tested = list(dict.fromkeys(one.column for one in layout.table.comparisons))
+    shown = tested or [column for column in layout.table.columns if column not in NO_SCORES]
+    pairs = [[layout.scores.get((group.place, column)) for column in (STS, UNSEEN)] for group in layout.groups]
+    known = [[score.ours.mean or 0.0 for score in pair if score] for pair in pairs]
+    same = all(len(means) == 2 and abs(means[0] - means[1]) < 0.1 for means in known)
+    return layout, [column for column in shown if column != UNSEEN or not same]
 
 
 def _columns(layout: Layout, shown: Sequence[str]) -> list[str]:
@@ -239,10 +259,10 @@ def _means(layout: Layout, shown: Sequence[str]) -> list[list[str]]:
         [
             _name(layout.name(group.row, {})),
             *(group.coordinates.get(axis, "") for axis in axes),
-            str(group.runs),
-            *(_mean(group, column) for column in shown),
+            str(len(group.kept)),
+            *(_mean(layout, group, column) for column in shown),
         ]
-        for group in layout.table.groups
+        for group in layout.groups
     ]
 
 
@@ -254,15 +274,9 @@ def _pairs(layout: Layout) -> dict[str, dict[str, StudyComparison]]:
     return pairs
 
 
-def _says_the_same(table: StudyTable) -> bool:
-    """Whether the average over unseen pairs is that over all pairs, to a tenth of a point."""
-    pairs = [(group.scores.get(STS), group.scores.get(UNSEEN)) for group in table.groups]
-    return all(a and b and a.mean and b.mean and abs(a.mean - b.mean) < 0.1 for a, b in pairs)
-
-
-def _mean(group: StudyGroup, column: str) -> str:
-    score = group.scores.get(column)
-    return "–" if score is None or score.mean is None else number(score.mean, column)
+def _mean(layout: Layout, group: Group, column: str) -> str:
+    score = layout.scores[group.place, column].ours
+    return "–" if score.mean is None else number(score.mean, column)
 
 
 def _name(name: str) -> str:
@@ -270,42 +284,36 @@ def _name(name: str) -> str:
 
 
 def _claim(one: StudyComparison | None) -> str:
-    """``+0.25 [−0.10, 0.60] cannot tell``; empty without one."""
-    if one is None or one.difference is None:
-        return ""
-    difference = number(one.difference, one.column, sign=True)
-    if one.low is None or one.high is None:
-        return difference
-    interval = f"[{number(one.low, one.column)}, {number(one.high, one.column)}]"
-    return f"{difference} {interval} {one.verdict or ''}".strip()
+    """``+0.25 [−0.10, +0.60] cannot tell``; empty without one."""
+    return "" if one is None or one.difference is None else f"{claim(one)[0]} {one.verdict or ''}".strip()
 
 
 def recipes(start: str) -> str:
     """``START``: every recipe from it beside no training and the peer."""
-    tried = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
-    settings = tried[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
+    known = pd.read_csv(CHOICES, dtype=str, keep_default_na=False)
+    settings = known[["study", "row", "setting", "side"]].drop_duplicates().groupby(["study", "side"]).size()
     rows: list[list[str]] = []
-    for claim in CLAIMS[start]:
-        table = study_of(claim.study)
+    for recipe in RECIPES[start]:
+        table = study_of(recipe.study)
         layout = Layout(table)
-        groups = {group.row: group for group in table.groups}
+        groups = {group.row: group for group in layout.groups}
         ours, theirs = (
-            sum(int(settings.get((f"recipes-{name}-choice", side), 0)) for name in claim.tried)
+            sum(int(settings.get((f"recipes-{name}-choice", side), 0)) for name in recipe.tried)
             for side in ("nearfar", "sentence-transformers")
         )
-        for place, column in enumerate(claim.columns):
+        for place, column in enumerate(recipe.columns):
             (one,) = (
                 found
                 for found in table.comparisons
-                if (found.first, found.second, found.column) == (claim.ours, claim.theirs, column)
+                if (found.first, found.second, found.column) == (recipe.ours, recipe.theirs, column)
             )
             rows.append(
                 [
-                    f"[{claim.rows}]({PAGES[claim.study]})" if place == 0 else "",
+                    f"[{recipe.rows}]({PAGES[recipe.study]})" if place == 0 else "",
                     layout.heading(column),
-                    *(_mean(groups[row], column) for row in ("untrained", claim.theirs, claim.ours)),
-                    f"{_claim(one).rpartition(']')[0]}] {claim.no_claim}" if claim.no_claim else _claim(one),
-                    f"{claim.loss}: {theirs}; nearfar {ours}" if place == 0 else "",
+                    *(_mean(layout, groups[row], column) for row in ("untrained", recipe.theirs, recipe.ours)),
+                    " ".join([claim(one)[0], recipe.no_claim] if recipe.no_claim else claim(one)),
+                    f"{recipe.loss}: {theirs}; nearfar {ours}" if place == 0 else "",
                 ]
             )
     columns = ["rows", "judged by", "no training", "peer", "nearfar", "difference [95%]", "the peer, settings tried"]
@@ -327,32 +335,30 @@ PAGES = {
 
 def tried(name: str) -> str:
     """``NAME``: the settings of a choice, from its best to its worst, in a table that opens at a click."""
-    file = ROOT / "studies" / "tables" / f"{name}.toml"
-    spec = tomllib.loads(file.read_text(encoding="utf-8"))
-    names = {row["id"]: row.get("name", row["id"]) for row in spec["rows"]}
+    spec = tomllib.loads((ROOT / "studies" / "tables" / f"{name}.toml").read_text(encoding="utf-8"))
+    names = {row["id"]: _name(row.get("name", row["id"])) for row in spec["rows"]}
     known = pd.read_csv(CHOICES, keep_default_na=False, dtype={"setting": str})
-    own = known[(known.study == name) & ~known.column.isin(NO_SCORES)]
-    means = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
-    scores = [column for column in spec["columns"] if column in means]
-    counts = own.groupby(["row", "setting"]).seed.nunique()
-    means["mean"] = means[scores].mean(axis=1)
-    means = means.sort_values("mean", ascending=False, kind="stable")
-    shown = scores if len(scores) < 3 else ["mean"]
-    titles = [spec.get("titles", {}).get(column, column) for column in scores]
-    several = int(counts.max())
-    rows: list[list[str]] = []
-    for (row, setting), values in means.iterrows():  # type: ignore[misc]
-        words = ", ".join(filter(None, [_name(names[row]), setting]))
-        rows.append(
-            [words, *(f"{values[column]:.2f}" if values[column] == values[column] else "–" for column in shown)]
-        )
-    head = titles if len(scores) < 3 else [f"mean of {', '.join(titles)}"]
-    table = _table([f"{len(means)} settings, {_seeds(several)}", *head], rows)
-    return f'<details markdown="1">\n<summary>{spec["title"]}</summary>\n\n{table}\n\n</details>'
+    own = known[(known.study == name) & (known.column != "seconds")]
+    values = own.groupby(["row", "setting", "column"], sort=False).value.mean().unstack("column")
+    titles = {column: spec["titles"][column] for column in spec["columns"] if column in values}
+    if len(shown := [column for column in titles if column in OF_MEMBERS] or [*titles]) > 2:
+        values["mean"] = values[shown].mean(axis=1, skipna=False)
+        titles["mean"] = f"mean of {', '.join(titles[column] for column in shown)}"
+        shown = ["mean"]
+    values["order"] = values[shown].mean(axis=1)
+    seeds = own.groupby(["row", "setting"]).seed.nunique().max()
+    rows = [
+        [", ".join(filter(None, [names[row], setting])), *(_two_digits(scores[column]) for column in shown)]
+        for (row, setting), scores in values.sort_values("order", ascending=False, kind="stable").iterrows()  # type: ignore[misc]
+    ]
+    head = [f"{len(rows)} settings, {'one seed' if seeds == 1 else f'up to {seeds} seeds'}"]
+    table = _table([*head, *(titles[column] for column in shown)], rows)
+    title = spec["title"].removesuffix(": the choice").removesuffix(", the choice")
+    return f'<details markdown="1">\n<summary>Tried: {title}</summary>\n\n{table}\n\n</details>'
 
 
-def _seeds(count: int) -> str:
-    return "one seed" if count == 1 else f"up to {count} seeds"
+def _two_digits(value: float | None) -> str:
+    return "–" if pd.isna(value) else f"{value:.2f}"
 
 
 def paper(name: str) -> str:
@@ -362,18 +368,23 @@ def paper(name: str) -> str:
     parts = [to_markdown(replace(scores_table(layout), title=""))]
     averages = [one for one in table.comparisons if one.column.startswith("average")]
     rows: list[list[str]] = [
-        [_name(layout.pair(one)), layout.heading(one.column), _paper(one), _claim(one)]
+        [_name(layout.pair(one)), layout.heading(one.column), _paper(layout, one), _claim(one)]
         for one in averages or table.comparisons
     ]
     if rows:
         parts.append(_table(["difference", "column", "paper", "here [95%]"], rows, left=2))
-    for plot in sorted((RESULTS / "papers" / name).glob("*.svg")):
-        parts.append(f"![{table.title}: {plot.stem.replace('-', ' ')}]({name}-{plot.name})")
-    return "\n\n".join(part.strip() for part in parts)
+    return "\n\n".join(part.strip() for part in (*parts, plots(name)))
 
 
-def _paper(one: StudyComparison) -> str:
-    return "" if one.paper is None else ("+" if one.paper > 0 else "") + paper_number(one.paper, one.column)
+def plots(name: str) -> str:
+    """``NAME``: the plots of a table of a paper, which stand beside its page."""
+    files = sorted((RESULTS / "papers" / name).glob("*.svg"))
+    return "\n\n".join(f"![{name}: {file.stem.replace('-', ' ')}]({name}-{file.name})" for file in files)
+
+
+def _paper(layout: Layout, one: StudyComparison) -> str:
+    printed = layout.paper_difference(one)
+    return "" if printed is None else ("+" if printed > 0 else "") + paper_number(printed, one.column)
 
 
 def reliability(_: str) -> str:
@@ -390,14 +401,64 @@ def reliability(_: str) -> str:
     return _table(columns, rows)
 
 
+def demo(_: str) -> str:
+    """The demo's runs: before and after training, on the queries that they held out, and the time of the whole demo."""
+    rows = []
+    for file in sorted((RESULTS / "demo").glob("*.json")):
+        run = json.loads(file.read_text(encoding="utf-8"))
+        minutes = (f"{run[kind] / 60:.1f}" for kind in ("seconds", "processor_seconds"))
+        rows.append([file.stem.replace("-", ", seed "), *_sides(run["comparison"]), *minutes])
+    return _table(["", "before", "after", "difference [95%]", "minutes", "processor minutes"], rows)
+
+
+def words(_: str) -> str:
+    """The demo's model beside one with random words, both on the queries that they held out."""
+    files = sorted((RESULTS / "demo-words").glob("*.json"))
+    rows = [[file.stem, *_sides(json.loads(file.read_text(encoding="utf-8")))] for file in files]
+    return _table(["seed", "pairs alone", "with random words", "difference [95%]"], rows)
+
+
+def _sides(comparison: dict[str, Any]) -> list[str]:
+    """Second and first score of the held-out queries, and their difference in words."""
+    test = ComparisonResult.from_dict(comparison).tasks["held-out"]
+    return [_two_digits(test.second), _two_digits(test.first), _difference(test)]
+
+
+def _difference(test: PairedTest) -> str:
+    return f"{test.difference:+.2f} [{test.low:+.2f}, {test.high:+.2f}] {test.verdict}".replace("-", "−")
+
+
+def mined(_: str) -> str:
+    """Retrieval of captions without training, after pairs alone, and after the triplets of ``mine``."""
+    arms = {
+        name: sorted((RESULTS / "mining").glob(f"captions-{arm}.json"))
+        for name, arm in (("no training", "untrained"), ("pairs alone", "pairs-[0-9]"), ("triplets", "mined-[0-9]"))
+    }
+    rows = []
+    for name, files in arms.items():
+        tasks = [next(iter(EvaluationResult.load(file).retrieval.values())) for file in files]
+        scores = (mean(task.measures[measure].score or 0.0 for task in tasks) for measure in MEASURES)
+        rows.append([name, str(len(files)), *map(_two_digits, scores)])
+    for first, second in combinations(reversed(arms), 2):
+        compared = (compare(arms[first], arms[second], measure=measure, progress=False) for measure in MEASURES)
+        tests = (_difference(next(iter(one.tasks.values()))) for one in compared if isinstance(one, ComparisonResult))
+        rows.append([f"*{first} − {second}*", "", *tests])
+    return _table(["", "runs", *MEASURES], rows)
+
+
 TABLES: dict[str, Callable[[str], str]] = {
     "study": study,
     "means": means,
+    "scores": scores,
     "claims": claims,
     "recipes": recipes,
     "tried": tried,
     "paper": paper,
+    "plots": plots,
     "reliability": reliability,
+    "demo": demo,
+    "words": words,
+    "mined": mined,
 }
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("study study.toml --output study --dry-run", set()),
         ("push tiny me/tiny --dry-run", {"huggingface_hub"}),
     ),
+    (("compare scores.tsv --resamples 10", {"scipy", "pandas", "pyarrow"}),),
     (
         ("env --offline", TORCH),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
@@ -92,6 +93,8 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'title = "a"\ncolumns = ["pairs.tsv"]\n[evaluate]\npairs = ["pairs.tsv"]\n[[rows]]\nid = "a"\nmodel = "tiny"\n'
     )
     (folder / "study.toml").write_text(study, encoding="utf-8")
+    scores = [f"{system}\t{unit}\t0.{unit}" for system in "ab" for unit in (1, 2)]
+    (folder / "scores.tsv").write_text("\n".join(["system\tunit\tscore", *scores]) + "\n", encoding="utf-8")
     return folder
 
 

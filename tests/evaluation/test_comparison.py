@@ -311,7 +311,7 @@ def probed(share: float, seed: int, *, luck: float = 0.0, protocol: str = "sente
 @pytest.mark.parametrize("units", [None, np.repeat(np.arange(50), 4).tolist()], ids=["rows", "units"])
 @pytest.mark.parametrize("kind", ["accuracy", "retrieval"])
 def test_means_have_the_interval_of_the_differences_of_their_units(kind, units):
-    """Of one run each: the standard error is that of the sums over units, with t for their number."""
+    """Of one run each: the standard error is that of the sums over units, with two units more, and t."""
     rng = np.random.default_rng(7)
     luck = 0.3 * rng.normal(size=50).repeat(4)  # rows of a unit are alike
     if kind == "accuracy":
@@ -327,20 +327,21 @@ def test_means_have_the_interval_of_the_differences_of_their_units(kind, units):
     row = compare_runs(*([one] for one in sides), tasks=[name], resamples=4000).tasks[name]
     differences = values[0] - values[1]
     sums = (differences - differences.mean()).reshape(-1, 1 if units is None else 4).sum(axis=1)
-    error = np.sqrt(len(sums) / (len(sums) - 1) * sums @ sums) / ROWS
-    t = stats.t.ppf(0.975, len(sums) - 1)
+    count = len(sums)
+    error = np.sqrt(sums @ sums * (count / ROWS) ** 2 + 1) / (count + 2) * np.sqrt(count / (count - 1))
+    t = stats.t.ppf(0.975, count - 1)
     assert row.difference == pytest.approx(100 * differences.mean(), abs=1e-3)
-    assert (row.low + row.high) / 2 == pytest.approx(row.difference, abs=20 * error)
-    assert (row.high - row.low) / 2 == pytest.approx(100 * t * error, rel=0.05)
-    assert (row.pairs, row.units) == (ROWS, len(sums))
+    assert row.high - row.low == pytest.approx(100 * 2 * t * error, rel=0.05)
+    assert (row.pairs, row.units) == (ROWS, count)
     if kind == "retrieval":
         assert (row.kind, row.measure) == ("retrieval", "ndcg@10")
 
 
-def test_a_side_against_itself_is_level():
-    same = ranked({"beir": VALUES[0]})
-    row = compare_runs([same], [same], resamples=99).tasks["beir"]
-    assert (row.difference, row.low, row.high, row.p, row.verdict) == (0, 0, 0, 1, "level")
+def test_a_side_against_itself_is_level_on_many_queries():
+    few, many = (ranked({"beir": np.tile(VALUES[0], times)}) for times in (1, 20))
+    row, told = (compare_runs([same], [same], resamples=99).tasks["beir"] for same in (few, many))
+    assert (row.difference, row.p, row.verdict, row.low) == (0, 1, "cannot tell", -row.high)
+    assert (told.difference, told.p, told.verdict, told.low) == (0, 1, "level", -told.high)
 
 
 def test_an_average_over_one_task_has_the_test_of_the_task():

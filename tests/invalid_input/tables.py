@@ -23,6 +23,7 @@ ROWS: Mapping[str, Callable[[int], Row]] = {
     "sentences": lambda n: {"text": f"a dog {n}"},
     "labelled": lambda n: {"text": f"a dog {n}", "label": ("warm", "cold")[n % 2]},
     "scored": lambda n: {"sentence1": f"a dog {n}", "sentence2": f"the cat {n}", "score": str(n % 6)},
+    "scores": lambda n: {"system": "ab"[n % 2], "unit": str(n // 2), "score": str(n / 20)},
     "translated": lambda n: {"sentence": f"a dog {n}", "translation": f"the cat {n}"},
 }
 FORMATS = ("tsv", "csv", "jsonl", "parquet", "tsv.gz", "jsonl.gz")
@@ -57,6 +58,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "dedup": ("sentences", "dedup --model nowhere --column text --input FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
     "search": ("sentences", "search dog --model tiny --column text --input FILE"),
+    "compare scores": ("scores", "compare FILE --resamples 9"),
     "search queries": ("sentences", "search --model tiny --input texts.txt --query-column text --queries FILE"),
 }
 """Reader -> the kind of rows that it reads, and a command that reads FILE."""

@@ -17,7 +17,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.transfer import classification
-from nearfar.studies.scores import Run
+from nearfar.studies.groups import Run
 from nearfar.studies.spec import read_recorded
 from nearfar.studies.table import build_table
 from nearfar.types import ScoredPair

@@ -14,10 +14,12 @@ from xml.etree import ElementTree
 import pytest
 
 from nearfar.evaluation.results import StudyTable
-from nearfar.evaluation.results.study_table import StudyComparison, StudyTest
+from nearfar.evaluation.results.study_table import StudyComparison
+from nearfar.studies.groups import Run
 from nearfar.studies.page import (
     Layout,
     agreement,
+    claim,
     orderings,
     p_value,
     significant,
@@ -26,7 +28,6 @@ from nearfar.studies.page import (
     study_markdown,
 )
 from nearfar.studies.plots import study_plots, write_outputs
-from nearfar.studies.scores import Run
 from nearfar.studies.spec import changes
 from nearfar.types import NearfarError
 from tests.hostile_text import HOSTILE, active_parts
@@ -86,12 +87,12 @@ What was done.
 
 Mean (standard deviation) over runs; after the slash, the paper's number. Bold: the best of its column"""
     )
-    p = f"{small.comparisons[0].seeds.p_holm:.4f}"
     for words in (
-        "| CE + SCL | first | 3 | 71.17 | 1.26 | [68.04, 74.29] | t | 70.25 (0.3) | +0.92 |",
-        "| CE + SCL − CE | first | +10.17 [9.45, 10.88] | +9.75 | ",
+        "| CE + SCL | first | 3 | 71.17 | 1.26 | [68.04, 74.29] | 70.25 (0.3) | +0.92 |",
+        "| CE + SCL − CE | first | +10.17 [+9.45, +10.88] | +9.75 | better |",
         "1 same sign, significant; 0 same sign, not significant; 0 opposite sign; 1 no difference.",
-        f"CE, first: +9.75 in the paper, +10.17 here \\(significant: p = {p} over runs)",
+        "CE, first: +9.75 in the paper, +10.17 [+9.45, +10.88], significant here",
+        "Verdicts are after Holm's correction over all 2 comparisons; level and no worse are within a margin of 0.5",
         "Pairs of lines in the paper's order, tested or not: first 1 of 1",
         "```\nnearfar study small.toml --output small\n```",
         "Results: commits 0123456789ab-dirty (6 results); fast, avx2, 2 cores (6 results).",
@@ -189,21 +190,15 @@ def test_latex_is_well_formed(make, tmp_path):
         subprocess.run(["pdflatex", "-halt-on-error", "t.tex"], cwd=tmp_path, check=True, capture_output=True)
 
 
-@pytest.mark.parametrize(
-    ("pairs", "seeds", "expected"),
-    [
-        (0.01, 0.01, True),
-        (0.01, 0.2, False),
-        (0.2, 0.01, False),
-        (0.01, None, True),
-        (None, 0.01, True),
-        (None, None, False),
-    ],
-)
-def test_a_difference_is_significant_by_each_of_its_tests(pairs, seeds, expected):
-    tests = [None if p is None else StudyTest(p=p / 2, p_holm=p, test="a test") for p in (pairs, seeds)]
-    row = StudyComparison(first="a", second="b", column="c", difference=1.0, pairs=tests[0], seeds=tests[1])
-    assert significant(row, 0.05) is expected
+def test_a_claim_is_a_difference_its_interval_and_the_verdict():
+    row = StudyComparison(first="a", second="b", column="c", difference=0.4, low=-0.7, high=1.5, p=0.4, p_holm=0.8)
+    assert claim(replace(row, verdict="cannot tell", more_units=1200)) == [
+        "+0.40 [−0.70, +1.50]",
+        "cannot tell: about 1,200 more units would",
+    ]
+    assert claim(replace(row, low=None, high=None)) == ["+0.40", ""]
+    assert claim(replace(row, difference=None)) == ["missing", ""]
+    assert [significant(replace(row, p_holm=p)) for p in (0.049, 0.05, None)] == [True, False, False]
     assert (p_value(0.00004), p_value(0.0001)) == ("<0.0001", "0.0001")
 
 
@@ -259,10 +254,10 @@ def test_a_record_of_somebody_else_cannot_add_markup(text):
     """Every text of study.json."""
     rows = [{"id": "ce", "name": text, "note": text}, {"id": "scl", "name": "scl"}]
     study = {"rows": rows, "compare": [["scl", "ce"]], "titles": {"first": text}, "title": text, "source": text}
-    table = numbers_study(SMALL, **study, notes=text)
+    table = numbers_study(SMALL, **study, notes=text, caption=text)
     hardware = [{"processor": text, "results": 1}]
     runs = replace(table.runs, commits={text: 1}, versions={text: [text]}, hardware=hardware, first_date=text)
-    table = replace(table, changes=[text], scale=text, command=text, caption=text, runs=runs)
+    table = replace(table, changes=[text], scale=text, command=text, intervals_from=text, runs=runs)
     page = study_markdown(table)
     assert active_parts(page) == []
     assert balanced(study_latex(table))

@@ -1,5 +1,5 @@
-"""A study's table: each kind of column is the number that it names, those on unseen pairs of these pairs alone; means,
-intervals and tests are those of plain loops, scipy and ``nearfar compare``."""
+"""A study's table: each kind of column is the number that it names, those on unseen pairs of these pairs alone; means
+and intervals are those of plain loops and scipy, and can be computed again from the files."""
 
 import json
 from dataclasses import replace
@@ -12,8 +12,7 @@ from scipy import stats
 
 from nearfar.data.fingerprints import row_hashes
 from nearfar.disk.model_folder import SeenHashes
-from nearfar.evaluation.comparison import EvaluationRun, compare_runs
-from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
+from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson, weighted_spearman
 from nearfar.evaluation.results import (
     Estimate,
     EvaluationResult,
@@ -25,8 +24,12 @@ from nearfar.evaluation.results import (
     parse_result,
 )
 from nearfar.evaluation.seen import add_seen
-from nearfar.studies.page import study_markdown
-from nearfar.studies.scores import Resampler, Run, TestData, UnseenByAll, available_columns, column_values
+from nearfar.evaluation.statistics import bootstrap_means, crossed_difference
+from nearfar.studies.groups import Run
+from nearfar.studies.page import Layout, study_markdown
+from nearfar.studies.scores import UnseenByAll, available_columns, column_values
+from nearfar.studies.table import compare_again
+from nearfar.studies.units import UNITS, Resampler, TestData, read_units
 from nearfar.types import NearfarError
 from tests.studies.cases import DATA, RESAMPLES, STUDY, build, cells, classified, geometry, pairs, similarity
 
@@ -37,8 +40,25 @@ def table() -> StudyTable:
 
 
 def group(table, row, **coordinates):
-    (only,) = (one for one in table.groups if (one.row, one.coordinates) == (row, coordinates))
-    return only
+    """Column -> the line of the table's frame."""
+    frame = Layout(table).frame()
+    for name, label in {"row": row, **coordinates}.items():
+        frame = frame[frame[name] == label]
+    lines = {line.column: line for line in frame.itertuples()}
+    assert len(lines) == len(frame) > 0
+    return lines
+
+
+def chosen(table, row):
+    """The replicates that enter means and comparisons."""
+    return [run.replicate for one in Layout(table).groups if one.row == row for run in one.kept]
+
+
+def interval_of(points, draws=None, units=1):
+    """The interval of a mean over runs, whose draws are given for each run."""
+    points = np.array(points)
+    draws = points[:, None] if draws is None else np.array(draws)
+    return crossed_difference((points, draws), (np.zeros(1), np.zeros((1, draws.shape[1]))), units=units)[1:3]
 
 
 def scores_of(row, task, *, seeds=(1, 2, 3)):
@@ -48,22 +68,26 @@ def scores_of(row, task, *, seeds=(1, 2, 3)):
 
 @pytest.mark.long
 @pytest.mark.parametrize("row", ["bad", "good"])
-def test_means_and_t_intervals_of_replicates(table, row):
+def test_the_interval_of_a_mean_is_over_pairs_and_runs(table, row):
     for task in ("sts12", "stsb"):
-        values = scores_of(row, task)
-        score = group(table, row).scores[task]
+        results = [similarity({"bad": 4.0, "good": 2.0}[row], seed).tasks[task] for seed in (1, 2, 3)]
+        values, score = scores_of(row, task), group(table, row)[task]
         assert score.mean == pytest.approx(sum(values) / 3, abs=1e-4)
         spread = (sum((value - sum(values) / 3) ** 2 for value in values) / 2) ** 0.5
         assert score.sd == pytest.approx(spread, abs=1e-4)
-        half = stats.t.ppf(0.975, 2) * spread / 3**0.5
-        assert (score.low, score.high) == pytest.approx((score.mean - half, score.mean + half), abs=1e-3)
-        assert (score.n, score.interval) == (3, "t over replicates")
+        subsets = [one.subsets.values() for one in results]
+        gold = np.array([g for one in subsets[0] for g in one.gold])
+        cosines = np.array([[c for one in own for c in one.cosines_e6] for own in subsets], dtype=float)
+        how = {"sizes": [len(one.gold) for one in subsets[0]], "resamples": RESAMPLES, "seed": [0, *task.encode()]}
+        draws = 100 * bootstrap_scores(weighted_spearman, gold, cosines, **how).aggregate("wmean")
+        assert (score.low, score.high) == pytest.approx(interval_of(values, draws, len(gold)), abs=1e-3)
+        assert score.n == 3
 
 
 @pytest.mark.long
 def test_average_is_that_of_each_run(table):
     averages = [mean(pair) for pair in zip(scores_of("good", "sts12"), scores_of("good", "stsb"), strict=True)]
-    score = group(table, "good").scores["average"]
+    score = group(table, "good")["average"]
     assert score.mean == pytest.approx(mean(averages), abs=1e-4)
     assert score.sd == pytest.approx(stdev(averages), abs=1e-4)
     values = [cell.values["average"] for cell in table.cells if cell.row == "good"]
@@ -71,19 +95,17 @@ def test_average_is_that_of_each_run(table):
 
 
 def test_a_row_without_replicates_counts_once(table):
-    fixed = group(table, "fixed")
-    assert (fixed.runs, fixed.scores["stsb"].n, fixed.scores["stsb"].sd) == (1, 1, None)
+    score = group(table, "fixed")["stsb"]
     estimate = similarity(6.0, 0).tasks["stsb"].spearman.wmean
-    score = fixed.scores["stsb"]
+    assert (score.n, score.sd) == (1, None)
     assert (score.mean, score.low, score.high) == (estimate.score, estimate.low, estimate.high)
-    assert score.interval == "bootstrap over pairs"
-    assert [cell.chosen for cell in table.cells if cell.row == "fixed"] == [True, False, False]
+    assert chosen(table, "fixed") == [{"seed": 1}]
 
 
 def test_interval_of_the_average_of_a_single_run_resamples_each_task(table):
-    score = group(table, "fixed").scores["average"]
+    score = group(table, "fixed")["average"]
     assert score.low < score.mean < score.high
-    tasks = [group(table, "fixed").scores[task] for task in ("sts12", "stsb")]
+    tasks = [group(table, "fixed")[task] for task in ("sts12", "stsb")]
     # independent tasks: the width is about that of the mean of two independent numbers
     expected = sum((one.high - one.low) ** 2 for one in tasks) ** 0.5 / 2
     assert score.high - score.low == pytest.approx(expected, rel=0.35)
@@ -116,15 +138,13 @@ def missing(run, why="not run"):
 def test_missing_runs_are_listed_left_out_of_means_and_not_paired():
     runs = [missing(one, "failed: out of memory") if one.key == "bad2" else one for one in cells()]
     table = build(STUDY, runs, resamples=RESAMPLES)
-    assert [(one.row, one.replicate, one.reason) for one in table.missing] == [
+    assert [(one.row, one.replicate, one.missing) for one in table.missing] == [
         ("bad", {"seed": 2}, "failed: out of memory")
     ]
     bad, good = scores_of("bad", "stsb", seeds=(1, 3)), scores_of("good", "stsb")
-    assert (group(table, "bad").runs, group(table, "bad").missing) == (2, 1)
-    assert group(table, "bad").scores["stsb"].mean == pytest.approx(mean(bad), abs=1e-4)
+    score = group(table, "bad")["stsb"]
+    assert (score.n, score.missing, score.mean) == (2, 1, pytest.approx(mean(bad), abs=1e-4))
     row = compared(table)["good", "bad", "stsb"]
-    assert row.seeds.test == "Welch's t-test over seeds"
-    assert row.seeds.p == pytest.approx(stats.ttest_ind(good, bad, equal_var=False).pvalue, abs=1e-5)
     assert row.difference == pytest.approx(mean(good) - mean(bad), abs=1e-4)
 
 
@@ -139,17 +159,17 @@ BEST = {"title": "t", "columns": ["accuracy"], "rows": [{"id": "ce"}], "best": {
 
 
 @pytest.mark.parametrize(
-    ("validation", "chosen"), [((70.0, 90.0, 80.0, 60.0), [1, 2]), ((50.0, 50.0, 50.0, 50.0), [0, 1])]
+    ("validation", "best"), [((70.0, 90.0, 80.0, 60.0), [1, 2]), ((50.0, 50.0, 50.0, 50.0), [0, 1])]
 )
-def test_only_the_best_replicates_by_validation_enter(validation, chosen):
+def test_only_the_best_replicates_by_validation_enter(validation, best):
     """Ties are broken by the order of the replicates."""
     runs = best_cells(validation=validation)
     table = build(BEST, runs, resamples=RESAMPLES)
-    score = table.groups[0].scores["accuracy"]
-    assert score.mean == pytest.approx(mean(accuracy(runs[seed]) for seed in chosen), abs=1e-4)
+    score = group(table, "ce")["accuracy"]
+    assert score.mean == pytest.approx(mean(accuracy(runs[seed]) for seed in best), abs=1e-4)
     assert score.n == 2
-    assert [seed for seed, cell in enumerate(table.cells) if cell.chosen] == chosen
-    assert tuple(cell.validation for cell in table.cells) == validation
+    assert sorted(replicate["seed"] for replicate in chosen(table, "ce")) == best
+    assert tuple(cell.values["validation"] for cell in table.cells) == validation
 
 
 def test_the_best_replicates_need_a_validation_score():
@@ -193,7 +213,7 @@ def test_average_over_an_axis_is_that_of_each_replicate():
         own = [one for one in runs if (one.row, one.coordinates["task"]) == (row, task)]
         noisy = [one for one in own if one.coordinates["noise"] != "none"]
         values = [mean(accuracy(one) for one in noisy if one.replicate["seed"] == seed) for seed in (1, 2, 3)]
-        score = group(table, row, noise="average", task=task).scores["accuracy"]
+        score = group(table, row, noise="average", task=task)["accuracy"]
         assert score.mean == pytest.approx(mean(values), abs=1e-4)
         assert score.sd == pytest.approx(stdev(values), abs=1e-4)
     labels = ["none", "drop", "swap", "average"]
@@ -204,9 +224,9 @@ def test_average_over_an_axis_without_one_of_its_labels_has_no_mean():
     study, runs = on_axes()
     runs = [missing(one) if one.coordinates["noise"] == "swap" and one.row == "ce" else one for one in runs]
     table = build(study, runs, resamples=RESAMPLES)
-    average = group(table, "ce", noise="average", task="a")
-    assert (average.runs, average.missing, average.scores["accuracy"].mean) == (0, 3, None)
-    assert group(table, "scl", noise="average", task="a").runs == 3
+    average = group(table, "ce", noise="average", task="a")["accuracy"]
+    assert (average.n, average.missing, average.mean) == (0, 3, None)
+    assert group(table, "scl", noise="average", task="a")["accuracy"].n == 3
 
 
 def test_paper_numbers_by_labels_and_for_all_labels():
@@ -216,7 +236,7 @@ def test_paper_numbers_by_labels_and_for_all_labels():
     table = build(study, runs, resamples=1)
 
     def number(noise, task):
-        return group(table, "ce", noise=noise, task=task).scores["accuracy"].paper
+        return group(table, "ce", noise=noise, task=task)["accuracy"].paper
 
     assert (number("none", "a"), number("drop", "a"), number("swap", "a")) == (80.5, 79.0, 80.5)
     assert (number("average", "a"), number("average", "b"), number("drop", "b")) == (None, 70.0, None)
@@ -228,8 +248,10 @@ def test_geometry_and_curves_of_several_runs_are_averaged():
     runs = [
         Run("a", {}, {"seed": seed}, [geometry(seed)], key=f"{seed}", curves={"loss": points[seed]}) for seed in (1, 2)
     ]
-    (only,) = build(study, runs, resamples=1).groups
-    assert only.scores["uniformity"].mean == pytest.approx(-1.65)
+    table = build(study, runs, resamples=1)
+    (only,) = table.groups
+    assert group(table, "a")["uniformity"].mean == pytest.approx(-1.65)
+    assert only.intervals["uniformity"] == pytest.approx(interval_of([-1.6, -1.7]), abs=1e-4)
     assert only.layers == {"cls": [None, 21.5, 30.0], "mean": [40.0, 50.0, 61.5]}
     expected = np.mean([geometry(seed).models["m"].spectrum for seed in (1, 2)], axis=0)
     indices = [index for index, _ in only.spectrum]
@@ -260,7 +282,9 @@ def test_what_a_study_cannot_have(columns, message):
     [
         (lambda content: content["study"].pop("rows"), "study.rows is not a list of rows with ids"),
         (lambda content: content["study"]["rows"].pop(0), "study.rows lacks the row 'bad'"),
-        (lambda content: content["groups"][1]["scores"].pop("stsb"), r"groups\[1\]\.scores lacks 'stsb'"),
+        (lambda content: content["study"].pop("title"), "study.title is not a text"),
+        (lambda content: content["cells"][1]["values"].pop("stsb"), r"cells\[1\]\.values lacks 'stsb'"),
+        (lambda content: content["groups"][0].update(intervals={"stsb": [1.0]}), "intervals does not hold pairs"),
         (lambda content: content["groups"][0].update(spectrum=[[1.0]]), "spectrum does not hold pairs"),
         (lambda content: content["comparisons"][0].update(first="cat"), "study.rows lacks the row 'cat'"),
         (lambda content: content.pop("cells"), "lacks 'cells'"),
@@ -277,48 +301,105 @@ def compared(table):
     return {(row.first, row.second, row.column): row for row in table.comparisons}
 
 
-def side(name, results):
-    return [EvaluationRun(f"{name}{number}", result) for number, result in enumerate(results)]
+def drawn(row, seeds=(1, 2, 3)):
+    """The scores and draws of stsb of a row's runs, by a plain call of the bootstrap."""
+    noise = {"bad": 4.0, "good": 2.0, "fixed": 6.0}[row]
+    own = [similarity(noise, 0 if row == "fixed" else seed).tasks["stsb"].subsets["test"] for seed in seeds]
+    cosines = np.array([one.cosines_e6 for one in own], dtype=float)
+    how = {"sizes": [80], "resamples": RESAMPLES, "seed": [0, *b"stsb"]}
+    points = np.array([one.spearman.score for one in own])
+    return points, 100 * bootstrap_scores(weighted_spearman, np.array(own[0].gold), cosines, **how).aggregate("wmean")
+
+
+PEER = {"script": {"file": "peer.py"}, "steps": ["script", "evaluate"]}
 
 
 @pytest.mark.long
-def test_correlations_are_compared_as_by_nearfar_compare(table):
-    good, bad = (side(row, [similarity(noise, seed) for seed in (1, 2, 3)]) for row, noise in (("g", 2.0), ("b", 4.0)))
-    expected = compare_runs(good, bad, aggregate="wmean", resamples=RESAMPLES)
-    for column in ("sts12", "stsb", "average"):
-        row, theirs = compared(table)["good", "bad", column], expected.tasks.get(column, expected.overall)
-        assert row.difference == pytest.approx(theirs.difference, abs=2e-4)
-        assert (row.pairs.low, row.pairs.high) == pytest.approx((theirs.low, theirs.high), abs=1e-3)
-        assert (row.pairs.p, row.pairs.test) == (theirs.p, theirs.test)
-        assert row.seeds.p == pytest.approx(theirs.seeds.p, abs=1e-4)
-        assert (row.seeds.low, row.seeds.high) == pytest.approx((theirs.seeds.low, theirs.seeds.high), abs=1e-3)
-        assert row.seeds.test == "paired t-test over seeds"
+@pytest.mark.parametrize(
+    ("bad", "seeds", "order"),
+    [
+        ({}, (1, 2, 3), [0, 1, 2]),
+        ({}, (3, 2, 1), [2, 1, 0]),
+        (PEER, (1, 2, 3), None),  # seeds of another library are other seeds
+        ({}, (1, 3), None),
+        ({}, (2,), None),
+    ],
+)
+def test_a_difference_has_one_interval_over_pairs_and_runs(bad, seeds, order):
+    """Runs of one seed and one program are paired."""
+    study = {**STUDY, "rows": [{**row, **(bad if row["id"] == "bad" else {})} for row in STUDY["rows"]]}
+    runs = [one for one in cells() if one.row != "bad"]
+    runs += [next(one for one in cells() if one.key == f"bad{seed}") for seed in seeds]
+    row = compared(build(study, runs, resamples=RESAMPLES))["good", "bad", "stsb"]
+    good, other = drawn("good"), drawn("bad", seeds)
+    expected = crossed_difference(good, other, units=80, order=order)
+    assert row.difference == pytest.approx(good[0].mean() - other[0].mean(), abs=2e-4)
+    assert (row.low, row.high, row.p) == pytest.approx((expected.low, expected.high, expected.p), abs=1e-3)
+    assert (row.units, row.reason, row.verdict) == (80, None, "better" if len(seeds) > 1 else "no worse")
+
+
+@pytest.mark.long
+def test_the_comparisons_can_be_computed_again_from_the_files_alone(tmp_path):
+    """Of correlations with subsets and their averages, a fixed run, accuracies on an axis with an average, F1."""
+    files = {
+        "similarity": ({**STUDY, "compare": [["good", "bad"], ["fixed", "good"]]}, cells()),
+        "accuracy": grid(compare=[["scl", "ce"]], columns=["mrpc", "mrpc.f1"], margin=2.0),
+        "best": (
+            A_AND_B | {"best": {"count": 2}},
+            [*best_cells("a", 0.8), *best_cells("b", 0.6, (1.0, 2.0, 3.0, 0.0))],
+        ),
+    }
+    for name, (study, runs) in files.items():
+        table = build(study, runs, resamples=RESAMPLES, units=tmp_path / UNITS)
+        table.save(tmp_path / "study.json")
+        assert compare_again(StudyTable.load(tmp_path / "study.json"), tmp_path / UNITS) == table.comparisons, name
+        assert all(row.units for row in table.comparisons)
+    assert len(read_units(tmp_path / UNITS)) == 4  # of the best two runs of each row
+    (tmp_path / UNITS).write_text("text", encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"units\.parquet: is damaged"):
+        read_units(tmp_path / UNITS)
 
 
 A_AND_B = {"title": "t", "columns": ["accuracy"], "rows": [{"id": "a"}, {"id": "b"}], "compare": [["a", "b"]]}
 
 
 @pytest.mark.parametrize(
-    ("best", "a", "b", "test"),
+    ("seeds", "paired"), [(((0,), (0,)), True), (((0, 1), (0, 1)), True), (((0, 2), (1, 2)), False)]
+)
+def test_accuracies_of_rows_are_compared_on_the_same_resamples(seeds, paired):
+    runs = [
+        [best_cells(row, rate)[seed] for seed in own] for row, rate, own in zip("ab", (0.8, 0.6), seeds, strict=True)
+    ]
+    row = compared(build(A_AND_B, [*runs[0], *runs[1]], resamples=RESAMPLES))["a", "b", "accuracy"]
+    tests = [[one.results[0].transfer.tasks["mrpc"] for one in own] for own in runs]
+    correct = np.array([np.equal(one.predicted, one.gold) for own in tests for one in own], dtype=float)
+    draws = np.split(100 * bootstrap_means(correct, resamples=RESAMPLES, seed=[0, *b"mrpc"]), 2)
+    points = [np.array([one.accuracy.score for one in own]) for own in tests]
+    order = list(range(len(points[0]))) if paired else None
+    expected = crossed_difference((points[0], draws[0]), (points[1], draws[1]), units=90, order=order)
+    assert (row.low, row.high) == pytest.approx((expected.low, expected.high), abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("margin", "values", "verdict"),
     [
-        (None, (0,), (0,), None),
-        (None, (0, 1), (0, 1), "paired t-test over seeds"),
-        (2, (0, 2), (1, 2), "Welch's t-test over seeds"),
+        (0.5, ([1.0, 1.1, 1.2], [0.1, 0.2, 0.3]), "better"),
+        (0.5, ([0.1, 0.2, 0.3], [1.0, 1.2, 1.1]), "worse"),
+        (0.5, ([1.0, 1.1, 1.2], [1.1, 1.0, 1.2]), "level"),
+        (0.05, ([1.0, 1.1, 1.2], [1.1, 1.0, 1.2]), "cannot tell"),
+        (0.5, ([1.0, 1.2, 1.4], [1.0, 1.0, 1.0]), "no worse"),
     ],
 )
-def test_accuracies_are_compared_as_by_nearfar_compare(best, a, b, test):
-    """The best replicates are the tested ones."""
-    runs = [*best_cells("a", 0.8, (3.0, 1.0, 2.0)), *best_cells("b", 0.6, (1.0, 2.0, 3.0))]
-    seeds = {"a": a, "b": b}
-    kept = {row: [one for one in runs if one.row == row and one.replicate["seed"] in seeds[row]] for row in seeds}
-    study = A_AND_B | ({"best": {"count": best}} if best else {})
-    row = compared(build(study, runs if best else [*kept["a"], *kept["b"]], resamples=RESAMPLES))["a", "b", "accuracy"]
-    sides = [side(row, [one.results[0] for one in own]) for row, own in kept.items()]
-    theirs = compare_runs(*sides, resamples=RESAMPLES).tasks["mrpc"]
-    assert row.difference == pytest.approx(theirs.difference, abs=2e-4)
-    assert (row.pairs.p, row.pairs.test) == (theirs.p, theirs.test)
-    assert (row.pairs.low, row.pairs.high) == pytest.approx((theirs.low, theirs.high), abs=1e-3)
-    assert (row.seeds and row.seeds.test) == test
+def test_the_verdict_knows_the_margin_of_the_study(margin, values, verdict):
+    study = {**A_AND_B, "columns": ["x", "seconds"], "compare_columns": ["x", "seconds"], "margin": margin}
+    runs = [
+        Run(row, {}, {"seed": seed}, [{"x": value}], seconds=value)
+        for row, own in zip("ab", values, strict=True)
+        for seed, value in enumerate(own)
+    ]
+    x, seconds = build(study, runs, resamples=1).comparisons
+    assert (x.verdict, x.reason) == (verdict, "interval over runs alone: the scores of single units are not stored")
+    assert (seconds.verdict, seconds.low) == (None, x.low)  # longer is not better
 
 
 def plain_holm(p):
@@ -331,43 +412,33 @@ def plain_holm(p):
 
 
 @pytest.mark.long
-def test_p_is_corrected_over_all_comparisons_and_a_fixed_run_is_tested_as_one_sample():
+def test_p_is_corrected_over_all_comparisons_and_one_side_may_be_a_fixed_run():
     study = {**STUDY, "compare": [["good", "bad"], ["good", "fixed"], ["fixed", "good"]]}
     rows = compared(build(study, cells(), resamples=RESAMPLES))
-    for sort in ("pairs", "seeds"):
-        tests = [test for row in rows.values() if (test := getattr(row, sort)) is not None]
-        assert len(tests) == 9
-        assert [test.p_holm for test in tests] == pytest.approx(plain_holm([test.p for test in tests]), abs=1e-5)
-        assert any(test.p < test.p_holm < 1 for test in tests)
-    constant = similarity(6.0, 0).tasks["stsb"].spearman.wmean.score
+    p = [row.p for row in rows.values()]
+    assert len(p) == 9
+    assert [row.p_holm for row in rows.values()] == pytest.approx(plain_holm(p), abs=1e-5)
     row, mirrored = rows["good", "fixed", "stsb"], rows["fixed", "good", "stsb"]
-    assert row.seeds.p == pytest.approx(stats.ttest_1samp(scores_of("good", "stsb"), constant).pvalue, abs=1e-5)
-    assert row.seeds.test == "one-sample t-test over seeds"
-    assert (mirrored.difference, mirrored.seeds.p) == (pytest.approx(-row.difference), row.seeds.p)
+    expected = crossed_difference(drawn("good"), drawn("fixed", (0,)), units=80)
+    assert (row.low, row.high) == pytest.approx((expected.low, expected.high), abs=1e-3)
+    assert (mirrored.difference, mirrored.low, mirrored.high) == pytest.approx((-row.difference, -row.high, -row.low))
 
 
 @pytest.mark.long
-def test_pairing_is_by_replicate_and_needs_several_runs(table):
-    runs = cells()
-    turned = compared(build(STUDY, [*runs[:3], *runs[3:6][::-1], *runs[6:]], resamples=RESAMPLES))
-    assert turned["good", "bad", "stsb"].seeds == compared(table)["good", "bad", "stsb"].seeds
-    single = compared(build(STUDY, [*runs[:1], *runs[3:]], resamples=RESAMPLES))["good", "bad", "stsb"]
-    assert (single.seeds, single.pairs is None) == (None, False)
-
-
-@pytest.mark.long
-def test_runs_on_different_data_are_tested_over_seeds_alone():
+def test_runs_on_different_data_have_an_interval_over_runs_alone():
     other = {"sts12": DATA["sts12"], "stsb": {"test": pairs(80, 9)}}
     runs = [
         replace(one, results=[similarity(4.0, one.replicate["seed"], data=other)]) if one.row == "bad" else one
         for one in cells()
     ]
     rows = compared(build(STUDY, runs, resamples=RESAMPLES))
-    row = rows["good", "bad", "stsb"]
-    assert (row.pairs, row.seeds is None) == (None, False)
-    assert row.reason == "no test over pairs: the runs were tested on different data"
-    assert rows["good", "bad", "sts12"].pairs is not None
-    assert rows["good", "bad", "average"].pairs is None
+    row, values = rows["good", "bad", "stsb"], [scores_of("good", "stsb")]
+    values.append([one.results[0].tasks["stsb"].spearman.wmean.score for one in runs if one.row == "bad"])
+    assert (row.low, row.high) == pytest.approx(stats.ttest_rel(*values).confidence_interval(), abs=1e-3)
+    assert (row.units, row.reason) == (None, "interval over runs alone: the runs were tested on different data")
+    assert (rows["good", "bad", "sts12"].units, rows["good", "bad", "average"].units) == (100, None)
+    single = compared(build(STUDY, [runs[0], *runs[3:4]], resamples=RESAMPLES))["good", "bad", "stsb"]
+    assert (single.low, single.reason) == (None, "no interval: the runs were tested on different data")
 
 
 def grid(rows=("ce", "scl"), tasks=("x", "y"), **changes):
@@ -421,7 +492,7 @@ def test_an_undefined_score_says_why():
     undefined = replace(result, tasks={"sts12": result.tasks["sts12"]}, unavailable={"stsb": "the file is missing"})
     runs = [replace(one, results=[undefined]) if one.key == "bad1" else one for one in cells()]
     row = compared(build(STUDY, runs, resamples=RESAMPLES))["good", "bad", "stsb"]
-    assert (row.difference, row.pairs, row.seeds) == (None, None, None)
+    assert (row.difference, row.low, row.p, row.verdict) == (None, None, None, None)
     assert row.reason == "bad: the file is missing"
 
 
@@ -568,7 +639,7 @@ def test_draws_of_a_correlation_are_those_of_the_bootstrap():
 def test_f1_and_matthews_of_resamples_against_plain_loops(metric, monkeypatch):
     gold, predicted = [1, 1, 0, 0, 1, 0, 1], [1, 0, 0, 1, 1, 0, 1]
     counts = np.random.default_rng(0).multinomial(7, [1 / 7] * 7, size=20)
-    monkeypatch.setattr("nearfar.studies.scores.bootstrap_means", lambda values, **_: values @ counts.T / 7)
+    monkeypatch.setattr("nearfar.studies.units.bootstrap_means", lambda values, **_: values @ counts.T / 7)
     drawn = draws(TestData("t", metric, ("d",), [gold], [predicted], 1))
     for number, weights in enumerate(counts):
         confusion = {(g, p): 0 for g in (0, 1) for p in (0, 1)}
@@ -644,8 +715,19 @@ def test_all_rows_are_scored_and_compared_on_the_same_pairs():
     assert "no run was trained on them or chosen by them, sts12 82 of 100, stsb 60 of 80." in page
     (row,) = [one for one in table.comparisons if one.column == "average.unseen_by_all"]
     assert row.difference == pytest.approx(means["a"] - means["b"], abs=2e-4)
-    assert row.pairs.low < row.difference < row.pairs.high
-    assert row.seeds.test == "paired t-test over seeds"
+    assert row.low < row.difference < row.high
+
+
+def test_a_column_on_unseen_pairs_that_repeats_another_is_not_shown():
+    some = [cell for cell in cells() if cell.row == "good"]
+    study = {**STUDY, "columns": [*UNSEEN_STUDY["columns"], "stsb.unseen_by_all"], "compare": []}
+    table = build(study, some, resamples=1)
+    assert (table.columns, table.unseen_pairs) == (
+        ["sts12", "stsb", "average"],
+        {"stsb": [80, 80], "sts12": [100, 100]},
+    )
+    assert "No run was trained on a pair of stsb, sts12, or chosen by one." in study_markdown(table)
+    assert build({**study, "columns": ["stsb.unseen_by_all"]}, some, resamples=1).columns == ["stsb.unseen_by_all"]
 
 
 def test_the_unseen_pairs_are_what_is_resampled():
@@ -663,7 +745,7 @@ def test_one_task_is_a_column_too_and_stays_out_of_the_average():
     table = build(study, UNSEEN_RUNS, resamples=RESAMPLES)
     for cell in table.cells:
         assert cell.values["average"] == cell.values["stsb"] != cell.values["stsb.unseen_by_all"]
-    single = next(group for group in table.groups if group.row == "plain").scores["stsb.unseen_by_all"]
+    single = group(table, "plain")["stsb.unseen_by_all"]
     assert single.low < single.mean < single.high
 
 

@@ -37,7 +37,9 @@ VERBS = {
     "evaluate": Verb("Evaluate", "evaluate MODEL ...", "score encoders on similarity and transfer tasks"),
     "study": Verb("Evaluate", "study FILE.toml", "run every cell of a table, and write it with tests and plots"),
     "reproduce": Verb("Evaluate", "reproduce [NAME ...]", "tables and figures of the papers: list them, or run some"),
-    "compare": Verb("Evaluate", "compare FIRST SECOND ...", "test whether the first is better: models or result files"),
+    "compare": Verb(
+        "Evaluate", "compare FIRST SECOND ...", "test whether the first is better: models, results, scores of any tool"
+    ),
     "geometry": Verb("Evaluate", "geometry MODEL ...", "measure and plot embedding spaces"),
     "report": Verb("Evaluate", "report RUN|RESULT ...", "write one HTML page about runs and results"),
     "encode": Verb("Use", "encode MODEL", "write the embeddings of a file of texts"),

@@ -52,13 +52,17 @@ def evaluate(call: Call, config: "EvaluateConfig", models: tuple[str, ...]) -> N
 @verb(
     "CompareConfig",
     several(
-        "sides", "Two or more: models, result files, or folders of result files (the seeds of one setting).", "SIDE ..."
+        "sides",
+        "Two or more: models, result files, folders of result files (the seeds of one setting), or with --qrels run "
+        "files of TREC. Or one table of scores by any tool, with the columns system, unit, score and optionally seed, "
+        "task, cluster.",
+        "SIDE ...",
     ),
 )
 def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None:
     """Test whether the first side is better than the others."""
-    if len(sides) < 2:
-        raise NearfarError("two sides are needed: nearfar compare FIRST SECOND [MORE ...]")
+    if not sides:
+        raise NearfarError("no side given: nearfar compare FIRST SECOND [MORE ...], or nearfar compare SCORES.tsv")
 
     from nearfar.commands.compare import compare
     from nearfar.evaluation.results import ComparisonResult
@@ -66,7 +70,8 @@ def compare(call: Call, config: "CompareConfig", sides: tuple[str, ...]) -> None
     from nearfar.evaluation.tables.comparison import queries_in_words
 
     result = compare(*sides, config=config)
-    call.show(screen_tables(result)[0])
+    for table in screen_tables(result):
+        call.show(table)
     if isinstance(result, ComparisonResult) and (queries := queries_in_words(result)) is not None:
         call.say(queries.summary, *queries.lines)
 

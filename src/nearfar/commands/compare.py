@@ -10,17 +10,22 @@ from nearfar.commands.evaluate import RETRIEVAL_SETTINGS, evaluate, probe_flags
 from nearfar.commands.evaluate.model import Model, RecentVectors, open_model
 from nearfar.commands.evaluate.tasks import run_of, stored_evaluation
 from nearfar.config.calls import accepts_settings
+from nearfar.config.values import flag
 from nearfar.config.verbs import CompareConfig, EvaluateConfig
+from nearfar.data.files import extension, is_known
 from nearfar.data.hold_out import TEST
 from nearfar.data.memory import takes_rows
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.retrieval import RetrievalTask
+from nearfar.data.unit_scores import read_scores
 from nearfar.disk import path_errors
 from nearfar.disk.model_folder import model_of_run
 from nearfar.evaluation.comparison import EvaluationRun, compare_sides, shared_tasks
 from nearfar.evaluation.examples import compare_rankings
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, QueryChanges, check_output
+from nearfar.evaluation.statistics import MARGIN
+from nearfar.evaluation.systems import compare_systems, score_runs
 from nearfar.evaluation.tables import save_with_tables
 from nearfar.runs.folder import RUN_INFO
 from nearfar.runs.held_out import TASK, has_held_out, load_held_out
@@ -40,7 +45,6 @@ MODEL_FILES = ("modules.json", "config.json", "run.json")
 @path_errors()
 def compare(
     first: ComparisonInput,
-    second: ComparisonInput,
     *others: ComparisonInput,
     config: CompareConfig,
     progress: bool = True,
@@ -55,22 +59,32 @@ def compare(
     runs have, and for two models the standard ones. See :func:`nearfar.evaluation.comparison.compare_runs` for the
     tests.
 
+    ``first`` alone is a table of scores by any tool, a file or a data frame, with the columns of
+    :mod:`nearfar.data.unit_scores`; with ``qrels`` all sides are run files of TREC. Each pair of systems is tested, and
+    the systems are ranked (:mod:`nearfar.evaluation.systems`).
+
     Args:
-        first: one side.
-        second: the other; differences are first minus second.
-        others: further sides.
+        first: one side, or a table of scores.
+        others: the other side, and further ones; differences are first minus second.
         config: the settings.
         progress: show progress bars.
 
     Returns:
-        A :class:`~nearfar.evaluation.results.ComparisonResult`; with more than two sides a
-        :class:`~nearfar.evaluation.results.PairwiseResult`.
+        A :class:`~nearfar.evaluation.results.ComparisonResult`; with more than two sides, and of scores by other tools,
+        a :class:`~nearfar.evaluation.results.PairwiseResult`.
 
     Raises:
         NearfarError: a side cannot be read or evaluated, the sides were scored on different data or share no task, or
             the output cannot be written.
     """
-    items = [_expand_runs(side) for side in (first, second, *others)]
+    if config.qrels is not None or (not others and _is_table(first)):
+        return _compare_scores([first, *others], config, progress=progress)
+    if not others:
+        raise NearfarError(
+            "two sides are needed: nearfar compare FIRST SECOND [MORE ...]; or one table of scores (.tsv, .csv, "
+            ".jsonl, .parquet) with the columns system, unit, score."
+        )
+    items = [_expand_runs(side) for side in (first, *others)]
     inputs = [*chain(*items), *(config.tasks or ())]
     file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     opened = [[_open(item) for item in side] for side in items]
@@ -100,7 +114,7 @@ def compare(
         measure=config.measure,
         resamples=config.resamples,
         seed=config.seed,
-        margin=config.margin,
+        margin=MARGIN if config.margin is None else config.margin,
         progress=progress,
     )
     if task is not None:
@@ -112,6 +126,35 @@ def compare(
     if file:
         save_with_tables(comparison, file)
     return comparison
+
+
+def _is_table(side: ComparisonInput) -> bool:
+    return isinstance(side, str | Path) and is_known(Path(side)) and extension(Path(side)) != ".json"
+
+
+def _compare_scores(sides: Sequence[ComparisonInput], config: CompareConfig, *, progress: bool) -> PairwiseResult:
+    """The systems of a table of scores, or of run files, which are ranked by the judgements ``config.qrels``."""
+    for name in ("held_out", "examples", "aggregate", *(() if config.qrels else ("measure",))):
+        if getattr(config, name) != getattr(CompareConfig(), name):
+            raise NearfarError(f"{flag(name)}: is for models and result files, not for scores of other tools.")
+    files = [as_path(side) for side in sides if isinstance(side, str | Path)]
+    if len(files) < len(sides):
+        raise NearfarError("--qrels: ranks the documents of run files; name files of TREC's format.")
+    qrels, measure = config.qrels and as_path(config.qrels), config.measure or "ndcg@10"
+    inputs = [*files, *([qrels] if qrels else [])]
+    file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
+    result = compare_systems(
+        score_runs(files, qrels, measure) if qrels else read_scores(files[0]),
+        tasks=config.tasks,
+        measure=measure if qrels else None,
+        resamples=config.resamples,
+        seed=config.seed,
+        margin=config.margin,
+        progress=progress,
+    )
+    if file:
+        save_with_tables(result, file)
+    return result
 
 
 def _queries(sides: Sequence[Sequence[Any]], run: Path | None) -> RetrievalTask:

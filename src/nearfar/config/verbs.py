@@ -151,13 +151,16 @@ class CompareConfig(Settings):
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None
-    """Measure of retrieval tasks. Default: mrr@10 for pairs, ndcg@10 for BEIR's layout."""
+    """Measure of retrieval tasks. Default: mrr@10 for pairs, ndcg@10 for BEIR's layout and run files."""
+    qrels: bounds.File | None = None
+    """Judgements of relevance, TREC's or BEIR's: the sides are run files of TREC, whose documents they judge."""
     resamples: bounds.Resamples = 10_000
     """Number of bootstrap resamples."""
     seed: bounds.Seed = 0
     """Seed of the bootstrap."""
-    margin: bounds.Points = 0.5
-    """Largest difference, in points, that counts as level."""
+    margin: bounds.Points | None = None
+    """Largest difference, in points, that counts as level. Default: 0.5; in a table with scores beyond 1, 0.5% of their
+    range."""
     output: bounds.Output | None = None
     """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False

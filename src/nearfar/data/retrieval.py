@@ -96,7 +96,9 @@ class _Text(NamedTuple):
     """Without the title."""
 
 
-class _Judgement(NamedTuple):
+class Judgement(NamedTuple):
+    """How relevant a document is to a query, by their identifiers."""
+
     where: Location
     query: str
     document: str
@@ -120,7 +122,7 @@ class Layout:
             raise NearfarError(f"{self.title}: the corpus has no documents.")
         if not queries:
             raise NearfarError(f"{self.title}: there are no queries.")
-        judged = _Judged(_read_judgements(self.judgements), queries, documents)
+        judged = _Judged(read_judgements(self.judgements), queries, documents)
         kept = [name for name in queries if name in judged.relevant]
         if not kept:
             raise NearfarError(
@@ -162,16 +164,10 @@ class Layout:
 class _Judged:
     """The relevant documents of each query, and counts of the other judgements."""
 
-    def __init__(self, judgements: Iterable[_Judgement], queries: dict[str, _Text], documents: dict[str, _Text]):
+    def __init__(self, judgements: Iterable[Judgement], queries: dict[str, _Text], documents: dict[str, _Text]):
         self.relevant: dict[str, dict[str, int]] = {}
         self.number = self.unknown_queries = self.unknown_documents = self.not_relevant = 0
-        seen: dict[tuple[str, str], int] = {}
-        for where, query, document, grade in judgements:
-            if seen.setdefault((query, document), grade) != grade:
-                raise NearfarError(
-                    f"{where}: query {query!r} and document {document!r} have the score {grade}, and "
-                    f"{seen[query, document]} in a line above. Remove one of them."
-                )
+        for _, query, document, grade in agreeing(judgements):
             self.number += 1
             if query not in queries:
                 self.unknown_queries += 1
@@ -181,6 +177,22 @@ class _Judged:
                 self.not_relevant += 1
             else:
                 self.relevant.setdefault(query, {})[document] = grade
+
+
+def agreeing(judgements: Iterable[Judgement]) -> Iterator[Judgement]:
+    """The judgements.
+
+    Raises:
+        NearfarError: a query and a document have two grades.
+    """
+    seen: dict[tuple[str, str], int] = {}
+    for one in judgements:
+        if seen.setdefault((one.query, one.document), one.grade) != one.grade:
+            raise NearfarError(
+                f"{one.where}: query {one.query!r} and document {one.document!r} have the score {one.grade}, and "
+                f"{seen[one.query, one.document]} in a line above. Remove one of them."
+            )
+        yield one
 
 
 def is_layout(folder: Path) -> bool:
@@ -287,18 +299,26 @@ def _by_id(table: Table, what: str) -> dict[str, _Text]:
     return found
 
 
-def _read_judgements(table: Table) -> Iterator[_Judgement]:
+def read_judgements(table: Table) -> Iterator[Judgement]:
     """The judgements; without a column ``score``, as in NanoBEIR on the hub, all are relevant, with grade 1."""
     graded = isinstance(table.data, Path) or "score" in table.data.column_names
     for where, (query, document, *scores) in table.rows(QRELS_COLUMNS if graded else QRELS_COLUMNS[:2]):
-        number = parse_number(scores[0]) if graded else 1.0
-        if not number.is_integer():
-            raise NearfarError(
-                f"{where}: column 'score' holds {shown(scores[0])}. A grade of relevance is a whole number."
-            )
-        if abs(number) > MAX_GRADE:
-            raise NearfarError(f"{where}: column 'score' holds {shown(scores[0])}. A grade is at most {MAX_GRADE}.")
-        yield _Judgement(where, _id(query, "query-id", where), _id(document, "corpus-id", where), int(number))
+        grade = grade_field(scores[0], "score", where) if graded else 1
+        yield Judgement(where, _id(query, "query-id", where), _id(document, "corpus-id", where), grade)
+
+
+def grade_field(value: object, column: str, where: Location) -> int:
+    """The grade of relevance that a cell holds.
+
+    Raises:
+        NearfarError: it is not a whole number, or too large.
+    """
+    number = parse_number(value)
+    if not number.is_integer():
+        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A grade of relevance is a whole number.")
+    if abs(number) > MAX_GRADE:
+        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A grade is at most {MAX_GRADE}.")
+    return int(number)
 
 
 _SAVED_DATASET = ("state.json", "dataset_dict.json")

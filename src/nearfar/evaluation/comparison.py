@@ -331,11 +331,11 @@ def compare_pairwise(
         ),
         provenance=provenance(),
         not_compared=left_out,
-        comparisons=_correct_pairs(tests, margin),
+        comparisons=correct_pairs(tests, margin),
     )
 
 
-def _correct_pairs(tests: Sequence[PairTests], margin: float) -> list[PairTests]:
+def correct_pairs(tests: Sequence[PairTests], margin: float) -> list[PairTests]:
     """The tests with p corrected over tasks and pairs of sides, and that of each average over pairs of sides."""
     rows = iter(with_verdicts([row for one in tests for row in one.tasks.values()], margin))
     averages = {
@@ -367,13 +367,17 @@ def _between(
     measures = {task: measure_of(task, runs, measure) for task in scored}
     rows = {
         task: TaskTest(
-            kind=kinds[task], pairs=known[task].size, measure=measures[task], **_test(one, len(first), order, margin)
+            kind=kinds[task],
+            pairs=known[task].size,
+            measure=measures[task],
+            **tested_fields(one, len(first), order, margin),
         )
         for task, one in scored.items()
     }
     averages = {
         name: AverageTest(
-            tasks=averaged, **_test(_average({task: scored[task] for task in averaged}), len(first), order, margin)
+            tasks=averaged,
+            **tested_fields(average_of({task: scored[task] for task in averaged}), len(first), order, margin),
         )
         for name, averaged in _averaged_tasks(kinds, measures).items()
     }
@@ -429,7 +433,8 @@ def difference_fields(
     return points | {"p": round(tested.p, 6), "units": units, "more_units": units_to_tell(tested, units, margin / 100)}
 
 
-def _average(scored: Mapping[str, RunScores]) -> RunScores:
+def average_of(scored: Mapping[str, RunScores]) -> RunScores:
+    """The mean over tasks of each run; each of its resamples is one of every task."""
     named = [[why and f"{task}: {why}" for why in one.reasons] for task, one in scored.items()]
     reasons = tuple(next(filter(None, of_run), None) for of_run in zip(*named, strict=True))
     return RunScores(
@@ -440,7 +445,7 @@ def _average(scored: Mapping[str, RunScores]) -> RunScores:
     )
 
 
-def _test(scored: RunScores, first: int, order: Sequence[int] | None, margin: float) -> dict[str, Any]:
+def tested_fields(scored: RunScores, first: int, order: Sequence[int] | None, margin: float) -> dict[str, Any]:
     """The test on one task or average; ``order`` aligns the second side's runs with the first's, where they pair."""
     a, b = ((scored.points[part], scored.draws[part]) for part in (slice(first), slice(first, None)))
     means = {"first": percent(a[0].mean()), "second": percent(b[0].mean())}

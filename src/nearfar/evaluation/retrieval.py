@@ -35,7 +35,6 @@ from nearfar.evaluation.results import RetrievalScores
 from nearfar.evaluation.statistics import bootstrap_means, estimate
 from nearfar.evaluation.tasks import ScoredTasks, TextEmbeddings, embed, embed_tasks
 from nearfar.neighbours import pair_similarities, unit_rows
-from nearfar.neighbours.exact import nearest
 from nearfar.types import Encode, NearfarError, VectorSimilarity
 
 DEPTH = 100
@@ -269,6 +268,8 @@ def _rank(
     title: str,
 ) -> list[list[int]]:
     """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
+    from nearfar.neighbours.exact import nearest  # imports torch, which the measures of ranked documents do without
+
     distinct = dict.fromkeys(task.queries)
     rows = [queries.rows[text] for text in distinct]
     spare = 1 if task.excluded else 0

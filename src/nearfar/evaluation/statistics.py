@@ -1,10 +1,9 @@
-"""Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
+"""Intervals of scores and of differences, over test units and training runs; verdicts, and Holm's correction."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstrap_scores, scores
 from nearfar.evaluation.results import Estimate, Verdict
@@ -92,17 +91,22 @@ def crossed_difference(
     *,
     units: int,
     order: Sequence[int] | None = None,
+    scale: float = 1.0,
 ) -> CrossedDifference | None:
     """The difference of two sides' mean scores, with an interval over test units and training runs, crossed.
 
     A score on J units (pairs, rows, queries, or groups of them that share texts) by I runs varies by the units, by the
     runs, and by both together: Var = U/J + R/I + E/(IJ). The bootstrap over units of the mean over runs has U/J +
     E/(IJ), the spread of the runs' scores R/I + E/(IJ), and the bootstrap of each run's deviation from the mean E/(IJ),
-    which would be counted twice. The interval's half-widths are those of the bootstrap percentiles, so a skewed score
-    keeps its skew, stretched to the whole standard error times Cochran and Cox's t: the mean of the quantiles of
-    Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their variances. With one run
-    on a side, nothing is known of its other training runs, and the interval says nothing of them. Where the scores of
-    units are not known, the runs' scores as the only resample give the interval over runs alone.
+    which would be counted twice. The interval reaches Cochran and Cox's t standard errors to both sides: the mean of
+    the quantiles of Student's t for J - 1 units and for the runs (Welch's degrees of freedom), weighted by their
+    variances. With one run on a side, nothing is known of its other training runs, and the interval says nothing of
+    them. Where the scores of units are not known, the runs' scores as the only resample give the interval over runs
+    alone.
+
+    The bootstrap knows no other units than those that are there: if two sides label all but three of 200 texts alike,
+    only these three. So its variance is that of two units more, one of which differs by ``scale``, for either side.
+    ``studies/coverage.py`` measures how often the interval holds.
 
     Args:
         first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
@@ -110,11 +114,13 @@ def crossed_difference(
         units: the number of units that were resampled.
         order: where run ``i`` of the first side belongs to run ``order[i]`` of the second, such as by a shared training
             seed; None for independent runs.
+        scale: the largest difference that a unit can have: 1 for most measures, 100 where scores are in points.
 
     Returns:
         None where no resample has a defined difference.
 
-    Sources: Owen 2007, The pigeonhole bootstrap; Cochran and Cox 1957, Experimental Designs, 4.14.
+    Sources: Owen 2007, The pigeonhole bootstrap; Cochran and Cox 1957, Experimental Designs, 4.14; Agresti and Min
+    2005, Simple improved confidence intervals for comparing matched proportions.
     """
     paired = None if order is None else tuple(a - b[list(order)] for a, b in zip(first, second, strict=True))
     sides = [first, second] if paired is None else [paired]
@@ -129,75 +135,28 @@ def crossed_difference(
             of_side = float(np.var(points, ddof=1)) / len(points)
             runs, squares = runs + of_side, squares + of_side**2 / free
             together += float(np.nanvar(drawn - drawn.mean(axis=0), axis=1).mean()) / free
-    spread = float(draws.std())
-    of_units = max(spread**2 - together, 0.0) * units / max(units - 1, 1)
+    of_units = 0.0
+    if draws.size > 1:
+        of_mean = (float(draws.var()) * units**2 + scale**2) / (units + 2) ** 2
+        of_units = max(of_mean - together, 0.0) * units / max(units - 1, 1)
     point = float(first[0].mean() - second[0].mean())
     variance = of_units + runs
     if not variance:
         return CrossedDifference(point, point, point, 1.0 if point == 0 else 0.0, of_units, runs)
     from scipy import special  # imported here: the import takes longer than a small comparison
 
-    def t(level: float) -> float:
-        """Cochran and Cox's quantile of t."""
-        by_units = special.stdtrit(max(units - 1, 1), level)
-        by_runs = special.stdtrit(runs**2 / squares, level) if runs else 0.0
-        return float(of_units * by_units + runs * by_runs) / variance
+    def reach(p: float) -> float:
+        """Cochran and Cox's quantile of t, for a two-sided ``p``, times the standard error."""
+        by_units = special.stdtrit(max(units - 1, 1), 1 - p / 2)
+        by_runs = special.stdtrit(runs**2 / squares, 1 - p / 2) if runs else 0.0
+        return float(of_units * by_units + runs * by_runs) / variance**0.5
 
-    tail = (1 - CONFIDENCE) / 2
-    normal = special.ndtri(1 - tail)
-    ends = (np.quantile(draws, [tail, 1 - tail]) - draws.mean()) / spread if spread else np.array([-normal, normal])
-    low, high = map(float, ends * t(1 - tail) * np.sqrt(variance) / normal)
-    reach = abs(low if point > 0 else high) / t(1 - tail)  # one standard error, towards 0
-    least, most = 0.0, 0.5
-    while reach and most - least > 1e-6 * most and most > 1e-12:  # t(1 - p / 2) standard errors reach 0
-        tail = (least + most) / 2
-        least, most = (least, tail) if t(1 - tail) * reach < abs(point) else (tail, most)
-    return CrossedDifference(point, point + low, point + high, 2 * most, of_units, runs)
-
-
-class Difference(NamedTuple):
-    """``first - second``, its 95% interval, the two-sided p of no difference, and the test that gave the two."""
-
-    difference: float
-    low: float
-    high: float
-    p: float
-    test: str
-
-
-def bootstrap_test(point: float, draws: Floats) -> Difference | None:
-    """Test a difference by its values on paired bootstrap resamples ``draws`` [resamples].
-
-    p = min(1, 2 min(P(d* <= 0), P(d* >= 0))), each probability as (1 + count) / (1 + resamples), so that p is never
-    0 and two equal systems have p = 1. None where no resample has a defined difference.
-    """
-    bounds = percentile_interval(draws)
-    if bounds is None:
-        return None
-    defined = draws[np.isfinite(draws)]
-    tails = [(1 + int(np.sum(side))) / (1 + len(defined)) for side in (defined <= 0, defined >= 0)]
-    return Difference(point, *bounds, min(1.0, 2 * min(tails)), "paired bootstrap over pairs")
-
-
-def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
-    """Test mean(first) - mean(second) over training runs: a t-test on paired runs, else Welch's t-test.
-
-    None where a side has fewer than two runs, or where the runs do not differ at all, so that t has no scale.
-    """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
-    if min(len(a), len(b)) < 2:
-        return None
-    spread = np.ptp(a - b) if paired else max(np.ptp(a), np.ptp(b))
-    if not spread > 1e-9 * max(np.abs(a).max(), np.abs(b).max()):
-        return None
-    from scipy import stats  # imported here: the import takes longer than a small comparison
-
-    if paired:
-        outcome, name = stats.ttest_rel(a, b), "paired t-test over seeds"
-    else:
-        outcome, name = stats.ttest_ind(a, b, equal_var=False), "Welch's t-test over seeds"
-    bounds = outcome.confidence_interval(CONFIDENCE)
-    return Difference(float(a.mean() - b.mean()), float(bounds.low), float(bounds.high), float(outcome.pvalue), name)
+    half = reach(1 - CONFIDENCE)
+    least, most = 0.0, 1.0
+    while most - least > 1e-6 * most and most > 1e-12:
+        p = (least + most) / 2
+        least, most = (least, p) if reach(p) < abs(point) else (p, most)
+    return CrossedDifference(point, point - half, point + half, most, of_units, runs)
 
 
 def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int], units: Units | None = None) -> Floats:
@@ -219,39 +178,6 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
         totals = kinds @ rng.multinomial(drawn, counts / drawn, size=block.stop - block.start).T
         means[:, block] = totals[:-1] / totals[-1]
     return means
-
-
-def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """The exact two-sided p of McNemar's test that two systems are equally accurate on the same rows.
-
-    Among the n rows that exactly one of them predicts correctly, the number that the first predicts correctly is
-    Binomial(n, 1/2) under the null hypothesis (McNemar 1947). Arguments are booleans [rows]; without a
-    discordant row p is 1.
-    """
-    a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
-    only_first, discordant = int(np.sum(a & ~b)), int(np.sum(a != b))
-    if not discordant:
-        return 1.0
-    from scipy import stats
-
-    return float(stats.binomtest(only_first, discordant).pvalue)
-
-
-def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequence[int]) -> float:
-    """Two-sided p of a permutation test that paired differences [rows] have mean 0: signs are flipped at random.
-
-    p = (1 + #(|sum*| >= |sum|)) / (1 + resamples). For one system on each side it converges to
-    :func:`mcnemar`; for several seeds on a side, use the share of seeds that predict a row correctly.
-    """
-    levels, counts = np.unique(np.asarray(differences, dtype=np.float64), return_counts=True)
-    rng = np.random.default_rng(seed)
-    sums = np.empty(resamples)
-    for block in _blocks(resamples, len(counts)):
-        kept = rng.binomial(counts, 0.5, size=(block.stop - block.start, len(counts)))
-        sums[block] = (2 * kept - counts) @ levels
-    observed = abs(float(counts @ levels))
-    rounding = 1e-11 * float(counts @ np.abs(levels))  # equal sums differ by their rounding
-    return (1 + int(np.sum(np.abs(sums) >= observed - rounding))) / (1 + resamples)
 
 
 def _blocks(resamples: int, columns: int) -> Iterator[slice]:

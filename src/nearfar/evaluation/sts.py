@@ -67,9 +67,9 @@ def evaluate_sts(
     A task with a text whose vector is not finite is skipped and listed in ``unavailable``.
 
     A pair with a zero vector has cosine 0, as in SentEval, and is counted. An interval is the 95% percentile interval
-    over ``resamples`` bootstrap resamples of pairs within each subset, or where pairs share texts, of the connected ones
-    together over all subsets. It depends on the task's name and ``seed`` but not on the other tasks. With
-    ``resamples=0`` there are no intervals.
+    over ``resamples`` bootstrap resamples of pairs within each subset; where pairs share texts, of groups of them over
+    all subsets. It depends on the task's name and ``seed`` but not on the other tasks. With ``resamples=0`` there are
+    no intervals.
 
     Raises:
         NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` does not return one vector per

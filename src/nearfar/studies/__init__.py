@@ -2,9 +2,9 @@
 
 The modules, in the order of the data: ``spec`` (what a study file says), ``cells`` (rows x labels x replicates with
 checked settings, and their jobs), ``sources`` (the data and models that jobs read), ``steps`` (what a job does), this
-one (``nearfar study``, and what it would do), ``scores`` (results -> runs and the numbers of their columns, and what is
-resampled), ``table`` (all runs -> the record study.json), ``page`` and ``plots`` (the record -> one frame -> Markdown,
-LaTeX, CSV and pictures), ``papers`` (``nearfar reproduce``).
+one (``nearfar study``, and what it would do), ``scores`` (results -> runs and the numbers of their columns), ``units``
+(what is resampled), ``groups`` (runs -> groups of replicates), ``table`` (all runs -> the record study.json), ``page``
+and ``plots`` (the record -> one frame -> Markdown, LaTeX, CSV and pictures), ``papers`` (``nearfar reproduce``).
 """
 
 import os
@@ -65,8 +65,9 @@ def study(
         console: shows progress; by default nothing is shown.
 
     Returns:
-        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots. ``models.csv``
-        lists the run folder of each trained cell.
+        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots. ``units.parquet``
+        has the scores of single pairs, rows and queries that the comparisons rest on; ``models.csv`` lists the run
+        folder of each trained cell.
 
     Raises:
         NearfarError: an invalid study; rows that cannot be trained on; jobs that failed, after all others are finished
@@ -78,6 +79,7 @@ def study(
     from nearfar.studies.plots import write_outputs
     from nearfar.studies.scores import collect, write_models
     from nearfar.studies.table import build_table
+    from nearfar.studies.units import UNITS
 
     console = console or Console(quiet=True)
     loaded, cells, chosen = _plan(file, config)
@@ -101,6 +103,7 @@ def study(
     runs = collect(cells, store)
     if failed is not None and all(run.missing is not None for run in runs):
         raise failed
+    create_folder(Path(config.output))
     table = build_table(
         loaded,
         runs,
@@ -108,8 +111,8 @@ def study(
         resamples=config.resamples,
         seed=config.seed,
         progress=console.is_terminal,
+        units=Path(config.output) / UNITS,
     )
-    create_folder(Path(config.output))
     write_outputs(table, Path(config.output))
     write_models(Path(config.output), cells, store)
     if failed is not None:

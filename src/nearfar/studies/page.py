@@ -1,10 +1,12 @@
-"""The page of a study, from its record alone: the table beside the paper's numbers, intervals, tests and orderings."""
+"""The page of a study, from its record alone: the table beside the paper's numbers, intervals, claims and orderings."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
+
+from msgspec import structs
 
 from nearfar.evaluation.render import (
     Cell,
@@ -17,9 +19,10 @@ from nearfar.evaluation.render import (
     to_latex,
     to_markdown,
 )
-from nearfar.evaluation.results import GroupScore, StudyComparison, StudyGroup, StudyTable, StudyTest
-from nearfar.studies.scores import AVERAGE_UNSEEN, NOT_MEASURED
-from nearfar.studies.spec import AVERAGE, Coordinates, read_recorded
+from nearfar.evaluation.results import StudyComparison, StudyTable
+from nearfar.studies.groups import NOT_MEASURED, Group, Score, group_runs, runs_of
+from nearfar.studies.scores import AVERAGE_UNSEEN
+from nearfar.studies.spec import AVERAGE, NO_SCORES, Coordinates, PaperNumber, read_recorded
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -36,11 +39,27 @@ _TITLES = {
     "inference_seconds": "inference, s",
     "seconds": "time, s",
 }
-_SCORES = ("mean", "sd", "low", "high", "interval", "paper", "paper_sd", "difference", "reason")
+_SCORES = ("n", "missing", "mean", "sd", "low", "high", "paper", "paper_sd", "difference", "reason")
 Line: TypeAlias = tuple[str, ...]
 """A line of the table: a row, and its labels of the axes that are not columns; "" where the row has no such axis."""
+Place: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+"""A group: its row and coordinates."""
 Head: TypeAlias = tuple[str, ...]
 """A column of scores: labels of the axes that are columns, and a column of the study."""
+
+
+class ShownScore(NamedTuple):
+    """A column of a group, beside the paper's number."""
+
+    ours: Score
+    interval: tuple[float, float] | None
+    """The 95% interval of the mean."""
+    paper: PaperNumber | None
+
+    @property
+    def difference(self) -> float | None:
+        """The mean minus the paper's number."""
+        return None if self.paper is None or self.ours.mean is None else self.ours.mean - self.paper.value
 
 
 class Layout:
@@ -48,38 +67,54 @@ class Layout:
 
     def __init__(self, table: StudyTable) -> None:
         self.table = table
-        self.study = read_recorded(table.study)
+        self.study = structs.replace(read_recorded(table.study), columns=tuple(table.columns))
+        self.groups = group_runs(self.study, runs_of(table))
+        intervals = {Group(one.row, one.coordinates).place: one.intervals for one in table.groups}
+        self.scores: dict[tuple[Place, str], ShownScore] = {}
+        """The place of a group, and a column -> its score."""
+        for group in self.groups:
+            for column in table.columns:
+                ends = intervals.get(group.place, {}).get(column)
+                paper = self.study.paper_number(group.row, group.coordinates, column)
+                shown = ShownScore(group.score(column), None if ends is None else (ends[0], ends[1]), paper)
+                self.scores[group.place, column] = shown
         self.axes = [axis.name for axis in self.study.axes if axis.use != "columns"]
         across = [axis for axis in self.study.axes if axis.use == "columns"]
-        used = {place for group in table.groups for place in group.coordinates.items()}
-        shown = [[label for label in axis.shown_labels if (axis.name, label) in used] for axis in across]
-        self.heads: list[Head] = [(*labels, column) for labels in product(*shown) for column in table.columns]
-        self.lines: dict[Line, list[StudyGroup]] = {}
-        self.cells: dict[tuple[Line, Head], StudyGroup] = {}
+        used = {place for group in self.groups for place in group.coordinates.items()}
+        labels_of = [[label for label in axis.shown_labels if (axis.name, label) in used] for axis in across]
+        self.heads: list[Head] = [(*labels, column) for labels in product(*labels_of) for column in table.columns]
+        self.lines: dict[Line, list[Group]] = {}
+        self.cells: dict[tuple[Line, Head], Group] = {}
         """The group of a line that is shown in a column; one without an axis of columns is shown at its first label."""
-        for group in table.groups:
+        for group in self.groups:
             line = (group.row, *(group.coordinates.get(name, "") for name in self.axes))
             self.lines.setdefault(line, []).append(group)
             labels = [
                 group.coordinates.get(axis.name, next(iter(known), ""))
-                for axis, known in zip(across, shown, strict=True)
+                for axis, known in zip(across, labels_of, strict=True)
             ]
             self.cells |= {(line, (*labels, column)): group for column in table.columns}
 
     def frame(self) -> "DataFrame":
-        """All numbers: row, name, each axis, column, n, missing, mean, sd, interval, the paper's, difference."""
+        """All numbers: row, name, each axis, column, n, missing, mean, sd, low, high, the paper's, difference."""
         from pandas import DataFrame  # imported here: the import is slow
 
-        axes = [axis.name for axis in self.study.axes]
-        rows = [
-            [
-                *(group.row, self.name(group.row, {}), *(group.coordinates.get(axis, "") for axis in axes), column),
-                *(score.n, group.missing, *(getattr(score, name) for name in _SCORES)),
-            ]
-            for group in self.table.groups
-            for column, score in group.scores.items()
-        ]
-        return DataFrame(rows, columns=["row", "name", *axes, "column", "n", "missing", *_SCORES], dtype=object)
+        axes, rows = [axis.name for axis in self.study.axes], []
+        for group in self.groups:
+            for column in self.table.columns:
+                ours, ends, paper = score = self.scores[group.place, column]
+                names = [group.row, self.name(group.row, {}), *(group.coordinates.get(axis, "") for axis in axes)]
+                printed = (None, None) if paper is None else (paper.value, paper.sd)
+                numbers = (*ours[1:3], *(ends or (None, None)), *printed, score.difference)
+                known = (None if one is None else round(one, 4) for one in numbers)
+                rows.append([*names, column, ours.n, len(group.missing), *known, ours.reason])
+        return DataFrame(rows, columns=["row", "name", *axes, "column", *_SCORES], dtype=object)
+
+    def paper_difference(self, row: StudyComparison) -> float | None:
+        """The difference of two groups in the paper."""
+        sides = ((row.first, row.first_coordinates), (row.second, row.second_coordinates))
+        printed = [self.study.paper_number(*side, row.column) for side in sides]
+        return None if printed[0] is None or printed[1] is None else round(printed[0].value - printed[1].value, 4)
 
     def heading(self, column: str) -> str:
         """The heading of a column."""
@@ -110,9 +145,10 @@ class Layout:
             known = {
                 line: mean
                 for line in self.lines
-                if (line, head) in self.cells and (mean := self.cells[line, head].scores[column].mean) is not None
+                if (line, head) in self.cells
+                and (mean := self.scores[self.cells[line, head].place, column].ours.mean) is not None
             }
-            if column in _DIGITS or len(known) < 2:  # of a measure of geometry, higher is not better
+            if column in NO_SCORES or len(known) < 2:
                 continue
             line = max(known, key=lambda line: known[line])
             group = self.cells[line, head]
@@ -124,19 +160,23 @@ class Layout:
                 in ((row.first, row.first_coordinates), (row.second, row.second_coordinates))
             ]
             alone = list(known.values()).count(known[line]) == 1
-            if alone and ours and all(significant(row, self.table.level) for row in ours):
+            if alone and ours and all(map(significant, ours)):
                 best.add((line, head))
         return best
 
 
-def significant(row: StudyComparison, level: float) -> bool:
-    """Whether a difference is significant after Holm's correction in each of its tests: on test data, and over runs.
+def significant(row: StudyComparison) -> bool:
+    """Whether the interval of a difference leaves out 0, and still does after Holm's correction."""
+    return row.p_holm is not None and row.p_holm < SIGNIFICANCE_LEVEL
 
-    The first is about these trained models and other test data, the second about other trainings. A difference between
-    methods needs both. A row without a test is not significant.
-    """
-    tests = [test for test in (row.pairs, row.seeds) if test is not None]
-    return bool(tests) and all(test.p_holm < level for test in tests)
+
+def claim(row: StudyComparison) -> list[str]:
+    """A comparison as two texts: its difference with the interval, and the verdict in words."""
+    if row.difference is None:
+        return ["missing", ""]
+    ends = "" if row.low is None or row.high is None else interval((row.low, row.high), row.column, sign=True)
+    more = "" if row.more_units is None else f": about {row.more_units:,} more units would"
+    return [f"{number(row.difference, row.column, sign=True)} {ends}".rstrip(), f"{row.verdict or ''}{more}"]
 
 
 def digits_of(column: str) -> int:
@@ -160,19 +200,23 @@ def paper_number(value: float, column: str) -> str:
     return f"{whole}.{decimals[0]}{decimals[1:].rstrip('0')}"
 
 
-def our_number(score: GroupScore, column: str) -> str:
+def interval(ends: tuple[float, float] | None, column: str, *, sign: bool = False) -> str:
+    """An interval of a column; empty without one."""
+    return "" if ends is None else f"[{number(ends[0], column, sign=sign)}, {number(ends[1], column, sign=sign)}]"
+
+
+def our_number(score: Score, column: str) -> str:
     """Mean and standard deviation: ``61.23 (0.40)``."""
     if score.mean is None:
         return "missing" if score.n == 0 else "–" if score.reason == NOT_MEASURED else "undefined"
     return number(score.mean, column) + ("" if score.sd is None else f" ({number(score.sd, column)})")
 
 
-def their_number(score: GroupScore, column: str) -> str:
+def their_number(paper: PaperNumber | None, column: str) -> str:
     """The paper's number and standard deviation; empty without one."""
-    if score.paper is None:
+    if paper is None:
         return ""
-    spread = "" if score.paper_sd is None else f" ({paper_number(score.paper_sd, column)})"
-    return paper_number(score.paper, column) + spread
+    return paper_number(paper.value, column) + ("" if paper.sd is None else f" ({paper_number(paper.sd, column)})")
 
 
 def p_value(p: float) -> str:
@@ -183,6 +227,7 @@ def p_value(p: float) -> str:
 Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 EQUAL: Verdict = "no difference"
+SIGNIFICANCE_LEVEL = 0.05
 _OF_PAPER = ("paper", "ours − paper")
 """Columns of numbers that a paper printed, and their difference to ours."""
 _MAX_INTERVALS = 60
@@ -193,23 +238,24 @@ _RAISED = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 def scores_table(layout: Layout) -> Table:
     """The table of a study, the paper's numbers after a slash."""
     table, best = layout.table, layout.best()
-    caption = table.caption or table.title
+    caption = layout.study.caption or table.title
     marks: dict[str, str] = {}
     rows: list[list[Cell | str]] = []
     for line, groups in layout.lines.items():
         row = layout.study.row(line[0])
         mark = marks.setdefault(row.note, str(len(marks) + 1).translate(_RAISED)) if row.note else ""
-        runs = sorted({group.runs for group in groups})
+        runs = sorted({len(group.kept) for group in groups})
         cells: list[Cell | str] = [Cell(row.name, mark), *map(_label, line[1:])]
         cells.append(f"{runs[0]}" if len(runs) == 1 else f"{runs[0]} to {runs[-1]}")
-        not_run = any(one.runs == 0 and not one.missing for one in groups)
+        not_run = any(not one.kept and not one.missing for one in groups)
         for head in layout.heads:
             group = layout.cells.get((line, head))
             if group is None:
                 cells.append("")
                 continue
-            score, column = group.scores[head[-1]], head[-1]
-            theirs = their_number(score, column)
+            column = head[-1]
+            score, _, paper = layout.scores[group.place, column]
+            theirs = their_number(paper, column)
             ours = "–" if not_run and score.n == 0 else our_number(score, column)
             cells.append(Cell(ours, f"/ {theirs}" if theirs else "", "best" if (line, head) in best else ""))
         rows.append(cells)
@@ -233,28 +279,30 @@ def _label(label: str) -> str:
 
 def _legend(layout: Layout, *, bold: bool) -> list[str]:
     table, study = layout.table, layout.study
-    scores = [score for group in table.groups for score in group.scores.values()]
+    shown = layout.scores.values()
     words = []
-    if any(score.sd is not None for score in scores):
+    if any(score.ours.sd is not None for score in shown):
         over = f"the best {study.kept} runs by validation score" if study.kept else "runs"
         words.append(f"mean (standard deviation) over {over}")
-    if any(score.paper is not None for score in scores):
+    if any(score.paper is not None for score in shown):
         words.append("after the slash, the paper's number")
     text = "; ".join(words)
     sentences = [f"{text[:1].upper()}{text[1:]}."] if text else []
     if table.study.get("aggregate"):
         sentences.append(f"Tasks with subsets: {study.aggregate}.")
-    if table.unseen_pairs:
+    if table.unseen_pairs and all(unseen == pairs for unseen, pairs in table.unseen_pairs.values()):
+        sentences.append(f"No run was trained on a pair of {', '.join(table.unseen_pairs)}, or chosen by one.")
+    elif table.unseen_pairs:
         counts = [f"{task} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
         sentences.append(f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}.")
-    if any(group.runs == 0 and not group.missing for group in table.groups):
+    if any(not group.kept and not group.missing for group in layout.groups):
         sentences.append("–: not run here.")
-    elif any(score.reason == NOT_MEASURED and score.n for score in scores):
+    elif any(score.ours.reason == NOT_MEASURED and score.ours.n for score in shown):
         sentences.append("–: not measured.")
     if bold:
         sentences.append(
-            "Bold: the best of its column, and significantly better than every line that it is compared with, on the "
-            f"test data and over runs, where there are both tests (Holm, {table.level:g})."
+            "Bold: the best of its column, and significantly better than every line that it is compared with: the "
+            "interval of the difference leaves out 0, after Holm's correction."
         )
     return [" ".join(sentences)] if sentences else []
 
@@ -267,28 +315,24 @@ def study_markdown(table: StudyTable, plots: Sequence[str] = (), *, level: int =
     layout = Layout(table)
     missing: dict[str, list[str]] = {}
     for cell in table.missing:
-        missing.setdefault(cell.reason, []).append(layout.name(cell.row, {**cell.coordinates, **cell.replicate}))
-    tests = [(row.pairs, row.seeds) for row in table.comparisons]
-    counts = {
-        of: sum(map(bool, both))
-        for of, both in zip(("on test data", "over runs"), zip(*tests, strict=True), strict=False)
-    }
+        name = layout.name(cell.row, {**cell.coordinates, **cell.replicate})
+        missing.setdefault(str(cell.missing), []).append(name)
     listed = orderings(layout)
     by_verdict = {verdict: [one.text for one in listed if one.verdict == verdict] for verdict in VERDICTS}
     ranked = [(layout.heading(column), *agreement(layout, column)) for column in table.columns]
     return fill_template(
         Path(__file__).with_name("page.md"),
         table=table,
+        study=layout.study,
         heading="#" * level,
         incomplete=", ".join(dict.fromkeys(layout.study.row(cell.row).name for cell in table.missing)),
-        notes=safe_markdown(table.notes.strip()),
+        notes=safe_markdown((layout.study.notes or "").strip()),
         scores=to_markdown(replace(scores_table(layout), title="")),
         csv=level == 1,
         plots=plots,
         intervals=_intervals(layout),
         comparisons=_comparisons(layout),
-        tests=", ".join(dict.fromkeys(test.test for both in tests for test in both if test)),
-        families=", and ".join(f"over all {count} tests {of}" for of, count in counts.items() if count),
+        tested=sum(row.p is not None for row in table.comparisons),
         reasons=list(dict.fromkeys(row.reason for row in table.comparisons if row.reason)),
         orderings=listed,
         by_verdict=by_verdict,
@@ -309,21 +353,17 @@ def _intervals(layout: Layout) -> str:
             str(score.n),
             number(score.mean, column),
             "" if score.sd is None else number(score.sd, column),
-            _interval(score.low, score.high, column),
-            {"t over replicates": "t", "bootstrap over pairs": "bootstrap"}.get(score.interval or "", ""),
-            their_number(score, column),
-            "" if score.difference is None else number(score.difference, column, sign=True),
+            interval(ends, column),
+            their_number(paper, column),
+            "" if paper is None else number(score.mean - paper.value, column, sign=True),
         ]
-        for group in layout.table.groups
-        for column, score in group.scores.items()
+        for group in layout.groups
+        for column in layout.table.columns
+        for score, ends, paper in [layout.scores[group.place, column]]
         if score.mean is not None
     ]
-    columns = ["", "column", "runs", "mean", "sd", "95% interval", "by", *_OF_PAPER]
+    columns = ["", "column", "runs", "mean", "sd", "95% interval", *_OF_PAPER]
     return _without_paper(columns, rows) if len(rows) <= _MAX_INTERVALS else ""
-
-
-def _interval(low: float | None, high: float | None, column: str) -> str:
-    return "" if low is None or high is None else f"[{number(low, column)}, {number(high, column)}]"
 
 
 def _without_paper(columns: list[str], rows: list[list[str]]) -> str:
@@ -337,23 +377,15 @@ def _comparisons(layout: Layout) -> str:
     """The table of comparisons; empty without any."""
     rows = []
     for row in layout.table.comparisons:
-        difference, test = "missing", row.pairs or row.seeds
-        if row.difference is not None:
-            interval = _interval(test.low, test.high, row.column) if test else ""
-            difference = f"{number(row.difference, row.column, sign=True)} {interval}".rstrip()
-        paper = "" if row.paper is None else _signed(row.paper, row.column)
-        names = [layout.pair(row), layout.heading(row.column)]
-        rows.append([*names, difference, paper, *_p(row.pairs), *_p(row.seeds)])
-    columns = ["", "column", "difference [95%]", _OF_PAPER[0], "p, test data", "Holm", "p, runs", "Holm"]
-    return _without_paper(columns, rows)
+        difference, verdict = claim(row)
+        printed = layout.paper_difference(row)
+        paper = "" if printed is None else _signed(printed, row.column)
+        rows.append([layout.pair(row), layout.heading(row.column), difference, paper, verdict])
+    return _without_paper(["", "column", "difference [95%]", _OF_PAPER[0], "verdict"], rows)
 
 
 def _signed(value: float, column: str) -> str:
     return ("+" if value > 0 else "") + paper_number(value, column)
-
-
-def _p(test: StudyTest | None) -> list[str]:
-    return ["", ""] if test is None else [p_value(test.p), p_value(test.p_holm)]
 
 
 class Ordering(NamedTuple):
@@ -367,24 +399,20 @@ class Ordering(NamedTuple):
 def orderings(layout: Layout) -> list[Ordering]:
     """For each compared pair with numbers in the paper, whether the difference here has the same sign.
 
-    Pairs that are equal in the paper, or have no result here, are left out. Significant means p < 0.05 after Holm's
-    correction, on the test data and over runs, where there are both tests.
+    Pairs that are equal in the paper, or have no result here, are left out; see :func:`significant`.
     """
     listed = []
     for row in layout.table.comparisons:
-        if row.paper is None or row.difference is None or round(row.paper, 6) == 0:
+        printed = layout.paper_difference(row)
+        if printed is None or row.difference is None or round(printed, 6) == 0:
             continue
-        sure, product = significant(row, layout.table.level), row.paper * row.difference
+        sure, product = significant(row), printed * row.difference
         verdict: Verdict = "no difference" if product == 0 else "opposite sign"
         if product > 0:
             verdict = "same sign, significant" if sure else "same sign, not significant"
-        tests = ((row.pairs, "on test data"), (row.seeds, "over runs"))
-        ps = ", ".join(f"p = {p_value(test.p_holm)} {of}" for test, of in tests if test)
-        shown = f"{'' if sure else 'not '}significant: {ps}" if ps else "not tested"
-        text = (
-            f"{layout.pair(row)}, {layout.heading(row.column)}: {_signed(row.paper, row.column)} in the paper, "
-            f"{number(row.difference, row.column, sign=True)} here ({shown})"
-        )
+        said = claim(row)[0] + ("" if row.p is None else f", {'' if sure else 'not '}significant")
+        theirs = f"{_signed(printed, row.column)} in the paper"
+        text = f"{layout.pair(row)}, {layout.heading(row.column)}: {theirs}, {said} here"
         listed.append(Ordering(verdict, text))
     return listed
 
@@ -395,12 +423,12 @@ def agreement(layout: Layout, column: str) -> tuple[int, int]:
     Groups that are tested on different tasks, and averages over an axis beside its labels, are not paired.
     """
     known = []
-    for group in layout.table.groups:
-        score = group.scores[column]
-        if score.paper is not None and score.mean is not None:
+    for group in layout.groups:
+        score, _, paper = layout.scores[group.place, column]
+        if paper is not None and score.mean is not None:
             labels = [(axis, group.coordinates.get(axis.name)) for axis in layout.study.axes]
             tested = [label if axis.says_what_is_tested or label == AVERAGE else None for axis, label in labels]
-            known.append((tested, score.paper, score.mean))
+            known.append((tested, paper.value, score.mean))
     pairs = [(one[1] - other[1], one[2] - other[2]) for one, other in combinations(known, 2) if one[0] == other[0]]
     differing = [(paper, here) for paper, here in pairs if round(paper, 6) != 0]
     return sum(paper * here > 0 for paper, here in differing), len(differing)

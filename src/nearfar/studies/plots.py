@@ -4,9 +4,9 @@ Figures are made without pyplot, and saved as PNG and SVG with the same bytes fo
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -24,6 +24,7 @@ from nearfar.evaluation.plots import (
 )
 from nearfar.evaluation.results import StudyGroup, StudyTable
 from nearfar.evaluation.results.files import make_folder
+from nearfar.studies.groups import Group
 from nearfar.studies.page import Layout, digits_of, our_number, study_csv, study_latex, study_markdown
 from nearfar.studies.spec import AVERAGE, Axis, Plot
 from nearfar.types import NearfarError
@@ -107,10 +108,18 @@ def _column(layout: Layout, plot: Plot) -> str:
     return value
 
 
-def _groups(layout: Layout, row: str | None = None) -> list[StudyGroup]:
+_G = TypeVar("_G", Group, StudyGroup)
+
+
+def _without_averages(groups: Iterable[_G], row: str | None) -> list[_G]:
     """The groups of a row or of all, without averages over axes."""
-    groups = [group for group in layout.table.groups if AVERAGE not in group.coordinates.values()]
-    return [group for group in groups if row is None or group.row == row]
+    kept = [group for group in groups if AVERAGE not in group.coordinates.values()]
+    return [group for group in kept if row is None or group.row == row]
+
+
+def _groups(layout: Layout, row: str | None = None) -> list[StudyGroup]:
+    """What is recorded of the groups of a row or of all, without averages over axes."""
+    return _without_averages(layout.table.groups, row)
 
 
 def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.DataFrame:
@@ -119,13 +128,14 @@ def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.Dat
     ``line`` is the name without these axes, and ``slug`` the same as part of a file name.
     """
     rows = []
-    for group in _groups(layout, row):
+    for group in _without_averages(layout.groups, row):
         others = dict(group.coordinates)
         labels = [others.pop(axis.name, None) for axis in axes]
-        score, slug = group.scores[column], _slug(group.row, *others.values())
-        numbers = (score.mean, score.low, score.high, score.paper)
-        rows.append((group, layout.name(group.row, others), slug, *labels, *numbers))
-    names = ["group", "line", "slug", *("x", "y")[: len(axes)], *_NUMBERS]
+        score, interval, paper = layout.scores[group.place, column]
+        numbers = (score.mean, *(interval or (None, None)), paper and paper.value)
+        slug = _slug(group.row, *others.values())
+        rows.append((group.row, our_number(score, column), layout.name(group.row, others), slug, *labels, *numbers))
+    names = ["row", "shown", "line", "slug", *("x", "y")[: len(axes)], *_NUMBERS]
     return pd.DataFrame(rows, columns=names).astype(dict.fromkeys(_NUMBERS, float))
 
 
@@ -135,11 +145,10 @@ def _heat_maps(layout: Layout, plot: Plot) -> _Figures:
     scores = _scores(layout, column, None, across, up)
     has = scores[["x", "y"]].notna()
     beside = [
-        f"{line}: {our_number(group.scores[column], column)}"
-        for group, line in scores.loc[~has.any(axis=1) & scores["mean"].notna(), ["group", "line"]].to_numpy()
+        f"{line}: {shown}"
+        for shown, line in scores.loc[~has.any(axis=1) & scores["mean"].notna(), ["shown", "line"]].to_numpy()
     ]
-    of_row = np.array([plot.row in (None, group.row) for group in scores["group"]], dtype=bool)
-    maps = scores[has.all(axis=1) & of_row]
+    maps = scores[has.all(axis=1) & (scores["row"].eq(plot.row) if plot.row else True)]
     for (slug, line), part in maps.groupby(["slug", "line"], sort=False):
         if part["mean"].notna().any():
             rows, columns = (

@@ -1,4 +1,4 @@
-"""Runs of a study, read from the folders of their jobs, the value of each column, and what is resampled.
+"""Runs of a study, read from the folders of their jobs, and the value of each column.
 
 =============================  =====================================================================================
 ``TASK``                       the main score: Spearman of similarity (by the study's aggregate), accuracy, Pearson of
@@ -24,26 +24,24 @@ import csv
 import io
 import json
 import os
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.disk import read_errors, read_json, read_text, write_text
 from nearfar.evaluation.comparison import TaskScores
-from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Aggregate, Floats, bootstrap_scores
+from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.render import csv_lines
 from nearfar.evaluation.results import (
     ClassificationScores,
     Estimate,
     EvaluationResult,
     GeometryResult,
-    ModelGeometry,
     RetrievalScores,
     SimilarityScores,
     SubsetScores,
@@ -51,13 +49,14 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.seen import unseen_scores
-from nearfar.evaluation.statistics import bootstrap_means
 from nearfar.evaluation.tables.evaluation import stored_bytes
 from nearfar.jobs import Job, JobStore
 from nearfar.jobs.job import ERROR_FILE
 from nearfar.studies.cells import Cell
-from nearfar.studies.spec import AVERAGE, BYTES, GEOMETRY, ONLY_TASK, Coordinates
+from nearfar.studies.groups import NOT_MEASURED, OF_RUNS, ColumnValue, Run
+from nearfar.studies.spec import AVERAGE, BYTES, GEOMETRY, ONLY_TASK
 from nearfar.studies.steps import NUMBERS, RESULT, RUN
+from nearfar.studies.units import TestData
 from nearfar.types import NearfarError
 
 MODELS = "models.csv"
@@ -66,10 +65,6 @@ MAX_SHOWN = 12
 _MEASURES = ("uniformity", "alignment")
 """Measures of the training texts, or of the dev pairs, that are recorded at each evaluation during training."""
 _AGAIN = "Remove its folder; the job is then run again."
-NOT_MEASURED = "not measured"
-"""The reason of a column that the steps of a row do not measure."""
-OF_RUNS = ("validation", "seconds")
-"""Columns that any run may have or lack."""
 UNSEEN_BY_ALL = ".unseen_by_all"
 AVERAGE_UNSEEN = f"average{UNSEEN_BY_ALL}"
 _DEV = ("dev_accuracy", "dev_matthews", "dev_f1", "dev_pearson", "dev_spearman")
@@ -77,110 +72,8 @@ _TRAINING = ("updates_per_second", "steps", "best_step")
 """Columns of a fine-tuned classifier's training."""
 
 
-@dataclass(frozen=True, eq=False)
-class TestData:
-    """Predictions of one run on the rows of one task, with what computes a score of them."""
-
-    __test__ = False  # no class of tests, whatever its name
-
-    task: str
-    statistic: str
-    """``spearman.all`` and others with an aggregate, ``accuracy``, ``f1``, ``matthews``, ``mean``."""
-    digest: tuple[str, ...]
-    """Fingerprints of the test data; runs with equal ones can be paired row by row."""
-    gold: Sequence[Sequence[float]]
-    """The gold scores of each subset; one subset where a task has none."""
-    predicted: Sequence[Any]
-    """One number for each row of each subset: a cosine, a prediction, or the measure of a query."""
-    run: int
-    """The identity of the result; the same data of one result, in several columns, are resampled once."""
-
-    @property
-    def group(self) -> tuple[str, str, tuple[str, ...]]:
-        """Runs of the same group share resamples."""
-        return self.task, self.statistic, self.digest
-
-
-@dataclass(frozen=True)
-class ColumnValue:
-    """A column of one run."""
-
-    value: float | None
-    reason: str | None = None
-    """Why there is no value."""
-    low: float | None = None
-    high: float | None = None
-    data: tuple[TestData, ...] | None = None
-    """What is resampled; the mean over several. None where only replicates can be tested."""
-    kind: Literal["task", "score", "number"] = "score"
-    """``number`` is a measure of the run that is not compared unless the study asks for it, such as its time."""
-
-
 Columns: TypeAlias = dict[str, ColumnValue]
 """Name of a column -> its value."""
-
-
-@dataclass
-class Run:
-    """One run of a study and its results; a run without results says in ``missing`` why.
-
-    ``results`` are the results of its last steps: evaluations (fine-tuning writes one too), geometry, or a mapping of
-    names to numbers, each of which is a column (``updates_per_second``). An average over the labels of an axis has
-    columns alone.
-    """
-
-    row: str
-    coordinates: Coordinates = field(default_factory=dict)
-    replicate: Mapping[str, Any] = field(default_factory=dict)
-    """Setting -> its value."""
-    results: Sequence[EvaluationResult | GeometryResult | Mapping[str, Any]] = ()
-    validation: float | None = None
-    """The score that chooses among replicates, x 100."""
-    seconds: float | None = None
-    key: str = ""
-    """Runs with equal keys are the same run."""
-    missing: str | None = None
-    curves: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
-    """Measure over training -> points (step, value)."""
-    columns: Mapping[str, ColumnValue] = field(default_factory=dict)
-    """The columns of the study."""
-    chosen: bool = True
-    """Whether it enters means and tests."""
-
-    @property
-    def name(self) -> str:
-        """The run in words, for messages: ``scl (lambda = 0.3; seed = 1)``."""
-        parts = [f"{name} = {value}" for name, value in {**self.coordinates, **self.replicate}.items()]
-        return f"{self.row} ({'; '.join(parts)})" if parts else self.row
-
-    @property
-    def evaluations(self) -> list[EvaluationResult]:
-        """Its evaluations."""
-        return [one for one in self.results if isinstance(one, EvaluationResult)]
-
-    @property
-    def geometry(self) -> ModelGeometry | None:
-        """The last geometry."""
-        last = next((one for one in reversed(self.results) if isinstance(one, GeometryResult)), None)
-        return None if last is None else list(last.models.values())[-1]
-
-
-@dataclass
-class Group:
-    """All replicates of a row at the same coordinates."""
-
-    row: str
-    coordinates: Coordinates
-    kept: list[Run] = field(default_factory=list)
-    """The different runs that enter means and tests; replicates with the same key are one run."""
-    missing: list[Run] = field(default_factory=list)
-    fixed: bool = False
-    """Whether all replicates are the same run, such as a baseline without training."""
-
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """What no other group has."""
-        return self.row, *sorted(self.coordinates.items())
 
 
 def column_values(run: Run, columns: Iterable[str], aggregate: Aggregate) -> dict[str, ColumnValue | None]:
@@ -321,18 +214,6 @@ def _averaged(estimate: Estimate, tasks: Sequence[str], metric: str, columns: Co
     return ColumnValue(estimate.score, estimate.reason, estimate.low, estimate.high, data)
 
 
-def mean_value(members: Mapping[str, ColumnValue | None]) -> ColumnValue:
-    """The mean of several columns or runs, by name; undefined where one of them is."""
-    known = [one for one in members.values() if one is not None and one.value is not None]
-    if not members:
-        return ColumnValue(None, NOT_MEASURED)
-    if len(known) < len(members):
-        name, one = next((name, one) for name, one in members.items() if one is None or one.value is None)
-        return ColumnValue(None, f"{name}: {one.reason if one and one.reason else NOT_MEASURED}")
-    data = sum((one.data or () for one in known), ()) if all(one.data for one in known) else None
-    return ColumnValue(sum(one.value for one in known if one.value is not None) / len(known), data=data)
-
-
 class UnseenByAll:
     """The similarity tasks of the finished runs of a study, and which of their pairs any run has seen.
 
@@ -373,6 +254,10 @@ class UnseenByAll:
         masks = {task: [mask for (name, _), mask in self._seen.items() if name == task] for task in tasks}
         return {task: [int((~mine[0]).sum()), len(mine[0])] for task, mine in masks.items() if len(mine) == 1}
 
+    def any_of(self, tasks: Collection[str]) -> bool:
+        """Whether any run has seen a pair of these tasks."""
+        return any(mask.any() for (name, _), mask in self._seen.items() if name in tasks)
+
     @property
     def tasks(self) -> set[str]:
         """The similarity tasks of all runs."""
@@ -381,61 +266,6 @@ class UnseenByAll:
 
 def _data_of(task: str, scored: SimilarityScores) -> tuple[str, tuple[str, ...]]:
     return task, tuple(subset.digest for subset in scored.subsets.values())
-
-
-class Resampler:
-    """Bootstrap scores of all runs, computed once for each task and statistic.
-
-    ``resamples`` drawn from ``seed`` and the task's name, as in ``nearfar compare``; runs with the same test data share
-    them.
-    """
-
-    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int, progress: bool = False) -> None:
-        from rich.console import Console
-        from rich.progress import track
-
-        self.resamples = resamples
-        self.seed = seed
-        self._draws: dict[tuple[Any, int], NDArray[np.float32]] = {}
-        groups: dict[Any, dict[int, TestData]] = defaultdict(dict)
-        for one in data:
-            groups[one.group][one.run] = one
-        shown = {"console": Console(stderr=True), "transient": True, "disable": not progress}
-        for group in track([*groups], "resampling", **shown):  # type: ignore[arg-type]
-            scores = self._scores([*groups[group].values()])
-            self._draws |= {
-                (group, run): row.astype(np.float32) for run, row in zip(groups[group], scores, strict=True)
-            }
-
-    def of(self, parts: Sequence[TestData]) -> Floats:
-        """Scores on each resample [resamples], the mean over the parts; x 1, NaN where undefined."""
-        return np.mean([self._draws[part.group, part.run] for part in parts], axis=0, dtype=np.float64)
-
-    def _scores(self, members: Sequence[TestData]) -> Floats:
-        first = members[0]
-        settings: dict[str, Any] = {"resamples": self.resamples, "seed": [self.seed, *first.task.encode()]}
-        metric, _, aggregate = first.statistic.partition(".")
-        gold = np.concatenate(first.gold, dtype=np.float64)
-        predicted = np.array([np.concatenate(one.predicted) for one in members], dtype=np.float64)
-        if aggregate:
-            settings |= {"only": aggregate}
-            drawn = bootstrap_scores(CORRELATIONS[metric], gold, predicted, sizes=[*map(len, first.gold)], **settings)
-            return drawn.aggregate(next(by for by in AGGREGATES if by == aggregate))
-        if metric in ("mean", "accuracy"):
-            values = predicted if metric == "mean" else (predicted == gold).astype(float)
-            return bootstrap_means(values, **settings)
-        # F1 of the second class, or Matthews correlation, from resampled shares of the confusion counts
-        true, guess = gold == 1, predicted == 1
-        indicators = np.concatenate([guess & true, guess & ~true, ~guess & true]).astype(float)
-        hits, false_alarms, misses = bootstrap_means(indicators, **settings).reshape(3, len(predicted), -1)
-        if metric == "f1":
-            above, below = 2 * hits, 2 * hits + false_alarms + misses
-        else:
-            rejections = 1 - hits - false_alarms - misses
-            above = hits * rejections - false_alarms * misses
-            product = (hits + false_alarms) * (hits + misses) * (rejections + false_alarms) * (rejections + misses)
-            below = np.sqrt(np.maximum(product, 0))
-        return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 1e-12)
 
 
 def collect(cells: Sequence[Cell], store: JobStore) -> list[Run]:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, field, structs
 
+from nearfar.evaluation.statistics import MARGIN
 from nearfar.settings import read_toml
 from nearfar.types import NearfarError
 from nearfar.validation import InvalidValueError, convert, format_value, unknown_name_message
@@ -30,6 +31,11 @@ ONLY_TASK = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
 """Columns of the only task of a result."""
 GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
 BYTES = "bytes_per_vector"
+NO_SCORES = (
+    *(*GEOMETRY, BYTES, "seconds", "inference_seconds", "training_seconds", "texts_per_second", "texts"),
+    *("updates_per_second", "steps", "best_step", "parameters"),
+)
+"""Columns of which a higher number is not better."""
 _TESTED = (".task", ".tasks", ".pairs", ".labelled", ".mteb")
 """Ends of the settings that say what is tested."""
 _WITH_SETTINGS = (*VERBS, "axes", "rows", "replicates")
@@ -244,6 +250,8 @@ class _File(_Steps, kw_only=True):
     compare_with: tuple[_Text, ...] = ()
     compare_columns: tuple[_Text, ...] | None = None
     """The columns that are tested; None for all."""
+    margin: Annotated[float, Meta(ge=0)] = MARGIN
+    """The largest difference, in points, that counts as level."""
     axes: list[Axis] = []
     plots: list[Plot] | None = field(default=None, name="plot")
     """None if the file has no plots, so that the table decides."""

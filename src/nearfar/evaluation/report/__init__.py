@@ -19,7 +19,7 @@ from nearfar.evaluation.report.blocks import (
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
 from nearfar.evaluation.report.scores import MAX_BARS, AnyComparison, Grid
 from nearfar.evaluation.report.sections import geometry_blocks, outcome, settings, training
-from nearfar.evaluation.results import ComparisonResult, TaskTest
+from nearfar.evaluation.results import ComparisonResult, PairwiseResult, TaskTest
 from nearfar.evaluation.tables.comparison import (
     BEFORE_AFTER,
     before_after_cells,
@@ -30,6 +30,7 @@ from nearfar.evaluation.tables.comparison import (
     queries_in_words,
 )
 from nearfar.evaluation.tables.evaluation import LEGEND, format_seen, mean_score, seen_notes, seen_of
+from nearfar.evaluation.tables.ranking import ranking_tables
 from nearfar.types import metric_title
 
 MAX_MISSING_SHOWN = 6
@@ -235,6 +236,8 @@ def renamed(comparison: AnyComparison, sides: Sequence[EvaluatedModel]) -> AnyCo
 
 
 def _comparison(comparison: AnyComparison) -> list[Block]:
+    if isinstance(comparison, PairwiseResult) and comparison.ranked:
+        return list(ranking_tables(comparison))
     table, *pairs = comparison_tables(comparison)
     return [table, *(Section(pair.title, [pair], folded=True) for pair in pairs)]
 

@@ -10,14 +10,23 @@ from itertools import combinations
 from typing import Any, ClassVar, Literal
 
 from nearfar.evaluation.results.evaluation import SeenShares
-from nearfar.evaluation.results.record import OMITTED, Provenance, Record, Result, TestedDifference
+from nearfar.evaluation.results.record import OMITTED, Estimate, Provenance, Record, Result, TestedDifference
 from nearfar.validation import InvalidValueError
 
 _AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
 
 
+class RankedScore(Estimate, kw_only=False):
+    """The score x 100 of a system, its interval over units and training runs, and the ranks that it may have."""
+
+    best_rank: int | None = field(default=None, metadata=OMITTED)
+    """1 + the number of systems that are better."""
+    worst_rank: int | None = field(default=None, metadata=OMITTED)
+    """The number of systems that are not worse, with itself."""
+
+
 class ComparedSide(Record):
-    """One side of a comparison: a model, or one method trained with several seeds."""
+    """One side of a comparison: a model, one method trained with several seeds, or a system that any tool scored."""
 
     name: str
     models: list[str]
@@ -29,6 +38,12 @@ class ComparedSide(Record):
     """What the side has seen of each compared task in training, for several runs the mean; tasks where it is known."""
     folds: int | None = field(default=None, metadata=OMITTED)
     """Where each row was tested by one of several models, trained without its fold: the number of folds."""
+    overall_rank: RankedScore | None = field(default=None, metadata=OMITTED)
+    """Of a system in a table of scores or a run file: its mean over several tasks."""
+    ranks: dict[str, RankedScore] | None = field(default=None, metadata=OMITTED)
+    """The same on each task."""
+    counts: dict[str, int] | None = field(default=None, metadata=OMITTED)
+    """What is worth knowing of the queries of a run file, in words -> their number."""
 
 
 class _Scores(Record):
@@ -47,11 +62,12 @@ class PairedTest(TestedDifference, _Scores):  # in this order the keys of _Score
 
 
 class _Task(Record):
-    kind: Literal["similarity", "relatedness", "classification", "retrieval"] = "similarity"
+    kind: Literal["similarity", "relatedness", "classification", "retrieval", "scores"] = "similarity"
+    """``scores``: of a table by any tool."""
     pairs: int | None = field(default=None, metadata=OMITTED)
-    """Number of pairs, of tested rows, or of queries."""
+    """Number of pairs, of tested rows, of queries, or of other units."""
     measure: str | None = field(default=None, metadata=OMITTED)
-    """The measure of a retrieval task, such as ``ndcg@10``."""
+    """The measure of a retrieval task, such as ``ndcg@10``; ``score x 100`` or ``score`` of a table by any tool."""
 
 
 class _TaskNames(Record):
@@ -201,7 +217,7 @@ class ComparisonResult(_Tests, _TwoSides):  # in this order the tests come last 
 
 
 class PairwiseResult(_Comparison):
-    """What ``nearfar compare`` writes for three sides or more: the tests of each pair of sides.
+    """What ``nearfar compare`` writes for three sides or more, and for scores of any tool: the tests of each pair.
 
     ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
     """
@@ -218,6 +234,11 @@ class PairwiseResult(_Comparison):
     """Tasks that not all runs have."""
     comparisons: list[PairTests]
     """The tests of each pair of sides, in the order (0, 1), (0, 2) ... (1, 2) ..."""
+
+    @property
+    def ranked(self) -> bool:
+        """Whether the sides are systems that any tool scored, which have ranks."""
+        return any(side.ranks for side in self.sides)
 
     def between(self, tests: PairTests) -> ComparisonResult:
         """The comparison of two of the sides, with their entry of ``comparisons``."""

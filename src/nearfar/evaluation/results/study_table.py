@@ -1,7 +1,9 @@
-"""Tables of studies: the values of all runs, their means with intervals, the paper's numbers, and paired tests.
+"""Tables of studies: the values of all runs, the intervals of their means, and the compared differences.
 
 A *cell* is one run of the study: a row at one label of each axis (its *coordinates*), with one setting of the
-replicates (such as a seed). A *group* holds all replicates of a row at the same coordinates.
+replicates (such as a seed). A *group* holds all replicates of a row at the same coordinates. Each number is stored
+once: means and standard deviations are those of the values of the cells, and the paper's numbers are in the study
+(:meth:`nearfar.studies.page.Layout.frame` has them all).
 """
 
 from dataclasses import field
@@ -13,61 +15,23 @@ from nearfar.validation import InvalidValueError
 
 
 class StudyCell(Record):
-    """One finished run."""
+    """One run."""
 
     row: str
     """The id of the row."""
-    coordinates: dict[str, str] = field(default_factory=dict)
+    coordinates: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     """Axis -> label."""
-    replicate: dict[str, Any] = field(default_factory=dict)
+    replicate: dict[str, Any] = field(default_factory=dict, metadata=OMITTED)
     """Setting -> its value in this replicate; empty for a row without replicates."""
-    values: dict[str, float | None]
-    """Column -> value; null where it is undefined."""
-    validation: float | None = field(default=None, metadata=OMITTED)
-    """The score that chooses among replicates, x 100."""
-    seconds: float | None = field(default=None, metadata=OMITTED)
-    """Time of its last training, or of all its steps if nothing was trained."""
     key: str = ""
-    """The key of its last job; cells of a group with the same key are the same run."""
-    chosen: bool = True
-    """False for a run that is left out of means and tests: it is not among the best by validation that the study keeps,
-    or another replicate is the same run."""
+    """The key of its last job; cells of a group with the same key are the same run, which counts once."""
+    values: dict[str, float | None] = field(default_factory=dict, metadata=OMITTED)
+    """Column -> value, null where it is undefined; also ``validation``, the score that chooses among replicates (x
+    100), and ``seconds``, the time of its last training, or of all its steps if nothing was trained."""
     reasons: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     """Column -> why its value is undefined."""
-
-
-class MissingCell(Record):
-    """A run of the study without a result."""
-
-    row: str
-    coordinates: dict[str, str] = field(default_factory=dict)
-    replicate: dict[str, Any] = field(default_factory=dict)
-    reason: str
-    """Why, such as ``not run``."""
-
-
-class GroupScore(Record):
-    """One column of one group: the mean over its runs, beside the paper's number."""
-
-    mean: float | None
-    """Null without a finished run, or where the value of a run is undefined."""
-    n: int
-    """Number of different runs."""
-    sd: float | None = field(default=None, metadata=OMITTED)
-    """The sample standard deviation (n - 1); null for fewer than two runs."""
-    low: float | None = field(default=None, metadata=OMITTED)
-    """The 95% interval, from ``low`` to ``high``."""
-    high: float | None = field(default=None, metadata=OMITTED)
-    interval: str | None = field(default=None, metadata=OMITTED)
-    """What the interval is of: ``t over replicates``, or ``bootstrap over pairs`` for a single run."""
-    paper: float | None = field(default=None, metadata=OMITTED)
-    """The number in the paper."""
-    paper_sd: float | None = field(default=None, metadata=OMITTED)
-    """The standard deviation in the paper."""
-    difference: float | None = field(default=None, metadata=OMITTED)
-    """``mean`` minus ``paper``."""
-    reason: str | None = field(default=None, metadata=OMITTED)
-    """Why the mean is undefined."""
+    missing: str | None = field(default=None, metadata=OMITTED)
+    """Why there is no result, such as ``not run``; null for a finished run."""
 
 
 class StudyCurve(Record):
@@ -79,17 +43,13 @@ class StudyCurve(Record):
 
 
 class StudyGroup(Record):
-    """One line of the table, or one of its cells where an axis gives columns."""
+    """What is known of the finished runs of a group together."""
 
     row: str
-    coordinates: dict[str, str] = field(default_factory=dict)
+    coordinates: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     """Axis -> label; ``average`` is the mean over the labels of an axis."""
-    runs: int
-    """Number of different finished runs that enter the means."""
-    missing: int = 0
-    """Number of runs without a result."""
-    scores: dict[str, GroupScore]
-    """Column -> score."""
+    intervals: dict[str, list[float]] = field(default_factory=dict, metadata=OMITTED)
+    """Column -> the 95% interval of its mean, ``[low, high]``."""
     spectrum: list[list[float]] | None = field(default=None, metadata=OMITTED)
     """``[index, singular value divided by the largest]`` at about sixty indices; the mean over replicates."""
     layers: dict[str, list[float | None]] | None = field(default=None, metadata=OMITTED)
@@ -99,43 +59,39 @@ class StudyGroup(Record):
     curves: dict[str, StudyCurve] = field(default_factory=dict, metadata=OMITTED)
 
     def __post_init__(self) -> None:
-        """Points of the spectrum that are not pairs."""
+        """Points of the spectrum, or intervals, that are not pairs."""
         if any(len(point) != 2 for point in self.spectrum or []):
             raise InvalidValueError("does not hold pairs of index and value", "spectrum")
-
-
-class StudyTest(Record):
-    """The test of one p value, raw and corrected."""
-
-    p: float
-    p_holm: float
-    """``p`` after Holm's correction over all tests of this sort in the table."""
-    test: str
-    """The name of the test."""
-    low: float | None = field(default=None, metadata=OMITTED)
-    """The 95% interval of the difference, from ``low`` to ``high``."""
-    high: float | None = field(default=None, metadata=OMITTED)
+        if any(len(ends) != 2 for ends in self.intervals.values()):
+            raise InvalidValueError("does not hold pairs of low and high", "intervals")
 
 
 class StudyComparison(Record):
-    """One column of two groups: first minus second."""
+    """One column of two groups: first minus second, with one interval over test units and training runs."""
 
     first: str
     """The id of the row."""
     second: str
-    first_coordinates: dict[str, str] = field(default_factory=dict)
-    second_coordinates: dict[str, str] = field(default_factory=dict)
+    first_coordinates: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
+    second_coordinates: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     column: str
-    difference: float | None
+    difference: float | None = None
     """Mean of the first group minus mean of the second."""
-    paper: float | None = field(default=None, metadata=OMITTED)
-    """The same difference in the paper."""
-    pairs: StudyTest | None = field(default=None, metadata=OMITTED)
-    """The test over pairs, rows or queries of the test set: generalises to other test data."""
-    seeds: StudyTest | None = field(default=None, metadata=OMITTED)
-    """The test over replicates: generalises to other training runs."""
+    low: float | None = None
+    """The 95% interval of the difference, from ``low`` to ``high``."""
+    high: float | None = None
+    p: float | None = None
+    """Two-sided p of no difference, by the same interval."""
+    p_holm: float | None = None
+    """``p`` after Holm's correction over all comparisons of the table."""
+    verdict: Literal["better", "worse", "level", "no worse", "cannot tell"] | None = None
+    """What the interval says, with the study's margin; null for a column whose numbers are no scores, such as time."""
+    units: int | None = field(default=None, metadata=OMITTED)
+    """How many independent units of the test data were resampled; null where the interval is over runs alone."""
+    more_units: int | None = field(default=None, metadata=OMITTED)
+    """About how many more units would tell, where the verdict is ``cannot tell``; null where units alone do not."""
     reason: str | None = field(default=None, metadata=OMITTED)
-    """Why there is no difference, or no test over pairs."""
+    """Why there is no difference or no interval, or why the interval is over runs alone."""
 
 
 class StudyProvenance(Record):
@@ -156,26 +112,20 @@ class StudyTable(Result):
     WHAT: ClassVar[str] = "a table of nearfar study"
 
     kind: Literal["study-table"] = "study-table"
-    title: str
-    source: str | None = None
-    """The paper and its table."""
-    notes: str = ""
-    """Markdown."""
-    caption: str = ""
-    """Text of the LaTeX table."""
-    columns: list[str]
     study: dict[str, Any]
     """The study file, after the overlay of the scale."""
+    columns: list[str]
+    """The columns of the study, without those on unseen pairs where no pair was seen."""
     scale: str | None = None
     changes: list[str] = field(default_factory=list)
     """Settings of the scale that differ from the study file itself, in words."""
     command: str | None = None
     """The command that runs the study again."""
     resamples: int
-    """Bootstrap resamples of the intervals and tests."""
+    """Bootstrap resamples of the intervals."""
     seed: int = 0
-    level: float = 0.05
-    """The significance level."""
+    intervals_from: str | None = field(default=None, metadata=OMITTED)
+    """What the intervals were put together from, where the scores of single units were not kept."""
     provenance: Provenance = field(default_factory=Provenance)
     """Of the table."""
     runs: StudyProvenance = field(default_factory=StudyProvenance)
@@ -184,21 +134,32 @@ class StudyTable(Result):
     """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
     groups: list[StudyGroup]
     comparisons: list[StudyComparison] = field(default_factory=list)
-    missing: list[MissingCell] = field(default_factory=list)
     cells: list[StudyCell]
 
+    @property
+    def title(self) -> str:
+        """The title of the study."""
+        return str(self.study["title"])
+
+    @property
+    def missing(self) -> list[StudyCell]:
+        """The runs without a result."""
+        return [cell for cell in self.cells if cell.missing is not None]
+
     def __post_init__(self) -> None:
-        """A row that the study does not have, or a group without one of the columns."""
+        """A study without title, a row that the study does not have, or a cell without one of the columns."""
+        if not isinstance(self.study.get("title"), str):
+            raise InvalidValueError("is not a text", "study", "title")
         rows = self.study.get("rows")
         if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
             raise InvalidValueError("is not a list of rows with ids", "study", "rows")
         known = {row["id"] for row in rows}
-        used = [one.row for part in (self.groups, self.missing, self.cells) for one in part]
+        used = [one.row for part in (self.groups, self.cells) for one in part]
         used += [name for row in self.comparisons for name in (row.first, row.second)]
         for row in used:
             if row not in known:
                 raise InvalidValueError(f"lacks the row {row!r}", "study", "rows")
-        for number, group in enumerate(self.groups):
-            for column in self.columns:
-                if column not in group.scores:
-                    raise InvalidValueError(f"lacks {column!r}", "groups", number, "scores")
+        for number, cell in enumerate(self.cells):
+            for column in self.columns if cell.missing is None else ():
+                if column not in cell.values:
+                    raise InvalidValueError(f"lacks {column!r}", "cells", number, "values")

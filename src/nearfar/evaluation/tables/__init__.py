@@ -16,6 +16,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.tables.comparison import comparison_tables, queries_in_words
 from nearfar.evaluation.tables.evaluation import evaluation_tables
+from nearfar.evaluation.tables.ranking import ranking_tables
 
 Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
 
@@ -96,6 +97,8 @@ def screen_tables(result: Result) -> list[Table]:
     match result:
         case EvaluationResult():
             return evaluation_tables(result, screen=True)
+        case PairwiseResult() if result.ranked:
+            return ranking_tables(result)[:2]
         case ComparisonResult() | PairwiseResult():
             return comparison_tables(result)[:1]
         case GeometryResult():
@@ -126,6 +129,8 @@ def result_markdown(result: Tabulated) -> str:
             tables = evaluation_tables(result, metrics=("spearman", "pearson"), subsets=True)
         case GeometryResult():
             title, tables = "Geometry of embedding spaces", [geometry_table(result)]
+        case PairwiseResult() if result.ranked:
+            title, tables = f"{len(result.sides)} systems compared", ranking_tables(result)
         case _:
             names = [side.name for side in result.sides]
             title = (" against " if isinstance(result, ComparisonResult) else ", ").join(names)

@@ -11,7 +11,10 @@ from nearfar.types import metric_title
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
 
 
-_UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
+_UNITS = {
+    **{"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"},
+    "scores": "units",
+}
 """Kind of a task -> what its bootstrap resamples."""
 
 
@@ -24,12 +27,12 @@ def metric_of(row: results.TaskTest) -> str:
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str | None = None) -> str:
-    """What a test says of its first side, or where that is worse, of the second; ``units`` are what is resampled."""
+def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "") -> str:
+    """What a test says of its first side, or where that is worse, of the second."""
     if row.verdict is None:
         return "undefined"
     if row.verdict == "cannot tell":
-        units = units or (_UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows")
+        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows"
         return f"cannot tell{f': about {row.more_units:,} more {units} would' if row.more_units else ''}"
     if row.verdict == "level":
         return "level"
@@ -95,8 +98,8 @@ def comparison_table(comparison: results.ComparisonResult) -> Table:
     """A comparison of two sides: a row for each task and average."""
     names = _task_names(comparison.tasks)
     tasks = {names[task]: row for task, row in comparison.tasks.items()}
-    sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
-    title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
+    sides = f"first {side_title(comparison.first)}, second {side_title(comparison.second)}"
+    title = f"{scores_title(comparison.tasks, comparison.config)}: {sides}"
     return table_of_tests(
         "task", tasks, _averages(comparison.comparisons[0]), title=title, notes=_comparison_notes(comparison)
     )
@@ -137,8 +140,8 @@ def pairwise_table(result: results.PairwiseResult) -> Table:
         *comparison_notes([side.name for side in result.sides], result.sides),
         *_not_compared(result),
     ]
-    title = _scores(first.tasks, config)
-    columns = ["task", *map(_side, result.sides)]
+    title = scores_title(first.tasks, config)
+    columns = ["task", *map(side_title, result.sides)]
     return Table.of_groups([tasks, average_rows], columns=columns, title=title, notes=notes)
 
 
@@ -150,11 +153,18 @@ def _task_names(tasks: Mapping[str, results.TaskTest]) -> dict[str, str]:
     return {task: f"{task}, {metric}" if metric else task for task, metric in metrics.items()}
 
 
-def _scores(tasks: Mapping[str, results.TaskTest], config: results.ComparisonSettings) -> str:
+def units_in_words(tasks: Mapping[str, results.TaskTest]) -> str:
+    """What the bootstrap resamples in tasks of these kinds."""
+    return " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
+
+
+def scores_title(tasks: Mapping[str, results.TaskTest], config: results.ComparisonSettings) -> str:
     """What the scores of the tasks are, for a title."""
     kinds = {row.kind for row in tasks.values()}
     if kinds == {"classification"}:
         return "Accuracy x 100"
+    if kinds == {"scores"}:
+        return next(iter(tasks.values())).measure or "score"
     if kinds == {"retrieval"}:
         measures = {row.measure for row in tasks.values() if row.measure}
         return f"{measures.pop() if len(measures) == 1 else 'Retrieval'} x 100"
@@ -198,7 +208,7 @@ def _row_of_test(name: str, row: results.PairedTest) -> list[str]:
 
 def _comparison_notes(comparison: results.ComparisonResult) -> list[str]:
     config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison.comparisons[0])
-    units = " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
+    units = units_in_words(tasks)
     several = [name for name, side in zip(("first", "second"), comparison.sides, strict=True) if len(side.models) > 1]
     lone = [name for name in ("first", "second") if name not in several]
     of_runs = " and training runs" * bool(several)
@@ -223,6 +233,7 @@ def _not_compared(result: results.ComparisonResult | results.PairwiseResult) -> 
     return [f"Not compared, because not all sides were evaluated on them: {', '.join(result.not_compared)}."]
 
 
-def _side(side: results.ComparedSide) -> str:
+def side_title(side: results.ComparedSide) -> str:
+    """The name of a side, and its number of runs where it has several."""
     runs = len(side.models)
     return side.name if runs == 1 else f"{side.name} (mean of {runs} runs)"

@@ -1,0 +1,189 @@
+"""The scores of single units of test data (pairs, rows, queries): what is resampled, and the file that keeps them.
+
+``units.parquet``, beside study.json, has a line for each unit of each run and task that a compared column rests on, so
+that each comparison can be computed again (:func:`nearfar.studies.table.compare_again`):
+
+=================================  =================================================================================
+``row, coordinates, replicate``    the run, as in study.json; the last two as JSON objects
+``columns``                        the columns of the study that rest on the score, a JSON list
+``task``, ``statistic``            what is computed of the units: ``spearman.all`` and others with an aggregate of the
+                                   subsets, ``accuracy``, ``f1``, ``matthews``, or the ``mean``
+``digest``                         fingerprints of the test data, a JSON list; equal ones are the same units
+``subset``, ``unit``               numbers from 0; a task without subsets has one
+``gold``                           the gold score or label of the unit; null where the value is a measure, as of a query
+``value``                          cosine (x 10^6), prediction, label, or measure of the unit
+=================================  =================================================================================
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from nearfar.disk import new_file, read_errors
+from nearfar.evaluation.correlation import AGGREGATES, CORRELATIONS, Floats, bootstrap_scores
+from nearfar.evaluation.statistics import bootstrap_means
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.studies.groups import Run
+
+UNITS = "units.parquet"
+Place: TypeAlias = tuple[str, str, str]
+"""Row, coordinates and replicate of a run, as texts."""
+_RUN = ["row", "coordinates", "replicate"]
+_PART = [*_RUN, "columns", "task", "statistic", "digest"]
+
+
+@dataclass(frozen=True, eq=False)
+class TestData:
+    """Predictions of one run on the rows of one task, with what computes a score of them."""
+
+    __test__ = False  # no class of tests, whatever its name
+
+    task: str
+    statistic: str
+    """``spearman.all`` and others with an aggregate, ``accuracy``, ``f1``, ``matthews``, ``mean``."""
+    digest: tuple[str, ...]
+    """Fingerprints of the test data; runs with equal ones can be paired row by row."""
+    gold: Sequence[Sequence[float]]
+    """The gold scores of each subset; one subset where a task has none."""
+    predicted: Sequence[Any]
+    """One number for each row of each subset: a cosine, a prediction, or the measure of a query."""
+    run: int
+    """The identity of the result; the same data of one result, in several columns, are resampled once."""
+
+    @property
+    def group(self) -> tuple[str, str, tuple[str, ...]]:
+        """Runs of the same group share resamples."""
+        return self.task, self.statistic, self.digest
+
+
+def place_of(run: "Run") -> Place:
+    """What identifies a run in the files of a study."""
+    coordinates, replicate = (json.dumps(one, sort_keys=True) for one in (dict(run.coordinates), dict(run.replicate)))
+    return run.row, coordinates, replicate
+
+
+class Resampler:
+    """Bootstrap scores of all runs, computed once for each task and statistic.
+
+    ``resamples`` drawn from ``seed`` and the task's name, as in ``nearfar compare``; runs with the same test data share
+    them.
+    """
+
+    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int, progress: bool = False) -> None:
+        from rich.console import Console
+        from rich.progress import track
+
+        self.resamples = resamples
+        self.seed = seed
+        self._draws: dict[tuple[Any, int], NDArray[np.float32]] = {}
+        groups: dict[Any, dict[int, TestData]] = defaultdict(dict)
+        for one in data:
+            groups[one.group][one.run] = one
+        shown = {"console": Console(stderr=True), "transient": True, "disable": not progress}
+        for group in track([*groups], "resampling", **shown):  # type: ignore[arg-type]
+            scores = self._scores([*groups[group].values()])
+            self._draws |= {
+                (group, run): row.astype(np.float32) for run, row in zip(groups[group], scores, strict=True)
+            }
+
+    def of(self, parts: Sequence[TestData]) -> Floats:
+        """Scores on each resample [resamples], the mean over the parts; x 1, NaN where undefined."""
+        return np.mean([self._draws[part.group, part.run] for part in parts], axis=0, dtype=np.float64)
+
+    @staticmethod
+    def units(parts: Sequence[TestData]) -> int:
+        """The number of units that are resampled, over all parts."""
+        return sum(len(subset) for part in parts for subset in part.predicted)
+
+    def _scores(self, members: Sequence[TestData]) -> Floats:
+        first = members[0]
+        settings: dict[str, Any] = {"resamples": self.resamples, "seed": [self.seed, *first.task.encode()]}
+        metric, _, aggregate = first.statistic.partition(".")
+        gold = np.concatenate(first.gold, dtype=np.float64)
+        predicted = np.array([np.concatenate(one.predicted) for one in members], dtype=np.float64)
+        if aggregate:
+            settings |= {"only": aggregate}
+            drawn = bootstrap_scores(CORRELATIONS[metric], gold, predicted, sizes=[*map(len, first.gold)], **settings)
+            return drawn.aggregate(next(by for by in AGGREGATES if by == aggregate))
+        if metric in ("mean", "accuracy"):
+            values = predicted if metric == "mean" else (predicted == gold).astype(float)
+            return bootstrap_means(values, **settings)
+        # F1 of the second class, or Matthews correlation, from resampled shares of the confusion counts
+        true, guess = gold == 1, predicted == 1
+        indicators = np.concatenate([guess & true, guess & ~true, ~guess & true]).astype(float)
+        hits, false_alarms, misses = bootstrap_means(indicators, **settings).reshape(3, len(predicted), -1)
+        if metric == "f1":
+            above, below = 2 * hits, 2 * hits + false_alarms + misses
+        else:
+            rejections = 1 - hits - false_alarms - misses
+            above = hits * rejections - false_alarms * misses
+            product = (hits + false_alarms) * (hits + misses) * (rejections + false_alarms) * (rejections + misses)
+            below = np.sqrt(np.maximum(product, 0))
+        return np.divide(above, below, out=np.full_like(above, np.nan), where=below > 1e-12)
+
+
+def write_units(file: Path, runs: Iterable["Run"], columns: Iterable[str]) -> None:
+    """Write the scores of single units that these ``columns`` of the runs rest on; without any, no file is left.
+
+    Raises:
+        NearfarError: the file cannot be written.
+    """
+    names, parts = [*columns], []
+    for run in runs:
+        used: dict[tuple[Any, int], tuple[TestData, list[str]]] = {}
+        for column in names:
+            for part in run.columns[column].data or ():
+                used.setdefault((part.group, part.run), (part, []))[1].append(column)
+        for part, its in used.values():
+            texts = (json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
+            parts.append(((*place_of(run), *texts), part))
+    if not parts:
+        file.unlink(missing_ok=True)
+        return
+    sizes = [[len(subset) for subset in part.predicted] for _, part in parts]
+    lines = pd.DataFrame([texts for texts, _ in parts], columns=_PART).astype("category")
+    lines = lines.loc[lines.index.repeat([*map(sum, sizes)])]
+    golds = [
+        np.concatenate(part.gold) if any(map(len, part.gold)) else np.full(sum(size), np.nan)
+        for (_, part), size in zip(parts, sizes, strict=True)
+    ]
+    lines["subset"] = np.concatenate([np.repeat(np.arange(len(size), dtype=np.int32), size) for size in sizes])
+    lines["unit"] = np.concatenate([np.arange(sum(size), dtype=np.int32) for size in sizes])
+    lines["gold"] = np.concatenate(golds).astype(np.float64)
+    lines["value"] = np.concatenate([np.concatenate(part.predicted) for _, part in parts]).astype(np.float64)
+    with new_file(file) as temporary:
+        lines.to_parquet(temporary, compression="zstd", index=False)
+
+
+def read_units(file: Path) -> dict[Place, dict[str, tuple[TestData, ...]]]:
+    """Run -> column -> the scores of units that it rests on, from a file of :func:`write_units`.
+
+    Raises:
+        NearfarError: it cannot be read, or is no such file.
+    """
+    with read_errors(file):
+        try:
+            lines = pd.read_parquet(file)
+            parts = lines.groupby(_PART, sort=False, observed=True)
+        except (ValueError, KeyError) as error:  # pyarrow's errors of a damaged file are ValueErrors
+            raise NearfarError(f"{file}: is damaged; run the study again to write it: {error}") from None
+    read: dict[Place, dict[str, tuple[TestData, ...]]] = defaultdict(dict)
+    for number, (texts, part) in enumerate(parts):
+        row, coordinates, replicate, columns, task, statistic, digest = map(str, texts)
+        subsets = [one for _, one in part.groupby("subset")]
+        gold = [one["gold"].tolist() for one in subsets] if part["gold"].notna().all() else [[]]
+        predicted = [one["value"].tolist() for one in subsets]
+        data = TestData(task, statistic, tuple(json.loads(digest)), gold, predicted, number)
+        own = read[row, coordinates, replicate]
+        for column in json.loads(columns):
+            own[column] = (*own.get(column, ()), data)
+    return dict(read)
