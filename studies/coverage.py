@@ -8,24 +8,16 @@ sides, `own` the unit's for one side, `together` the unit's for one run, `run` t
 step function of it, whose mean over units is known exactly, or, for Spearman's correlation, it is the cosine of a pair.
 """
 
-import argparse
-import json
-import time
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
-from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import ROOT, results_of, table
+from common import ROOT, results_of
 from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from nearfar.disk import write_text
 from nearfar.evaluation.correlation import weighted_spearman
-from nearfar.evaluation.results import provenance
-from nearfar.evaluation.statistics import crossed_difference
 
 Floats = NDArray[np.float64]
 RESULT = "coverage.json"
