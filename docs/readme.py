@@ -65,15 +65,15 @@ def terminal() -> list[str]:
 
 def claims(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Each kind of rows: scores without training, with sentence-transformers and with nearfar, and the difference."""
-    header = ("your rows", "measured", "no training", PEER, "nearfar", "nearfar's lead [95%]", "verdict")
-    return _table((*header, "settings tried (theirs, ours)"), map(_claim, rows))
+    header = ("your rows", "measured", "no training", PEER, "nearfar", "nearfar's lead [95%]")
+    return _table((*header, "settings tried: theirs, ours"), map(_claim, rows), left=2)
 
 
 def _claim(row: dict[str, Any]) -> tuple[str, ...]:
     scores = (f"{row[side]:.2f}" for side in ("start", "peer", "ours"))
-    lead = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+    lead = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}] {row['verdict']}"
     tried = f"{row['settings_peer']}, {row['settings_ours']}"
-    return f"[{row['rows']}]({row['page']})", row["metric"], *scores, lead, row["verdict"], tried
+    return f"[{row['rows']}]({row['page']})", row["metric"], *scores, lead, tried
 
 
 def speed() -> list[str]:
@@ -115,8 +115,8 @@ def _fastest(rounds: dict[str, list[dict[str, float]]], library: str) -> tuple[l
     return speeds[best], best
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    rule = ["---", *["---:"] * (len(header) - 1)]
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1) -> list[str]:
+    rule = [*["---"] * left, *["---:"] * (len(header) - left)]
     return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
 
 

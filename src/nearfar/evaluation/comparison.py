@@ -82,8 +82,8 @@ class RunScores(NamedTuple):
     """Why a run has no score."""
     units: int
     """The number of independent units that were resampled."""
-    scale: float = 1.0
-    """The largest difference that a unit can have."""
+    bound: float = 0.0
+    """Of means over units, the largest difference of a unit, as ``crossed_difference`` takes it."""
 
     @property
     def reason(self) -> str | None:
@@ -94,7 +94,7 @@ class RunScores(NamedTuple):
         """The scores of some of the runs, by their positions."""
         positions = list(runs)
         reasons = tuple(self.reasons[run] for run in positions)
-        return RunScores(self.points[positions], self.draws[positions], reasons, self.units, self.scale)
+        return RunScores(self.points[positions], self.draws[positions], reasons, self.units, self.bound)
 
 
 def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
@@ -216,7 +216,8 @@ def score(
     settings: dict[str, Any] = {"resamples": resamples, "seed": [seed, *task.encode()], "units": units}
     if defined:
         points[defined], draws[defined] = _drawn([scored[run] for run in defined], aggregate, chosen, settings)
-    return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1)
+    bound = float(isinstance(scored[0], RetrievalScores | ClassificationScores))
+    return RunScores(points, draws, reasons, scored[0].size if units is None else max(units) + 1, bound)
 
 
 def units_of(scored: Iterable[TaskScores]) -> Units | None:
@@ -423,7 +424,7 @@ def difference_fields(
     units: int,
     order: Sequence[int] | None,
     margin: float,
-    scale: float = 1.0,
+    bound: float = 0.0,
     reason: str | None = None,
 ) -> dict[str, Any]:
     """The fields of a :class:`TestedDifference`, without its verdict; scores are x 1, the fields and ``margin`` x 100.
@@ -431,7 +432,7 @@ def difference_fields(
     The arguments are those of :func:`~nearfar.evaluation.statistics.crossed_difference`; with a ``reason`` nothing is
     tested.
     """
-    tested = None if reason else crossed_difference(first, second, units=units, order=order, scale=scale)
+    tested = None if reason else crossed_difference(first, second, units=units, order=order, bound=bound)
     if tested is None:
         return {"units": units, "reason": reason or "undefined on every resample"}
     points = {key: percent(getattr(tested, key)) for key in ("difference", "low", "high")}
@@ -447,7 +448,7 @@ def average_of(scored: Mapping[str, RunScores]) -> RunScores:
         np.mean([one.draws for one in scored.values()], axis=0),
         reasons,
         sum(one.units for one in scored.values()),
-        max(one.scale for one in scored.values()),
+        min(one.bound for one in scored.values()),
     )
 
 
@@ -461,7 +462,7 @@ def _test(
     both = scored.select([*first, *second])
     a, b = ((both.points[part], both.draws[part]) for part in (slice(len(first)), slice(len(first), None)))
     means = {"first": percent(a[0].mean()), "second": percent(b[0].mean())}
-    how: dict[str, Any] = {"units": scored.units, "order": order, "margin": margin, "scale": scored.scale}
+    how: dict[str, Any] = {"units": scored.units, "order": order, "margin": margin, "bound": scored.bound}
     return means | difference_fields(a, b, **how, reason=both.reason)
 
 

@@ -96,7 +96,7 @@ def compare_systems(
     runs = list(dict.fromkeys(run for one in chosen.values() for run in one.runs))
     bar = track(chosen.items(), "comparing", console=Console(stderr=True), transient=True, disable=not progress)
     scored = {
-        task: _scores(task, one, runs, resamples=resamples, seed=seed, scale=given.points / 100) for task, one in bar
+        task: _scores(task, one, runs, resamples=resamples, seed=seed, bound=given.points / 100) for task, one in bar
     }
     places = {system: [place for place, run in enumerate(runs) if run[0] == system] for system, _ in runs}
     if len(places) < 2:
@@ -142,7 +142,7 @@ def compare_systems(
 
 
 def _scores(
-    task: str, given: UnitScores, runs: Sequence[tuple[str, str]], *, resamples: int, seed: int, scale: float
+    task: str, given: UnitScores, runs: Sequence[tuple[str, str]], *, resamples: int, seed: int, bound: float
 ) -> comparison.RunScores:
     """The scores of all ``runs`` on a task, undefined for those that it lacks, and on resamples of its units."""
     units = int(given.clusters.max()) + 1
@@ -154,7 +154,7 @@ def _scores(
     seeds = [seed, *task.encode()]
     draws[rows] = bootstrap_means(given.values, resamples=resamples, seed=seeds, units=given.clusters)
     reasons = [None if row in rows else f"{system} has no scores on {task}" for row, (system, _) in enumerate(runs)]
-    return comparison.RunScores(points, draws, tuple(reasons), units, scale)
+    return comparison.RunScores(points, draws, tuple(reasons), units, bound)
 
 
 def _ranked(
@@ -172,7 +172,7 @@ def _ranked(
     zero = np.zeros(1), np.zeros((1, scored.draws.shape[1]))
     for own, ahead, behind in zip(each, above, below, strict=True):
         tested = comparison.difference_fields(
-            (own.points, own.draws), zero, units=own.units, order=None, margin=0.0, scale=own.scale, reason=own.reason
+            (own.points, own.draws), zero, units=own.units, order=None, margin=0.0, bound=own.bound, reason=own.reason
         )
         interval = [tested.get(key) for key in ("difference", "low", "high", "reason")]
         ranks = (None, None) if own.reason else (1 + ahead, most - behind)
