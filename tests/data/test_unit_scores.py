@@ -71,10 +71,6 @@ BAD_TABLES = {
         "system\tunit\tscore\tcluster\na\t1\t1\tx\nb\t1\t0\ty\n",
         "unit '1' of task board has two clusters",
     ),
-    "other seeds": (
-        "system\tunit\tscore\tseed\ttask\na\t1\t1\t1\tt\na\t1\t1\t2\tt\na\t1\t0\t2\tu\n",
-        "system 'a' has the seeds 1, 2 on task t, and 2 on task u",
-    ),
 }
 
 

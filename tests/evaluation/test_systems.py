@@ -101,7 +101,7 @@ def test_the_mean_over_tasks_is_of_systems_that_have_all():
     assert first.overall.high - first.overall.low < first.tasks["x"].high - first.tasks["x"].low
     assert second.tasks["x"].verdict == "better"
     assert second.tasks["y"].difference is second.overall.difference is third.overall.difference is None
-    assert "c has no scores on y" in second.overall.reason
+    assert "c, seed 0, has no scores on y" in second.overall.reason
     assert result.sides[2].overall_rank.best_rank is None
     assert (result.sides[2].ranks["x"].best_rank, result.sides[1].overall_rank.worst_rank) == (3, 2)
 

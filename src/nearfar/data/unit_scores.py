@@ -12,11 +12,9 @@ also have BEIR's columns (:mod:`nearfar.data.retrieval`). As in trec_eval, docum
 float32, and those with equal scores by their identifiers, the last in the order of texts first; ``rank`` is not read.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from math import isnan
-from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,8 +76,8 @@ def read_scores(file: Path) -> Systems:
 
     Raises:
         NearfarError: the file cannot be read, a column is missing, a cell is empty or no number, a unit has two scores
-            by one run or two clusters, the runs of a task were not scored on the same units, or a system has other
-            seeds on another task; the message names file, row and column, or the runs and the units.
+            by one run or two clusters, or the runs of a task were not scored on the same units; the message names file,
+            row and column, or the run and the units.
     """
     from pandas import DataFrame  # imported here: the import is slow
 
@@ -105,7 +103,6 @@ def read_scores(file: Path) -> Systems:
         _check_complete(wide, f"{file}: task {task}")
         numbers = clusters["first"].astype("category").cat.codes.to_numpy(np.int64)
         tasks[str(task)] = UnitScores(list(wide.index), wide.to_numpy() / scale, numbers, measure)
-    _check_seeds(file, tasks)
     points = 100.0 if shares else float(frame.score.max() - frame.score.min())
     return Systems(tasks, dict.fromkeys(frame.system, str(file)), {}, points)
 
@@ -145,20 +142,6 @@ def _check_complete(wide: "DataFrame", where: str) -> None:
             f"{where}: {_run(system, seed)} has no score on {len(units)} of {wide.shape[1]} units: {few}. Systems are "
             "compared on the same units: add the scores (of no answer, the lowest), or remove these units' rows."
         )
-
-
-def _check_seeds(file: Path, tasks: Mapping[str, UnitScores]) -> None:
-    """Refuse a system whose seeds on one task are not those on another: the mean over tasks is of whole runs."""
-    known: dict[str, tuple[str, list[str]]] = {}
-    for task, of_task in tasks.items():
-        for system, runs in groupby(of_task.runs, itemgetter(0)):
-            seeds = [seed for _, seed in runs]
-            first, others = known.setdefault(system, (task, seeds))
-            if seeds != others:
-                raise NearfarError(
-                    f"{file}: system {shown(system)} has the seeds {', '.join(others)} on task {first}, and "
-                    f"{', '.join(seeds)} on task {task}. Give a system the same runs on all tasks."
-                )
 
 
 class Run(NamedTuple):

@@ -153,7 +153,8 @@ def _scores(
     points[rows] = given.values.mean(axis=1)
     seeds = [seed, *task.encode()]
     draws[rows] = bootstrap_means(given.values, resamples=resamples, seed=seeds, units=given.clusters)
-    reasons = [None if row in rows else f"{system} has no scores on {task}" for row, (system, _) in enumerate(runs)]
+    names = [f"{system}, seed {seed}," if seed else system for system, seed in runs]
+    reasons = [None if row in rows else f"{name} has no scores on {task}" for row, name in enumerate(names)]
     return comparison.RunScores(points, draws, tuple(reasons), units, bound)
 
 
