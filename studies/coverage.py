@@ -150,17 +150,18 @@ hardly differ, the interval is wider than it needs to be.
 
 *Width* is that of the interval over that of a bootstrap over units alone, where runs vary little; *plain, lowest* is
 how often that bootstrap's interval holds the difference where it does so least, because it knows nothing of the runs.
-With one run on each side the interval speaks of these two models, not of other runs. A number has a standard error
-of 0.9, of Spearman's correlation of 1.3 to 2.2. {resamples} resamples; {minutes:.0f} minutes on one core.
+With one run on each side the interval speaks of these two models, not of other runs. A number has a standard error of
+0.7, for 5,000 units and Spearman's correlation of 1.3 to 2.2. {resamples} resamples; {minutes:.0f} minutes on one core.
 """
 POWER_TEXT = """
 ## What a test finds
 
 Before training, `nearfar train` says which difference the held-out test rows find in 8 of 10 cases:
-(t<sub>0.975</sub> + t<sub>0.8</sub>) √(2 (1 - r) s² / J), for J units whose scores before training have the standard
-deviation s, and r = {ranks} between before and after for ranks and correlations, {labels} for accuracy. Training that
-changes much has a lower r, but differences that are found anyway. The table has simulated differences of that size,
-with the r of the simulation, and how many of 1,000 tests found them: 80% if the formula is right.
+(t<sub>0.975</sub> + t<sub>0.8</sub>) √V, where V = 2 (1 - r) s² / J for J units whose scores before training have the
+standard deviation s, with the two units more that the interval adds to bounded scores. r, between before and after
+training, is taken as {ranks} for ranks and correlations and {labels} for accuracy; training that changes much has a
+lower r, but differences that are found anyway. The table has simulated differences of that size, with the r of the
+simulation, and how many of 1,000 tests found them: 80% if the formula is right.
 """
 
 
@@ -304,7 +305,7 @@ def power(name: str, units: int) -> dict[str, Any]:
     score = float(measure.truth(measure.means[1]))
     correlation = float(np.corrcoef(first, second)[0, 1])
     spread = correlation_spread(score) if name == "spearman" else float(np.std(second) * 200**0.5)
-    smallest = smallest_difference(units, correlation, spread)
+    smallest = smallest_difference(units, correlation, spread, bound=BOUNDS[name])
     mean = brentq(lambda mean: float(measure.truth(mean)) - score - smallest, -REACH, REACH)
     changed = measure._replace(means=(mean, measure.means[1]))
     rng, found = np.random.default_rng([units, *name.encode()]), 0
@@ -323,8 +324,8 @@ def power(name: str, units: int) -> dict[str, Any]:
 
 def cells(name: str) -> list[tuple[int, int, str, int]]:
     """The simulations of a measure: units, seeds, scenario and data sets; fewer where they take long."""
-    few = {50: 300, 200: 200, 1000: 150, 5000: 100}
-    counts = few if name == "spearman" else {50: 600, 200: 600, 1000: 300, 5000: 300}
+    few = {50: 300, 200: 300, 1000: 200, 5000: 100}
+    counts = few if name == "spearman" else {50: 1000, 200: 1000, 1000: 1000, 5000: 300}
     chosen = []
     for units, seeds in product(UNITS, SEEDS):
         scenarios = list(ONE_RUN if seeds == 1 else SEVERAL)

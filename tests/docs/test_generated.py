@@ -63,9 +63,14 @@ def test_a_changed_figure_is_noticed(script: str, cell: str) -> None:
 
 def test_a_claim_is_a_row_with_its_interval_and_verdict() -> None:
     claim = {"rows": "pairs", "metric": "MRR@10", "start": 60.0, "peer": 61.5, "ours": 61.75, "difference": 0.25}
-    claim |= {"low": -0.125, "high": 0.4, "verdict": "level", "settings_ours": 12, "settings_peer": 14, "page": "a.md"}
-    *_, row = docs_script("readme").claims([claim])
-    assert row == "| [pairs](a.md) | MRR@10 | 60.00 | 61.50 | 61.75 | +0.25 [-0.12, +0.40] level | 14, 12 |"
+    claim |= {"low": -0.125, "high": 0.4, "verdict": "level", "settings_ours": 12, "settings_peer": 14}
+    readme = docs_script("readme")
+    page = readme.KINDS["pairs of captions"]
+    header, _, first, *others = readme.claims([claim | {"page": page}])
+    assert first == (
+        f"| [pairs]({page}) | MRR@10 | 60.00 | 61.50 | 61.75 | +0.25 [−0.12, +0.40] level | theirs 14; nearfar 12 |"
+    )
+    assert [line.count("|") for line in others] == [header.count("|")] * 4
 
 
 def test_the_commands_on_own_data_were_measured() -> None:

@@ -171,10 +171,10 @@ def test_so_many_more_units_tell(difference):
 
 
 def test_the_smallest_difference_that_a_test_finds():
-    # (t(0.975, 411) + t(0.8, 411)) * sqrt(2 * 0.1 * 0.4^2 / 412), by hand
-    assert statistics.smallest_difference(412, statistics.SIMILARITY_TO_START["mrr@10"]) == pytest.approx(
-        0.0247502, rel=1e-4
-    )
+    assert statistics.TYPICAL_SPREAD == 0.4
+    # (1.965757 + 0.842529) * sqrt(V), V = 2 * 0.1 * 0.4^2 / 412, or (V * 412^2 + 1) / 414^2
+    assert statistics.smallest_difference(412, 0.9) == pytest.approx(0.024749, abs=2e-6)
+    assert statistics.smallest_difference(412, 0.9, bound=1) == pytest.approx(0.025547, abs=2e-6)
     assert statistics.SIMILARITY_TO_START == {"mrr@10": 0.9, "spearman": 0.9, "accuracy": 0.5}
     rng, units = np.random.default_rng(2), 80
     spread, correlation = 0.3, 0.9

@@ -244,22 +244,26 @@ SIMILARITY_TO_START = {"mrr@10": 0.9, "spearman": 0.9, "accuracy": 0.5}
 are 0.7 to 0.96 for queries, 0.85 to 0.91 for sentence pairs and 0.5 for labels (docs/coverage.md)."""
 
 
-def smallest_difference(units: int, correlation: float, spread: float = TYPICAL_SPREAD) -> float:
-    """The difference between a trained model and its start that a test finds in 8 of 10 cases.
+def smallest_difference(units: int, correlation: float, spread: float = TYPICAL_SPREAD, *, bound: float = 0.0) -> float:
+    """The smallest true difference between a trained model and its start that a test finds in 8 of 10 cases.
 
-    (t_{0.975} + t_{0.8}) sqrt(2 (1 - r) s^2 / J), with Student's t for J - 1: the smallest true difference that the
-    interval of :func:`crossed_difference` leaves 0 out for in 8 of 10 cases.
+    (t_{0.975} + t_{0.8}) sqrt(V), with Student's t for J - 1, and V = 2 (1 - r) s^2 / J with the two units more that
+    :func:`crossed_difference` adds where a unit's score has a ``bound``.
 
     Args:
         units: J, the number of independent units of the test.
         correlation: r, that of the units' scores before and after training; see :data:`SIMILARITY_TO_START`.
         spread: s, the standard deviation of a unit's score before training, of a correlation what
             :func:`correlation_spread` says.
+        bound: as :func:`crossed_difference` takes it.
     """
     from scipy import special
 
     quantiles = special.stdtrit(max(units - 1, 1), [(1 + CONFIDENCE) / 2, POWER])
-    return float(quantiles.sum() * np.sqrt(2 * (1 - correlation) / units) * spread)
+    variance = 2 * (1 - correlation) * spread**2 / units
+    if bound:
+        variance = (variance * units**2 + bound**2) / (units + 2) ** 2
+    return float(quantiles.sum() * np.sqrt(variance))
 
 
 def correlation_spread(correlation: float) -> float:

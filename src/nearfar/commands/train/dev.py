@@ -241,8 +241,9 @@ def finds(held_out: HeldOut, spread: float | None = None) -> str:
     if held_out.kind == "scored":  # pairs that share a text are one unit
         units = units_of_rows(held_out.text_rows(TEST))
     count = tested if units is None else max(units) + 1
-    similarity = SIMILARITY_TO_START[held_out.metric]
-    points = 100 * smallest_difference(count, similarity, spread or TYPICAL_SPREAD) if count > 1 else 100
+    similarity, bound = SIMILARITY_TO_START[held_out.metric], float(held_out.kind != "scored")
+    smallest = smallest_difference(count, similarity, spread or TYPICAL_SPREAD, bound=bound) if count > 1 else 1
+    points = 100 * smallest
     said = f"a difference of {points:.1f} points or more in 8 of 10 cases" if points < 100 else "no difference"
     typical = "" if spread or points >= 100 else ", if scores vary as they typically do"
     more = "" if held_out.folds else "; --hold-out NUMBER holds out more"
