@@ -71,17 +71,14 @@ def _encoding(record: dict[str, Any]) -> list[str]:
 
 
 def _attention(record: dict[str, Any]) -> list[str]:
-    first = record["attention"][0]
     rows = table_rows(record["attention"])
-    header = ("attention", "default", "fastest", "groups, µs", "varlen, µs", "padded, µs")
+    same = sum(default == fastest for _, default, fastest, *_ in rows)
     return [
         "## Attention by backend",
         "",
-        f"One call, forward and backward, on {first['texts']} texts. `groups` is torch's attention, one call per",
-        "length; `varlen` one call of the flash kernel (half precision, no dropout); `padded` torch's attention on a",
-        "few padded blocks. `NEARFAR_CUDA_ATTENTION=groups` or `padded` selects one.",
-        "",
-        *common.table(header, rows, words=3),
+        f"Of one call, forward and backward, the default backend is the fastest in {same} of {len(rows)} cases:",
+        "`varlen`, the flash kernel, in half precision without dropout, else `padded`, torch's attention on a few",
+        "padded blocks. `NEARFAR_CUDA_ATTENTION` names another (`groups`, one call for each length).",
     ]
 
 

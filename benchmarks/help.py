@@ -138,11 +138,11 @@ def body(content: dict[str, Any]) -> list[str]:
     slowest = max(cases, key=lambda name: median(cases[name]["wall"]))
     shown = {name: cases[name] for name in (NOTHING, "import nearfar", "nearfar --help", slowest)}
     rows = [
-        (name, *(common.spread(costs[kind], digits) for kind in ("wall", "processor")))
+        (name, common.spread(costs["wall"], digits))
         for of, digits in ((shown, 3), (content["starts"], 2))
         for name, costs in of.items()
     ]
-    return common.table(("command", "seconds", "processor seconds"), rows)
+    return common.table(("command", "seconds"), rows)
 
 
 if __name__ == "__main__":

@@ -120,7 +120,10 @@ def _status(name: str) -> float:
 def body(record: dict[str, Any]) -> list[str]:
     """Memory and time of each loss, whole and in blocks."""
     rows = []
+    largest = max(row["size"] for row in record["rows"])
     for row in record["rows"]:
+        if row["size"] < largest and set(row["seconds"]) == set(LABELS):
+            continue
         for way, seconds in row["seconds"].items():
             times = "" if way == "whole" else common.spread(common.ratios(seconds, row["seconds"]["whole"]))
             what = (row["objective"], f"{row['size']:,}", LABELS.get(way, way))

@@ -1,7 +1,7 @@
 """Time of dividing a corpus into shards: the same rows as 1, 10, 100 and 1,000 parts, by each engine.
 
     python benchmarks/shards.py run       writes benchmarks/results/shards.json
-    python benchmarks/shards.py report    fills its place in docs/guides/machines.md from that file alone
+    python benchmarks/shards.py report    fills its place in docs/costs.md from that file alone
 
 The encoder is a transformer with random weights and two layers of width 32, so that most of the time is that of the
 shards: jobs, files that are flushed to the disk, checksums and records. A measurement includes the start of the
@@ -205,7 +205,7 @@ def _cost(content: dict[str, Any], rows: int) -> tuple[str, ...]:
 
 if __name__ == "__main__":
     common.main(
-        common.Page("shards", "guides/machines"),
+        common.Page("shards", "costs"),
         __doc__,
         measure,
         body,

@@ -12,17 +12,10 @@ from typing import Any
 DOCS = Path(__file__).resolve().parent
 HEAD = """# Architectures
 
-nearfar opens any encoder of transformers that computes hidden states from token ids. Each of these was tried with a
-small model of random weights: a text has the same vector alone, in a batch, and in sentence-transformers (to 1e-5), the
-model trains, and the saved folder gives the same vectors again.
-
-- **batches**: `ragged` computes no padding; `padded` pads a batch to its longest text; with `equal lengths`, only texts
-  of one length go together, because padding would change the vectors of this architecture.
-- **bf16**: whether it computes in bfloat16. The others are computed in float32 whatever `--precision` says, with a
-  warning.
-- **LoRA**: whether `--lora-rank` has layers to adapt.
-
-BigBird attends to all tokens, as transformers does after the first short text.
+nearfar opens any encoder of transformers that computes hidden states from token ids. Each of these was tried with
+random weights: a text has the same vector alone, in a batch, in sentence-transformers (to 1e-5), and after training.
+`ragged` batches have no padding, `padded` ones are padded to the longest text, `equal lengths` hold texts of one
+length. Without bf16 it computes in float32, with a warning. BigBird attends to all tokens.
 
 | architecture | batches | bf16 | LoRA |
 | --- | --- | --- | --- |

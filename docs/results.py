@@ -35,12 +35,16 @@ ROOT = DOCS.parent
 RESULTS = ROOT / "studies" / "results"
 CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
-PLACE = re.compile(r"<!-- table: (?P<kind>\S+) ?(?P<words>.*?) -->\n.*?<!-- end of table -->", re.DOTALL)
+PLACE = re.compile(r"<!-- table: (?P<kind>\w+)(?P<words>[^\n]*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
 MEASURES = ("mrr@10", "recall@10")
 CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
 """How names of rows say that another library trained them, and the mark in its place on a page."""
+WORDS_ON_A_ROW = re.compile(r" \([^()]*\)")
+"""What a row is, after its name, which differences leave out."""
+SPREAD, MARKS = re.compile(r"(?<=\d) \(\d+(\.\d+)?\)"), "¹²³⁴⁵⁶⁷⁸⁹"
+"""The standard deviation after a mean, which tables of papers leave out; and the marks of notes that they keep."""
 NO_SCORES = ("seconds", "bytes", "updates_per_second")
 """Columns that are not shown unless they are named."""
 OF_MEMBERS = ("members", "average")
@@ -182,7 +186,7 @@ def fill(text: str) -> str:
 
     def filled(place: re.Match[str]) -> str:
         head = place[0].partition("\n")[0]
-        return f"{head}\n\n{TABLES[place['kind']](place['words']).strip()}\n\n<!-- end of table -->"
+        return f"{head}\n\n{TABLES[place['kind']](place['words'].strip()).strip()}\n\n<!-- end of table -->"
 
     return PLACE.sub(filled, text)
 
@@ -207,7 +211,9 @@ def study(words: str) -> str:
         sides = (Group(one.first, one.first_coordinates), Group(one.second, one.second_coordinates))
         if min(runs[side.place] for side in sides) > 1 or "training" in pair or "teacher" in pair:
             empty = [""] * (1 + len(layout.study.axes))
-            rows.append([f"*{pair}*", *empty, *(_claim(of_column.get(column)) for column in shown)])
+            rows.append(
+                [f"*{WORDS_ON_A_ROW.sub('', pair)}*", *empty, *(_claim(of_column.get(column)) for column in shown)]
+            )
     return _table(_columns(layout, shown), rows)
 
 
@@ -365,7 +371,10 @@ def paper(name: str) -> str:
     """``NAME``: a table of a paper beside its numbers, the differences of its average, and its plots."""
     table = study_of(name, "papers")
     layout = Layout(table)
-    parts = [to_markdown(replace(scores_table(layout), title=""))]
+    shown = scores_table(layout)
+    parts = [
+        SPREAD.sub("", to_markdown(replace(shown, title="", notes=[one for one in shown.notes if one[0] in MARKS])))
+    ]
     averages = [one for one in table.comparisons if one.column.startswith("average")]
     rows: list[list[str]] = [
         [_name(layout.pair(one)), layout.heading(one.column), _paper(layout, one), _claim(one)]

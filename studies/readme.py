@@ -16,7 +16,8 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ import numpy as np
 import pandas as pd
 from common import HERE, ROOT, load, nearfar, results_of
 
-from nearfar.data.fingerprints import normalize_for_hash
+from nearfar.data.fingerprints import normalize_for_hash, units_of_rows
 from nearfar.data.labelled import load_transfer
 from nearfar.data.retrieval import load_retrieval
 from nearfar.data.rows import load_task
@@ -37,6 +38,8 @@ RESULTS = results_of("readme")
 RUNS = ROOT / "runs" / "readme"
 SIDES = ("start", "peer", "ours")
 RESAMPLES = 5000
+MARGIN = 0.005
+"""The margin of verdicts, where scores are from 0 to 1."""
 BLOCK = 16
 """Resamples that are drawn together."""
 STS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -56,7 +59,7 @@ class Row(NamedTuple):
     """The peer's loss and settings: the best of the choices, by what the row is tested by, that train on these rows."""
     test: tuple[str, ...]
     settings: tuple[int, int]
-    """How many settings of ours and of the peer's were tried on held-out data, in the studies of the page."""
+    """How many settings of ours and of the peer's were tried on held-out data, in the choices of the page."""
     page: str
     note: str
     limit: int | None = None
@@ -77,7 +80,7 @@ ROWS = {
         ("mnrl-pairs", *_LAST, "--learning-rate", "5e-5"),
         _test("--retrieval", "flickr8k:test"),
         (25, 7),
-        "tables/recipes-pairs-minilm.md",
+        "docs/measured/pairs.md",
         "10,000 pairs; nearfar holds 500 of them out. The peer is MultipleNegativesRankingLoss at 5e-5, of its "
         "settings on these pairs the best by captions of other photos. Queries of one photo are one unit.",
         10_000,
@@ -89,7 +92,7 @@ ROWS = {
         ("mnrl-pairs", *_LAST, "--learning-rate", "5e-5"),
         _test("--retrieval", "ir/cranfield"),
         (1, 1),
-        "guides/own-data.md",
+        "docs/guides/train.md",
         "Pairs are title and crop, and two crops, of a document, drawn anew for each seed and the same for both sides; "
         "nearfar holds some of them out. Both sides have one setting: nearfar what it takes for pairs, "
         "MultipleNegativesRankingLoss the library's learning rate, 5e-5, with batches of 64 for one epoch as nearfar. "
@@ -102,7 +105,7 @@ ROWS = {
         ("batch-semi-hard", *_LAST, "--epochs", "3", "--learning-rate", "1e-4"),
         _test("--tasks", "trec", "--protocol", "exact"),
         (12, 9),
-        "tables/recipes-labels-minilm.md",
+        "docs/measured/labels.md",
         "Three epochs on the 5,452 training questions, of which nearfar holds some out. Test questions that are "
         "training questions too are left out. The peer is BatchSemiHardTripletLoss at 1e-4, its best on other "
         "training questions.",
@@ -114,7 +117,7 @@ ROWS = {
         ("mnrl", *_STEP, "--evaluate-every", "15", "--learning-rate", "5e-5"),
         _test("--tasks", *STS),
         (17, 8),
-        "tables/recipes-nli-minilm.md",
+        "docs/measured/nli.md",
         "nearfar has all labels, and holds some rows out; the peer is MultipleNegativesRankingLoss on the triplets of "
         f"these rows, whose step dev pairs of STS-B choose. {_LOOKED_AT}",
     ),
@@ -125,7 +128,7 @@ ROWS = {
         ("simcse", *_STEP, "--evaluate-every", "32", "--learning-rate", "1e-5"),
         _test("--tasks", *STS),
         (20, 7),
-        "tables/recipes-sentences-minilm.md",
+        "docs/measured/sentences.md",
         "10,000 sentences. The peer is SimCSE, MultipleNegativesRankingLoss of each sentence with itself, whose step "
         "dev pairs of STS-B choose: the better one of the two peers of an earlier test, although Contrastive Tension "
         f"was 0.2 points ahead of it on dev pairs. {_LOOKED_AT}",
@@ -263,29 +266,25 @@ def units(evaluation: dict[str, Any]) -> Iterator[tuple[str, int, float, float |
 
 
 def clusters_of(row: Row) -> tuple[Units, set[tuple[str, int]]]:
-    """The cluster of each test unit, by its task and position; and the units whose text is a training text."""
-    keys: dict[tuple[str, int], list[Hashable]] = {}
+    """The cluster of each test unit; and the units whose text is a training text."""
     left_out: set[tuple[str, int]] = set()
     if row.test[0] == "--retrieval":
         task = load_retrieval(str(_data(row.test[1]) if _is_folder(row) else row.test[1]))
-        photos = {} if _is_folder(row) else _photos()
-        for unit, (query, relevant) in enumerate(zip(task.queries, task.relevant, strict=True)):
-            texts = [query] if _is_folder(row) else [query, *(task.documents[position] for position in relevant)]
-            shared = [normalize_for_hash(text) for text in texts]
-            keys[Path(row.test[1]).name, unit] = [*shared, *(("photo", photos[text]) for text in texts if photos)]
+        name, photos = Path(row.test[1]).name, {} if _is_folder(row) else _photos()
+        shared = {(name, unit): (query, photos.get(query, query)) for unit, query in enumerate(task.queries)}
     elif row.data == "trec":
         splits = load_transfer("trec").splits
         trained = {normalize_for_hash(text) for (text,) in splits["train"].texts}
-        for unit, (text,) in enumerate(splits["test"].texts):
-            keys["trec", unit] = [normalize_for_hash(text)]
-            if normalize_for_hash(text) in trained:
-                left_out.add(("trec", unit))
+        shared = {("trec", unit): (text, text) for unit, (text,) in enumerate(splits["test"].texts)}
+        left_out = {key for key, (text, _) in shared.items() if normalize_for_hash(text) in trained}
     else:
-        for name in STS:
-            pairs = [pair for subset in load_task(name).values() for pair in subset]
-            for unit, pair in enumerate(pairs):
-                keys[name, unit] = [normalize_for_hash(pair.first), normalize_for_hash(pair.second)]
-    return dict(zip(keys, components(keys.values()), strict=True)), left_out
+        shared = {
+            (name, unit): (pair.first, pair.second)
+            for name in STS
+            for unit, pair in enumerate(chain(*load_task(name).values()))
+        }
+    clusters = units_of_rows(list(shared.values())) or range(len(shared))
+    return dict(zip(shared, clusters, strict=True)), left_out
 
 
 def _photos() -> dict[str, str]:
@@ -295,29 +294,6 @@ def _photos() -> dict[str, str]:
     return {" ".join(caption.split()): image for image, caption in pairs}
 
 
-def components(keys: Iterable[Sequence[Hashable]]) -> list[int]:
-    """The number of the component of each item, where items that share a key are connected.
-
-    >>> components([["a", "b"], ["c"], ["b", "d"], ["d"]])
-    [0, 1, 0, 0]
-    """
-    parent: list[int] = []
-
-    def root(item: int) -> int:
-        while parent[item] != item:
-            parent[item] = parent[parent[item]]
-            item = parent[item]
-        return item
-
-    first: dict[Hashable, int] = {}
-    for item, own in enumerate(keys):
-        parent.append(item)
-        for key in own:
-            parent[root(item)] = root(first.setdefault(key, item))
-    numbers: dict[int, int] = {}
-    return [numbers.setdefault(root(item), len(numbers)) for item in range(len(parent))]
-
-
 # --- report ---
 
 
@@ -325,9 +301,12 @@ def report() -> None:
     """Write claims.json: each row that has scores, with the differences of ours to the peer and to the start."""
     tables = {name: RESULTS / f"{name}.parquet" for name in ROWS}
     claims = [claim(ROWS[name], pd.read_parquet(file)) for name, file in tables.items() if file.exists()]
-    for family in (claims, [made["versus_start"] for made in claims]):
-        for tested, p in zip(family, holm([made["p"] for made in family]), strict=True):
-            tested["p_holm"] = round(p, 6)
+    for versus in (None, "versus_start", "peer_versus_start"):
+        family = [made if versus is None else made[versus] for made in claims]
+        for tested, p in zip(family, holm([tested["p"] for tested in family]), strict=True):
+            said = verdict(tested["low"], tested["high"], p_holm=p)
+            more = tested["more_units"] if said == "cannot tell" else None
+            tested |= {"p_holm": round(p, 6), "verdict": said, "more_units": more}
     write_text(RESULTS / "claims.json", json.dumps(claims, indent=1) + "\n")
 
 
@@ -344,33 +323,28 @@ def claim(row: Row, table: pd.DataFrame) -> dict[str, Any]:
     ]
     sides = {side: (data[side][:, 0], np.concatenate([block[side] for block in blocks], axis=1)) for side in SIDES}
     means = {side: percent(points.mean()) for side, (points, _) in sides.items()}
-    difference = _tested(sides["ours"], sides["peer"], clusters)
     return {
         "rows": row.rows,
         "metric": row.metric,
         **means,
-        **difference,
-        "units": clusters,
+        **_tested(sides["ours"], sides["peer"], clusters),
         "runs": len(sides["ours"][0]),
         "settings_ours": row.settings[0],
         "settings_peer": row.settings[1],
-        "versus_start": {**_tested(sides["ours"], sides["start"], clusters), "units": clusters},
-        "peer_versus_start": {**_tested(sides["peer"], sides["start"], clusters), "units": clusters},
+        "versus_start": _tested(sides["ours"], sides["start"], clusters),
+        "peer_versus_start": _tested(sides["peer"], sides["start"], clusters),
         "page": row.page,
         "note": row.note,
     }
 
 
 def _tested(first: tuple[Floats, Floats], second: tuple[Floats, Floats], clusters: int) -> dict[str, Any]:
-    """The difference of two sides, in points."""
+    """The difference of two sides, in points; its verdict waits for Holm's correction over the rows."""
     tested = crossed_difference(first, second, units=clusters)
     if tested is None:
         raise SystemExit("no resample has a score.")
-    low, high = 100 * tested.low, 100 * tested.high
-    said = verdict(low, high)
-    more = units_to_tell(tested, clusters, 0.005) if said == "cannot tell" else None
-    bounds = {"difference": percent(tested.difference), "low": round(low, 4), "high": round(high, 4)}
-    return {**bounds, "p": round(tested.p, 6), "verdict": said, "more_units": more}
+    bounds = {key: percent(getattr(tested, key)) for key in ("difference", "low", "high")}
+    return {**bounds, "p": round(tested.p, 6), "units": clusters, "more_units": units_to_tell(tested, clusters, MARGIN)}
 
 
 def _scores(table: pd.DataFrame) -> Callable[[Floats], dict[str, Floats]]:

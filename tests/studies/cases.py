@@ -67,7 +67,8 @@ def classified(accuracy: float, seed: int, *, task: str = "mrpc", rows: int = 90
     gold = np.random.default_rng(9).integers(0, 2, rows)
     predicted = np.where(rng.random(rows) < accuracy, gold, 1 - gold)
     settings = {"protocol": "finetune", "names": ["no", "yes"], "pairs": True, "resamples": 100, "seed": [0]}
-    entry, _ = classification(gold, predicted, **settings)
+    texts = [(f"left {row}", f"right {row}") for row in range(rows)]
+    entry, _ = classification(gold, predicted, texts=texts, **settings)
     entry = replace(entry, digest=f"{task} {rows}", dev_accuracy=77.5)
     averages = {"one": TransferAverage(tasks=[task], accuracy=entry.accuracy)}
     transfer = TransferResults(protocol="finetune", averages=averages, tasks={task: entry})

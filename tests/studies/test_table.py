@@ -340,9 +340,14 @@ def test_a_difference_has_one_interval_over_pairs_and_runs(bad, seeds, order):
 
 @pytest.mark.long
 def test_the_comparisons_can_be_computed_again_from_the_files_alone(tmp_path):
-    """Of correlations with subsets and their averages, a fixed run, accuracies on an axis with an average, F1."""
+    """Of correlations with subsets and units of two pairs, a fixed run, accuracies on an axis with an average, F1."""
+    similar = cells()
+    for run in similar:
+        tasks = run.results[0].tasks
+        doubled = {name: replace(one, units=[n // 2 for n in range(one.pairs)]) for name, one in tasks.items()}
+        run.results = [replace(run.results[0], tasks=doubled)]
     files = {
-        "similarity": ({**STUDY, "compare": [["good", "bad"], ["fixed", "good"]]}, cells()),
+        "similarity": ({**STUDY, "compare": [["good", "bad"], ["fixed", "good"]]}, similar),
         "accuracy": grid(compare=[["scl", "ce"]], columns=["mrpc", "mrpc.f1"], margin=2.0),
         "best": (
             A_AND_B | {"best": {"count": 2}},
@@ -353,7 +358,8 @@ def test_the_comparisons_can_be_computed_again_from_the_files_alone(tmp_path):
         table = build(study, runs, resamples=RESAMPLES, units=tmp_path / UNITS)
         table.save(tmp_path / "study.json")
         assert compare_again(StudyTable.load(tmp_path / "study.json"), tmp_path / UNITS) == table.comparisons, name
-        assert all(row.units for row in table.comparisons)
+        units = {"similarity": {50, 40, 90}, "accuracy": {90, 180}, "best": {90}}  # 180 of an average over tasks
+        assert {row.units for row in table.comparisons} == units[name]
     assert len(read_units(tmp_path / UNITS)) == 4  # of the best two runs of each row
     (tmp_path / UNITS).write_text("text", encoding="utf-8")
     with pytest.raises(NearfarError, match=r"units\.parquet: is damaged"):
@@ -657,8 +663,8 @@ def test_f1_and_matthews_of_resamples_against_plain_loops(metric, monkeypatch):
 def test_the_same_result_in_two_columns_is_resampled_once():
     one, other = column_value("mrpc", CELL, "all"), column_value("average:one", CELL, "all")
     resampler = Resampler([*one.data, *other.data], resamples=10, seed=0)
-    assert len(resampler._draws) == 1
     assert resampler.of(one.data).tolist() == resampler.of(other.data).tolist()
+    assert len(resampler._draws) == 1
 
 
 UNSEEN_STUDY = {

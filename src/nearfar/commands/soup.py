@@ -221,7 +221,7 @@ def _greedy(
     def score_of(one: "Encoder") -> float:
         score = dev.measure(one, config.precision).score()
         assert score is not None
-        return score
+        return score.value
 
     scores = [score_of(encoder), *map(score_of, _open_others(encoder, sources, device=config.device))]
     first, *order = sorted(range(len(sources)), key=lambda number: -scores[number])  # equal ones as they were named

@@ -435,7 +435,7 @@ class StudyConfig(Settings):
     """
 
     output: bounds.Output
-    """Folder to write: study.json, page.md, table.csv, table.tex and plots."""
+    """Folder to write: study.json, units.parquet, page.md, table.csv, table.tex and plots."""
     scale: str | None = None
     """Scale of the study, one of the tables [scales.NAME] of the file; by default the file itself."""
     start: bounds.File | None = None

@@ -9,6 +9,8 @@ from nearfar.evaluation.correlation import CORRELATIONS, Floats, Units, bootstra
 from nearfar.evaluation.results import Estimate, Verdict
 
 CONFIDENCE = 0.95
+TINY = 1e-20
+"""A variance of scores that are equal but for rounding."""
 _BLOCK_NUMBERS = 2**22
 
 
@@ -91,7 +93,7 @@ def crossed_difference(
     *,
     units: int,
     order: Sequence[int] | None = None,
-    scale: float = 1.0,
+    bound: float = 0.0,
 ) -> CrossedDifference | None:
     """The difference of two sides' mean scores, with an interval over test units and training runs, crossed.
 
@@ -105,8 +107,8 @@ def crossed_difference(
     alone.
 
     The bootstrap knows no other units than those that are there: if two sides label all but three of 200 texts alike,
-    only these three. So its variance is that of two units more, one of which differs by ``scale``, for either side.
-    ``studies/coverage.py`` measures how often the interval holds.
+    only these three. So where a unit's score has bounds, the variance is that of two units more, one of which differs
+    by all that is possible between one run of each side. ``studies/coverage.py`` measures how often the interval holds.
 
     Args:
         first: the scores of the runs on the data [runs], and on resamples of the units [runs, resamples].
@@ -114,7 +116,8 @@ def crossed_difference(
         units: the number of units that were resampled.
         order: where run ``i`` of the first side belongs to run ``order[i]`` of the second, such as by a shared training
             seed; None for independent runs.
-        scale: the largest difference that a unit can have: 1 for most measures, 100 where scores are in points.
+        bound: of means over units, the largest difference that a unit can have: 1 for accuracy and most measures of
+            retrieval; 0 for correlations, and where it is not known.
 
     Returns:
         None where no resample has a defined difference.
@@ -135,10 +138,11 @@ def crossed_difference(
             of_side = float(np.var(points, ddof=1)) / len(points)
             runs, squares = runs + of_side, squares + of_side**2 / free
             together += float(np.nanvar(drawn - drawn.mean(axis=0), axis=1).mean()) / free
-    of_units = 0.0
-    if draws.size > 1:
-        of_mean = (float(draws.var()) * units**2 + scale**2) / (units + 2) ** 2
-        of_units = max(of_mean - together, 0.0) * units / max(units - 1, 1)
+    of_mean = float(draws.var())
+    if draws.size > 1 and (bound or of_mean < TINY):
+        added = (bound or 1.0) ** 2 * (1 / len(first[0]) + 1 / len(second[0])) / 2
+        of_mean = (of_mean * units**2 + added) / (units + 2) ** 2
+    of_units = max(of_mean - together * bool(runs), 0.0) * units / max(units - 1, 1)
     point = float(first[0].mean() - second[0].mean())
     variance = of_units + runs
     if not variance:
@@ -223,9 +227,48 @@ def units_to_tell(tested: CrossedDifference, units: int, margin: float = MARGIN)
     ``margin`` have the same scale. None where units alone do not suffice, because the runs vary too much.
     """
     reach = max(abs(tested.difference), tested.difference + margin)
-    half = (tested.difference - tested.low) if tested.difference > -margin else (tested.high - tested.difference)
+    half = tested.high - tested.difference
     variance = tested.of_units + tested.of_runs
     if not variance or not half:
         return None
     allowed = variance * (reach / half) ** 2 - tested.of_runs
     return None if allowed <= 0 else max(0, int(np.ceil(units * (tested.of_units / allowed - 1))))
+
+
+POWER = 0.8
+"""The share of tests that find the smallest difference that a test is said to find."""
+TYPICAL_SPREAD = 0.4
+"""A typical standard deviation of a unit's score: of MRR and accuracy between 0.4 and 0.9, of a correlation of 0.8."""
+SIMILARITY_TO_START = {"mrr@10": 0.9, "spearman": 0.9, "accuracy": 0.5}
+"""How the scores of units before and after training are typically correlated, where training changes little: measured
+are 0.7 to 0.96 for queries, 0.85 to 0.91 for sentence pairs and 0.5 for labels (docs/coverage.md)."""
+
+
+def smallest_difference(units: int, correlation: float, spread: float = TYPICAL_SPREAD, *, bound: float = 0.0) -> float:
+    """The smallest true difference between a trained model and its start that a test finds in 8 of 10 cases.
+
+    (t_{0.975} + t_{0.8}) sqrt(V), with Student's t for J - 1, and V = 2 (1 - r) s^2 / J with the two units more that
+    :func:`crossed_difference` adds where a unit's score has a ``bound``.
+
+    Args:
+        units: J, the number of independent units of the test.
+        correlation: r, that of the units' scores before and after training; see :data:`SIMILARITY_TO_START`.
+        spread: s, the standard deviation of a unit's score before training, of a correlation what
+            :func:`correlation_spread` says.
+        bound: as :func:`crossed_difference` takes it.
+    """
+    from scipy import special
+
+    quantiles = special.stdtrit(max(units - 1, 1), [(1 + CONFIDENCE) / 2, POWER])
+    variance = 2 * (1 - correlation) * spread**2 / units
+    if bound:
+        variance = (variance * units**2 + bound**2) / (units + 2) ** 2
+    return float(quantiles.sum() * np.sqrt(variance))
+
+
+def correlation_spread(correlation: float) -> float:
+    """The standard error of Spearman's correlation, times the root of the number of pairs.
+
+    Source: Bonett and Wright 2000, Sample size requirements for estimating Pearson, Kendall and Spearman correlations.
+    """
+    return float((1 - correlation**2) * np.sqrt(1 + correlation**2 / 2))

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+from msgspec import structs
 
 from nearfar.evaluation.results import EvaluationResult, GeometryResult, ModelGeometry, StudyTable
-from nearfar.studies.spec import AVERAGE, Axis, Coordinates, Study
+from nearfar.studies.spec import AVERAGE, Axis, Coordinates, Study, read_recorded
 from nearfar.studies.units import Place, TestData, place_of
 
 NOT_MEASURED = "not measured"
@@ -135,6 +136,18 @@ def mean_value(members: Mapping[str, ColumnValue | None]) -> ColumnValue:
         return ColumnValue(None, f"{name}: {one.reason if one and one.reason else NOT_MEASURED}")
     data = sum((one.data or () for one in known), ()) if all(one.data for one in known) else None
     return ColumnValue(rounded(sum(one.value for one in known if one.value is not None) / len(known)), data=data)
+
+
+def study_of(table: StudyTable) -> Study:
+    """The study of the record of a table, with the columns that are shown."""
+    return structs.replace(read_recorded(table.study), columns=tuple(table.columns))
+
+
+def data_of(groups: Iterable[Group]) -> Iterator[TestData]:
+    """The test data of all runs that enter means and comparisons."""
+    for run in (run for group in groups for run in group.kept):
+        for value in run.columns.values():
+            yield from value.data or ()
 
 
 def runs_of(table: StudyTable, units: Mapping[Place, Mapping[str, tuple[TestData, ...]]] | None = None) -> list[Run]:

@@ -4,9 +4,9 @@ Figures are made without pyplot, and saved as PNG and SVG with the same bytes fo
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -108,18 +108,13 @@ def _column(layout: Layout, plot: Plot) -> str:
     return value
 
 
-_G = TypeVar("_G", Group, StudyGroup)
-
-
-def _without_averages(groups: Iterable[_G], row: str | None) -> list[_G]:
-    """The groups of a row or of all, without averages over axes."""
-    kept = [group for group in groups if AVERAGE not in group.coordinates.values()]
-    return [group for group in kept if row is None or group.row == row]
-
-
-def _groups(layout: Layout, row: str | None = None) -> list[StudyGroup]:
+def _groups(layout: Layout, row: str | None) -> list[StudyGroup]:
     """What is recorded of the groups of a row or of all, without averages over axes."""
-    return _without_averages(layout.table.groups, row)
+    return [group for group in layout.table.groups if _is_shown(group, row)]
+
+
+def _is_shown(group: Group | StudyGroup, row: str | None) -> bool:
+    return AVERAGE not in group.coordinates.values() and row in (None, group.row)
 
 
 def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.DataFrame:
@@ -128,7 +123,7 @@ def _scores(layout: Layout, column: str, row: str | None, *axes: Axis) -> pd.Dat
     ``line`` is the name without these axes, and ``slug`` the same as part of a file name.
     """
     rows = []
-    for group in _without_averages(layout.groups, row):
+    for group in (group for group in layout.groups if _is_shown(group, row)):
         others = dict(group.coordinates)
         labels = [others.pop(axis.name, None) for axis in axes]
         score, interval, paper = layout.scores[group.place, column]

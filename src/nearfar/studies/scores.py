@@ -33,6 +33,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.fingerprints import number_units
 from nearfar.disk import read_errors, read_json, read_text, write_text
 from nearfar.evaluation.comparison import TaskScores
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
@@ -44,7 +45,6 @@ from nearfar.evaluation.results import (
     GeometryResult,
     RetrievalScores,
     SimilarityScores,
-    SubsetScores,
     load_result,
 )
 from nearfar.evaluation.results.record import is_number
@@ -152,7 +152,7 @@ def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> Columns:
         measures: Columns = {}
         for name, estimate in scored.measures.items():
             per_query = [scored.per_query[name]]
-            data = TestData(task, "mean", (scored.digest, name), [[]], per_query, run=id(scored))
+            data = TestData(task, "mean", (scored.digest, name), [[]], per_query, id(scored), scored.units)
             measures[name] = _estimated(estimate, data)
         return {"": measures[scored.main], **measures}
     dev = {name: value for name in _DEV if (value := getattr(scored, name, None)) is not None}
@@ -166,7 +166,8 @@ def _of_task(task: str, scored: TaskScores, aggregate: Aggregate) -> Columns:
     for name in ONLY_TASK:
         if (metric := scored.metric(name)) is not None:
             statistic = name if is_classified else f"{name}.all"
-            columns[name] = _estimated(metric, TestData(task, statistic, digest, [scored.gold], predicted, id(scored)))
+            data = TestData(task, statistic, digest, [scored.gold], predicted, id(scored), scored.units)
+            columns[name] = _estimated(metric, data)
     return {"": columns["accuracy" if is_classified else "pearson"], **columns}
 
 
@@ -176,28 +177,36 @@ def _lacks(task: str, name: str, dev: Mapping[str, float]) -> str | None:
 
 def _of_similarity(task: str, scored: SimilarityScores, aggregate: Aggregate) -> Columns:
     columns: Columns = {}
-    run = id(scored)
     for metric in ("spearman", "pearson"):
         every: Columns = {
-            by: _estimated(scored.metric(metric).of(by), _pairs(task, f"{metric}.{by}", scored.subsets, run))
-            for by in AGGREGATES
+            by: _estimated(scored.metric(metric).of(by), _pairs(task, f"{metric}.{by}", scored)) for by in AGGREGATES
         }
         columns |= {f"{metric}.{by}": value for by, value in every.items()} | {metric: every[aggregate]}
         columns |= {"": every[aggregate], **every} if metric == "spearman" else {}
     if scored.unseen is not None:
         columns["unseen"] = _estimated(scored.unseen.spearman, None)
+    subset_of_pair = np.repeat([*scored.subsets], [one.pairs for one in scored.subsets.values()])
     for name, subset in scored.subsets.items() if len(scored.subsets) > 1 else ():
         for metric in ("spearman", "pearson"):
-            data = _pairs(f"{task}/{name}", f"{metric}.all", {name: subset}, run)
+            data = _pairs(f"{task}/{name}", f"{metric}.all", scored, subset_of_pair == name)
             columns[f"{name}.{metric}"] = _estimated(subset.metric(metric), data)
         columns[name] = columns[f"{name}.spearman"]
     return columns
 
 
-def _pairs(task: str, statistic: str, subsets: Mapping[str, SubsetScores], run: int) -> TestData:
-    digest = tuple(f"{name}:{subset.digest}" for name, subset in subsets.items())
-    gold, cosines = ([one.gold for one in subsets.values()], [one.cosines_e6 for one in subsets.values()])
-    return TestData(task, statistic, digest, gold, cosines, run=run)
+def _pairs(task: str, statistic: str, scored: SimilarityScores, kept: NDArray[np.bool_] | None = None) -> TestData:
+    """All pairs of a similarity task, or those of a mask, within their subsets."""
+    kept = np.ones(scored.pairs, dtype=np.bool_) if kept is None else kept
+    ends = np.cumsum([subset.pairs for subset in scored.subsets.values()])[:-1]
+    masks = zip(scored.subsets.items(), np.split(kept, ends), strict=True)
+    parts = {name: (one, mask) for (name, one), mask in masks if mask.any()}
+    digest = tuple(f"{name}:{one.digest}" for name, (one, _) in parts.items())
+    gold, cosines = (
+        [np.asarray(getattr(one, key))[mask].tolist() for one, mask in parts.values()] for key in ("gold", "cosines_e6")
+    )
+    units = None if scored.units is None else number_units(np.asarray(scored.units)[kept]).tolist()
+    of_pairs = None if units == [*range(int(kept.sum()))] else units  # null where each pair is its own, as in results
+    return TestData(task, statistic, digest, gold, cosines, id(scored), of_pairs)
 
 
 def _estimated(estimate: Estimate, data: TestData | None) -> ColumnValue:
@@ -238,13 +247,7 @@ class UnseenByAll:
             return None
         seen = self._seen[_data_of(task, scored)]
         spearman = unseen_scores(task, scored, seen, resamples=0).spearman
-        ends = np.cumsum([subset.pairs for subset in scored.subsets.values()])[:-1]
-        subsets = {}  # what is resampled: the unseen pairs, within their subsets
-        for (name, one), mask in zip(scored.subsets.items(), np.split(~seen, ends), strict=True):
-            gold, cosines = (np.asarray(values)[mask].tolist() for values in (one.gold, one.cosines_e6))
-            if gold:
-                subsets[name] = replace(one, pairs=len(gold), gold=gold, cosines_e6=cosines)
-        data = _pairs(task, "spearman.all", subsets, id(scored))
+        data = _pairs(task, "spearman.all", scored, ~seen)
         if seen.any():
             data = replace(data, digest=(*data.digest, sha256(np.packbits(seen).tobytes()).hexdigest()[:16]))
         return ColumnValue(spearman.score, spearman.reason, data=None if spearman.score is None else (data,))

@@ -16,7 +16,10 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 from msgspec import structs
+from rich.console import Console
+from rich.progress import track
 
+from nearfar.evaluation.comparison import difference_fields, with_verdicts
 from nearfar.evaluation.correlation import Floats, check_resampling
 from nearfar.evaluation.results import (
     Provenance,
@@ -28,21 +31,23 @@ from nearfar.evaluation.results import (
     StudyTable,
     provenance,
 )
-from nearfar.evaluation.statistics import crossed_difference, holm, units_to_tell, verdict
+from nearfar.evaluation.statistics import crossed_difference
 from nearfar.studies.groups import (
     NOT_MEASURED,
     OF_RUNS,
     ColumnValue,
     Group,
     Run,
+    data_of,
     group_runs,
     mean_value,
     rounded,
     runs_of,
+    study_of,
 )
 from nearfar.studies.scores import AVERAGE_UNSEEN, UNSEEN_BY_ALL, UnseenByAll, available_columns, column_values
-from nearfar.studies.spec import AVERAGE, NO_SCORES, Row, Study, agree, changes, read_recorded
-from nearfar.studies.units import Resampler, TestData, read_units, write_units
+from nearfar.studies.spec import AVERAGE, NO_SCORES, Row, Study, agree, changes
+from nearfar.studies.units import Resampler, read_units, write_units
 from nearfar.types import NearfarError
 
 _SPECTRUM_POINTS = 60
@@ -80,13 +85,13 @@ def build_table(
     unseen = UnseenByAll(finished)
     over_unseen = [column.removesuffix(UNSEEN_BY_ALL) for column in study.columns if column.endswith(UNSEEN_BY_ALL)]
     tasks = dict.fromkeys([*over_unseen, *(study.columns if AVERAGE_UNSEEN in study.columns else ())])
-    shown = _fill_columns(study, finished, unseen, all_finished=len(finished) == len(runs))
-    study = structs.replace(study, columns=shown)
+    columns = _fill_columns(study, finished, unseen, all_finished=len(finished) == len(runs))
+    study = structs.replace(study, columns=columns)
     groups = group_runs(study, runs)
     compared = what_is_compared(study, groups)
-    values = [value for group in groups for column in study.columns for value in _resampled(group.values(column))]
-    data = [*data_of(compared), *(part for value in values for part in value.data or ())]
-    resampler = Resampler(data, resamples=resamples, seed=seed, progress=progress)
+    resampler = Resampler(data_of(groups), resamples=resamples, seed=seed)
+    with_runs = [group for group in groups if group.kept]
+    shown = track(with_runs, "resampling", console=Console(stderr=True), transient=True, disable=not progress)
     table = StudyTable(
         study=dict(study.content),
         columns=list(study.columns),
@@ -98,14 +103,13 @@ def build_table(
         provenance=replace(provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(finished),
         unseen_pairs=unseen.counts(tasks),
-        groups=[_summarise(study, group, resampler) for group in groups if group.kept],
+        groups=[_summarise(study, group, resampler) for group in shown],
         comparisons=compare_groups(study, compared, resampler),
         cells=[_cell(run) for run in runs],
     )
     if units is not None:
         kept = {id(run) for group in groups for run in group.kept}
-        columns = dict.fromkeys(one.column for one in compared)
-        write_units(units, (run for run in finished if id(run) in kept), columns)
+        write_units(units, (run for run in finished if id(run) in kept), dict.fromkeys(one.column for one in compared))
     return table
 
 
@@ -185,19 +189,13 @@ def _interval(values: Sequence[ColumnValue], resampler: Resampler) -> list[float
         return None
     if len(values) == 1 and (low := values[0].low) is not None and (high := values[0].high) is not None:
         return [round(low, 4), round(high, 4)]
-    resampled = _resampled(values)
-    points, draws = _side(values, resampler if resampled else None)
-    units = resampler.units(values[0].data or ()) if resampled else 1
-    found = crossed_difference((points, draws), (np.zeros(1), np.zeros_like(draws[:1])), units=units)
-    if found is None or not (resampled or found.of_runs):
+    is_resampled = _why_not_resampled(values) is None
+    points, draws = _side(values, resampler if is_resampled else None)
+    units = _units(values) if is_resampled else 1
+    if not is_resampled and not np.ptp(points):
         return None
-    return [round(found.low, 4), round(found.high, 4)]
-
-
-def _resampled(values: Sequence[ColumnValue]) -> Sequence[ColumnValue]:
-    """The values whose units are resampled for the interval of their mean: all or none."""
-    has_interval = len(values) == 1 and values[0].low is not None
-    return values if values and not has_interval and _why_not_resampled(values) is None else ()
+    found = crossed_difference((points, draws), (np.zeros(1), np.zeros_like(draws[:1])), units=units)
+    return None if found is None else [round(100 * found.low, 4), round(100 * found.high, 4)]
 
 
 def _why_not_resampled(values: Sequence[ColumnValue]) -> str | None:
@@ -208,12 +206,17 @@ def _why_not_resampled(values: Sequence[ColumnValue]) -> str | None:
     return None if len(tested) == 1 else "the runs were tested on different data"
 
 
+def _units(values: Sequence[ColumnValue]) -> int:
+    """The number of units that are resampled, over all tasks."""
+    return sum(part.size for part in values[0].data or ())
+
+
 def _side(values: Sequence[ColumnValue], resampler: Resampler | None) -> tuple[Floats, Floats]:
-    """The scores of runs [runs] and on resamples of the units [runs, resamples], or the scores as the only resample."""
-    points = np.array([value.value for value in values], dtype=np.float64)
+    """The scores x 1 of runs [runs], and on resamples of the units [runs, resamples] or as the only resample."""
+    points = np.array([value.value for value in values], dtype=np.float64) / 100
     if resampler is None:
         return points, points[:, None]
-    return points, 100 * np.array([resampler.of(value.data or ()) for value in values])
+    return points, np.array([resampler.of(value.data or ()) for value in values])
 
 
 def _spectrum(spectra: Sequence[Sequence[float]]) -> list[list[float]] | None:
@@ -308,12 +311,6 @@ def what_is_compared(study: Study, groups: Sequence[Group]) -> list[Compared]:
     return [one for one, is_measured in zip(every, measured, strict=True) if is_measured]
 
 
-def data_of(compared: Iterable[Compared]) -> list[TestData]:
-    """The data whose units are resampled for the comparisons."""
-    tested = [both for one in compared if all(one.sides) and not _why_not_resampled(both := [*chain(*one.sides)])]
-    return [part for value in chain(*tested) for part in value.data or ()]
-
-
 def compare_again(table: StudyTable, units: Path) -> list[StudyComparison]:
     """The comparisons of a table, from the values of its runs and its file units.parquet alone.
 
@@ -322,7 +319,7 @@ def compare_again(table: StudyTable, units: Path) -> list[StudyComparison]:
     Raises:
         NearfarError: the file cannot be read.
     """
-    study = structs.replace(read_recorded(table.study), columns=tuple(table.columns))
+    study = study_of(table)
     groups = {group.place: group for group in group_runs(study, runs_of(table, read_units(units)))}
     compared = [
         Compared(
@@ -332,56 +329,41 @@ def compare_again(table: StudyTable, units: Path) -> list[StudyComparison]:
         )
         for one in table.comparisons
     ]
-    return compare_groups(study, compared, Resampler(data_of(compared), resamples=table.resamples, seed=table.seed))
+    resampler = Resampler(data_of(groups.values()), resamples=table.resamples, seed=table.seed)
+    return compare_groups(study, compared, resampler)
 
 
 def compare_groups(study: Study, compared: Iterable[Compared], resampler: Resampler) -> list[StudyComparison]:
     """All comparisons of the table, corrected over all of them (Holm)."""
-    rows = [_compare(study, one, resampler) for one in compared]
-    return decided(rows, study.margin)
-
-
-def decided(rows: Sequence[StudyComparison], margin: float) -> list[StudyComparison]:
-    """Comparisons with their p after Holm's correction over all of them, and their verdicts."""
-    corrected = iter(holm([row.p for row in rows if row.p is not None]))
-    done = []
-    for row in rows:
-        if row.p is None or row.low is None or row.high is None:
-            done.append(row)
-            continue
-        p_holm = next(corrected)
-        said = None if row.column in NO_SCORES else verdict(row.low, row.high, margin, p_holm=p_holm)
-        more = row.more_units if said == "cannot tell" else None
-        done.append(replace(row, p_holm=round(p_holm, 6), verdict=said, more_units=more))
-    return done
+    rows = with_verdicts([_compare(study, one, resampler) for one in compared], study.margin)
+    return [replace(row, verdict=None, more_units=None) if row.column in NO_SCORES else row for row in rows]
 
 
 def _compare(study: Study, compared: Compared, resampler: Resampler) -> StudyComparison:
     first, second, column = compared
-    places = {"first_coordinates": dict(first.coordinates), "second_coordinates": dict(second.coordinates)}
-    row = StudyComparison(first=first.row, second=second.row, **places, column=column)
+    row = StudyComparison(
+        first=first.row,
+        second=second.row,
+        first_coordinates=dict(first.coordinates),
+        second_coordinates=dict(second.coordinates),
+        column=column,
+    )
     for group in (first, second):
         score = group.score(column)
         if score.mean is None:
             return replace(row, reason=f"{group.row}: {score.reason if score.n else 'no finished run'}")
     values = [*chain(*compared.sides)]
     why = _why_not_resampled(values)
-    units = None if why else resampler.units(values[0].data or ())
     sides = [_side(side, None if why else resampler) for side in compared.sides]
-    tested = crossed_difference(*sides, units=units or 1, order=order_of_runs(study, first, second))
-    difference = rounded(float(sides[0][0].mean() - sides[1][0].mean()))
-    if tested is None or (why and not tested.of_runs):
-        return replace(row, difference=difference, reason=f"no interval: {why or 'undefined on all resamples'}")
-    return replace(
-        row,
-        difference=difference,
-        low=round(tested.low, 4),
-        high=round(tested.high, 4),
-        p=round(tested.p, 6),
-        units=units,
-        more_units=units and (units_to_tell(tested, units, study.margin) or None),
-        reason=why and f"interval over runs alone: {why}",
-    )
+    row = replace(row, difference=rounded(100 * float(sides[0][0].mean() - sides[1][0].mean())))
+    units = 1 if why else _units(values)
+    order = order_of_runs(study, first, second)
+    if why and not any(np.ptp(points) for points, _ in sides):
+        return replace(row, reason=f"no interval: {why}")
+    tested = difference_fields(*sides, units=units, order=order, margin=study.margin)
+    if why:
+        tested |= {"units": None, "more_units": None, "reason": f"interval over runs alone: {why}"}
+    return replace(row, **tested)
 
 
 def order_of_runs(study: Study, first: Group, second: Group) -> list[int] | None:

@@ -1,6 +1,6 @@
-"""The scores of single units of test data (pairs, rows, queries): what is resampled, and the file that keeps them.
+"""The scores of single rows of test data (pairs, texts, queries): what is resampled, and the file that keeps them.
 
-``units.parquet``, beside study.json, has a line for each unit of each run and task that a compared column rests on, so
+``units.parquet``, beside study.json, has a line for each row of each run and task that a compared column rests on, so
 that each comparison can be computed again (:func:`nearfar.studies.table.compare_again`):
 
 =================================  =================================================================================
@@ -9,9 +9,9 @@ that each comparison can be computed again (:func:`nearfar.studies.table.compare
 ``task``, ``statistic``            what is computed of the units: ``spearman.all`` and others with an aggregate of the
                                    subsets, ``accuracy``, ``f1``, ``matthews``, or the ``mean``
 ``digest``                         fingerprints of the test data, a JSON list; equal ones are the same units
-``subset``, ``unit``               numbers from 0; a task without subsets has one
-``gold``                           the gold score or label of the unit; null where the value is a measure, as of a query
-``value``                          cosine (x 10^6), prediction, label, or measure of the unit
+``subset``, ``unit``               numbers from 0: rows that share a text are one unit, which is drawn whole
+``gold``                           the gold score or label of the row; null where the value is a measure, as of a query
+``value``                          cosine (x 10^6), prediction, label, or measure of the row
 =================================  =================================================================================
 """
 
@@ -58,6 +58,13 @@ class TestData:
     """One number for each row of each subset: a cosine, a prediction, or the measure of a query."""
     run: int
     """The identity of the result; the same data of one result, in several columns, are resampled once."""
+    units: Sequence[int] | None = None
+    """The independent unit of each row, over all subsets in order; None where each row is its own."""
+
+    @property
+    def size(self) -> int:
+        """The number of independent units."""
+        return sum(map(len, self.predicted)) if self.units is None else max(self.units) + 1
 
     @property
     def group(self) -> tuple[str, str, tuple[str, ...]]:
@@ -72,41 +79,32 @@ def place_of(run: "Run") -> Place:
 
 
 class Resampler:
-    """Bootstrap scores of all runs, computed once for each task and statistic.
+    """Bootstrap scores of runs, computed when they are first asked for, and once for each task and statistic.
 
     ``resamples`` drawn from ``seed`` and the task's name, as in ``nearfar compare``; runs with the same test data share
     them.
     """
 
-    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int, progress: bool = False) -> None:
-        from rich.console import Console
-        from rich.progress import track
-
+    def __init__(self, data: Iterable[TestData], *, resamples: int, seed: int) -> None:
         self.resamples = resamples
         self.seed = seed
         self._draws: dict[tuple[Any, int], NDArray[np.float32]] = {}
-        groups: dict[Any, dict[int, TestData]] = defaultdict(dict)
+        self._members: dict[Any, dict[int, TestData]] = defaultdict(dict)
         for one in data:
-            groups[one.group][one.run] = one
-        shown = {"console": Console(stderr=True), "transient": True, "disable": not progress}
-        for group in track([*groups], "resampling", **shown):  # type: ignore[arg-type]
-            scores = self._scores([*groups[group].values()])
-            self._draws |= {
-                (group, run): row.astype(np.float32) for run, row in zip(groups[group], scores, strict=True)
-            }
+            self._members[one.group][one.run] = one
 
     def of(self, parts: Sequence[TestData]) -> Floats:
         """Scores on each resample [resamples], the mean over the parts; x 1, NaN where undefined."""
+        for group in {part.group for part in parts if (part.group, part.run) not in self._draws}:
+            members = self._members[group]
+            scores = self._scores([*members.values()])
+            self._draws |= {(group, run): row.astype(np.float32) for run, row in zip(members, scores, strict=True)}
         return np.mean([self._draws[part.group, part.run] for part in parts], axis=0, dtype=np.float64)
-
-    @staticmethod
-    def units(parts: Sequence[TestData]) -> int:
-        """The number of units that are resampled, over all parts."""
-        return sum(len(subset) for part in parts for subset in part.predicted)
 
     def _scores(self, members: Sequence[TestData]) -> Floats:
         first = members[0]
         settings: dict[str, Any] = {"resamples": self.resamples, "seed": [self.seed, *first.task.encode()]}
+        settings["units"] = next((one.units for one in members if one.units is not None), None)
         metric, _, aggregate = first.statistic.partition(".")
         gold = np.concatenate(first.gold, dtype=np.float64)
         predicted = np.array([np.concatenate(one.predicted) for one in members], dtype=np.float64)
@@ -137,31 +135,33 @@ def write_units(file: Path, runs: Iterable["Run"], columns: Iterable[str]) -> No
     Raises:
         NearfarError: the file cannot be written.
     """
-    names, parts = [*columns], []
+    names, frames = [*columns], []
     for run in runs:
         used: dict[tuple[Any, int], tuple[TestData, list[str]]] = {}
         for column in names:
             for part in run.columns[column].data or ():
                 used.setdefault((part.group, part.run), (part, []))[1].append(column)
         for part, its in used.values():
-            texts = (json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
-            parts.append(((*place_of(run), *texts), part))
-    if not parts:
+            texts = (*place_of(run), json.dumps(its), part.task, part.statistic, json.dumps(part.digest))
+            sizes = [*map(len, part.predicted)]
+            numbers = {
+                "subset": np.repeat(range(len(sizes)), sizes),
+                "unit": range(sum(sizes)) if part.units is None else part.units,
+                "gold": np.concatenate(part.gold) if any(map(len, part.gold)) else np.nan,
+                "value": np.concatenate(part.predicted),
+            }
+            frames.append(pd.DataFrame(dict(zip(_PART, texts, strict=True)) | numbers))
+    if not frames:
         file.unlink(missing_ok=True)
         return
-    sizes = [[len(subset) for subset in part.predicted] for _, part in parts]
-    lines = pd.DataFrame([texts for texts, _ in parts], columns=_PART).astype("category")
-    lines = lines.loc[lines.index.repeat([*map(sum, sizes)])]
-    golds = [
-        np.concatenate(part.gold) if any(map(len, part.gold)) else np.full(sum(size), np.nan)
-        for (_, part), size in zip(parts, sizes, strict=True)
-    ]
-    lines["subset"] = np.concatenate([np.repeat(np.arange(len(size), dtype=np.int32), size) for size in sizes])
-    lines["unit"] = np.concatenate([np.arange(sum(size), dtype=np.int32) for size in sizes])
-    lines["gold"] = np.concatenate(golds).astype(np.float64)
-    lines["value"] = np.concatenate([np.concatenate(part.predicted) for _, part in parts]).astype(np.float64)
+    types = dict.fromkeys(_PART, "category") | {
+        "subset": "int32",
+        "unit": "int32",
+        "gold": "float64",
+        "value": "float64",
+    }
     with new_file(file) as temporary:
-        lines.to_parquet(temporary, compression="zstd", index=False)
+        pd.concat(frames).astype(types).to_parquet(temporary, compression="zstd", index=False)
 
 
 def read_units(file: Path) -> dict[Place, dict[str, tuple[TestData, ...]]]:
@@ -182,7 +182,9 @@ def read_units(file: Path) -> dict[Place, dict[str, tuple[TestData, ...]]]:
         subsets = [one for _, one in part.groupby("subset")]
         gold = [one["gold"].tolist() for one in subsets] if part["gold"].notna().all() else [[]]
         predicted = [one["value"].tolist() for one in subsets]
-        data = TestData(task, statistic, tuple(json.loads(digest)), gold, predicted, number)
+        units = part["unit"].tolist()
+        of_rows = None if units == [*range(len(units))] else units
+        data = TestData(task, statistic, tuple(json.loads(digest)), gold, predicted, number, of_rows)
         own = read[row, coordinates, replicate]
         for column in json.loads(columns):
             own[column] = (*own.get(column, ()), data)

@@ -17,9 +17,12 @@ from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train import train
 from nearfar.commands.train.choose import resolve_config
+from nearfar.commands.train.dev import finds
+from nearfar.commands.train.inputs import load_inputs, resolve_objectives
 from nearfar.commands.train.run import EncoderRun, plan
 from nearfar.encoder.encoder import Encoder
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.evaluation.statistics import correlation_spread, smallest_difference
 from nearfar.runs.held_out import before_after, load_held_out
 from nearfar.training import Evaluation
 from nearfar.types import NearfarError
@@ -130,7 +133,10 @@ def test_the_progress_and_the_table_say_what_was_measured(
     shown = " ".join(capsys.readouterr().out.split())
     assert "pairs (columns question, answer): training by info-nce" in shown
     assert "held out: 8 anchors that choose the best step (dev), and 8 that test the result" in shown
-    assert "step 0: MRR@10" in shown
+    assert "step 0: MRR@10 100.00" in shown  # so that the start's scores have no spread
+    finds = 100 * smallest_difference(8, 0.9, bound=1)
+    said = f"the 8 test anchors find a difference of {finds:.1f} points or more in 8 of 10 cases, if scores vary"
+    assert shown.index(said) < shown.index("step 0: MRR@10")
     assert "MRR@10 on the held-out dev rows:" in shown
     assert "MRR@10 x 100 on 8 held-out test rows" in shown
     assert shown.index("8 held-out test rows") < shown.index("MRR@10 on the held-out dev rows:")
@@ -139,6 +145,29 @@ def test_the_progress_and_the_table_say_what_was_measured(
     assert "held-out" in capsys.readouterr().out
     assert main(["evaluate", str(tmp_path / "run"), "--held-out", "--resamples", "0"]) == 0
     assert "mrr@10" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["nli.tsv", "labelled.tsv", "scored.tsv"])
+def test_what_is_found_follows_from_the_scores_of_the_start(name: str, folder: Path, tmp_path: Path) -> None:
+    given = {"data": folder / name, "model": str(folder / "tiny"), "output": tmp_path / "run", "hold_out": 32}
+    inputs = load_inputs(resolve_objectives(resolve_config(None, given)))
+    score = inputs.dev.measure(Encoder.from_pretrained(str(folder / "tiny")), "fp32").score()
+    held_out = inputs.held_out
+    assert score is not None
+    assert score.spread is not None
+    assert held_out is not None
+    largest = (score.value * (1 - score.value)) ** 0.5
+    if name == "nli.tsv":
+        assert 0 < score.spread < largest
+    else:
+        expected = largest if name == "labelled.tsv" else correlation_spread(score.value)
+        assert score.spread == pytest.approx(expected)
+    correlation = 0.5 if name == "labelled.tsv" else 0.9
+    bound = 0 if name == "scored.tsv" else 1
+    points = 100 * smallest_difference(held_out.anchors("test"), correlation, score.spread, bound=bound)
+    assert f" find a difference of {points:.1f} points or more in 8 of 10 cases; --hold-out" in finds(
+        held_out, score.spread
+    )
 
 
 def test_sentences_have_no_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

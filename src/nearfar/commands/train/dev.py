@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.data.hold_out import DEV, HeldOut
+from nearfar.data.hold_out import DEV, TEST, WHAT, HeldOut
 from nearfar.data.paths import as_path, is_file
 from nearfar.runs.held_out import DOCUMENTS, TASK
 from nearfar.types import NearfarError, Precision, ScoredPair
@@ -31,11 +31,19 @@ _DEV_PAIRS_HINT = (
 )
 
 
+class DevScore(NamedTuple):
+    """A score on the dev set, in [-1, 1]; higher is better."""
+
+    value: float
+    spread: float | None = None
+    """The standard deviation of the score of a held-out row, as :func:`smallest_difference` takes it."""
+
+
 class Measured(NamedTuple):
     """Embeddings, and a function that scores them, which is called after geometry has been measured."""
 
-    score: Callable[[], float | None]
-    """Higher is better; None where there is nothing to score."""
+    score: Callable[[], DevScore | None]
+    """None where there is nothing to score."""
     vectors: "NDArray[np.float32]"
     """Embeddings of distinct texts [texts, dim]."""
     positives: "tuple[NDArray[np.float32], NDArray[np.float32]] | None" = None
@@ -117,7 +125,7 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
 
             encoded = Encoded(encoder.encode, [*task.texts, *task.training_texts], precision)
 
-            def score() -> float:
+            def score() -> DevScore:
                 texts, training = encoded(task.texts), encoded(task.training_texts)
                 predicted = neighbour_vote(
                     texts,
@@ -126,7 +134,8 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
                     similarity=encoder.similarity,
                     device=str(encoder.device),
                 )
-                return sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+                share = sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+                return DevScore(share, (share * (1 - share)) ** 0.5)
 
             return Measured(score, encoded.vectors)
 
@@ -191,11 +200,11 @@ def agreement_dev(texts: Sequence[str], teacher: str) -> DevSet:
 
         vectors = encoder.encode(texts, precision=precision, check_finite=False)
 
-        def score() -> float:
+        def score() -> DevScore:
             expected, found = targets(str(encoder.device), precision), cosines(vectors)
             if (reason := undefined_reason(expected, found)) is not None:
                 raise NearfarError(f"{SENTENCES}: no correlation to choose the best step by: {reason}.")
-            return spearman(expected, found)
+            return DevScore(spearman(expected, found))
 
         return Measured(score, vectors)
 
@@ -220,6 +229,27 @@ def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
     return DevSet(name="no dev set", shown=shown, metric=None, measure=measure, facts=[fact], count="none")
 
 
+def finds(held_out: HeldOut, spread: float | None = None) -> str:
+    """The smallest difference that the test rows find, in words, from the ``spread`` of the start's dev scores.
+
+    Without one, as before anything is encoded, from a typical one.
+    """
+    from nearfar.data.fingerprints import units_of_rows
+    from nearfar.evaluation.statistics import SIMILARITY_TO_START, TYPICAL_SPREAD, smallest_difference
+
+    tested, units = held_out.anchors(TEST), None
+    if held_out.kind == "scored":  # pairs that share a text are one unit
+        units = units_of_rows(held_out.text_rows(TEST))
+    count = tested if units is None else max(units) + 1
+    similarity, bound = SIMILARITY_TO_START[held_out.metric], float(held_out.kind != "scored")
+    smallest = smallest_difference(count, similarity, spread or TYPICAL_SPREAD, bound=bound) if count > 1 else 1
+    points = 100 * smallest
+    said = f"a difference of {points:.1f} points or more in 8 of 10 cases" if points < 100 else "no difference"
+    typical = "" if spread or points >= 100 else ", if scores vary as they typically do"
+    more = "" if held_out.folds else "; --hold-out NUMBER holds out more"
+    return f"the {tested:,} test {WHAT[held_out.kind]} find {said}{typical}{more}"
+
+
 def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:
     """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
     from nearfar.evaluation.correlation import undefined_reason
@@ -231,18 +261,19 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
     near = [pair for pair in pairs if pair.score >= 0.8 * max(gold)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
+        from nearfar.evaluation.statistics import correlation_spread
         from nearfar.evaluation.sts import evaluate_sts
 
         encoded = Encoded(encoder.encode, texts, precision)
 
-        def score() -> float:
+        def score() -> DevScore:
             scored = evaluate_sts(encoded, {source: {source: pairs}}, similarity=encoder.similarity, resamples=0)
             if source in scored.unavailable:
                 raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
             estimate = scored.tasks[source].spearman.all
             if estimate.score is None:
                 raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
-            return float(estimate.score) / 100
+            return DevScore(estimate.score / 100, correlation_spread(estimate.score / 100))
 
         first, second = encoded([pair[0] for pair in near]), encoded([pair[1] for pair in near])
         return Measured(score, encoded.vectors, (first, second) if near else None)
@@ -260,7 +291,7 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
     queries = Encoded(encoder.encode_query, task.queries, precision)
     documents = Encoded(encoder.encode_document, task.documents, precision)
 
-    def score() -> float:
+    def score() -> DevScore:
         scored = evaluate_retrieval(
             queries,
             documents,
@@ -273,7 +304,7 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
             raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
         found = scored.tasks[TASK].measures["mrr@10"].score
         assert found is not None
-        return found / 100
+        return DevScore(found / 100, float(np.std(scored.tasks[TASK].per_query["mrr@10"])))
 
     positives = (queries(task.queries), documents([task.documents[next(iter(grades))] for grades in task.relevant]))
     others = [text for text in queries.places if text not in documents.places]

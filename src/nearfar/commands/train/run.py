@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nearfar.commands.encode.vectors import OpenEncoder, read_vectors_file
 from nearfar.commands.train.build import build_method, has_default_batch_size
+from nearfar.commands.train.dev import finds
 from nearfar.commands.train.inputs import (
     Inputs,
     ObjectiveRows,
@@ -193,6 +194,9 @@ class EncoderRun(Run):
             evaluated_on=inputs.dev.shown,
         )
         self.facts = [*prepared.facts, *inputs.dev.facts]
+        self.held_out = inputs.held_out
+        if self.held_out is not None and inputs.dev.metric is None:
+            self.facts.append(finds(self.held_out))
         self.prepared, self.encoder, self.dev = prepared, prepared.encoder, inputs.dev
         self._inputs, self._trained, self._device = inputs.data, [part.texts for part in inputs.data], context.device
         self.warned_of_collapse = self.has_score = False
@@ -215,7 +219,9 @@ class EncoderRun(Run):
                 raise
             raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
         self.has_score = True
-        return Evaluation(score, measures)
+        if self.held_out is not None and score is not None and self.progress.step == 0:
+            self.console.print(finds(self.held_out, score.spread), highlight=False)
+        return Evaluation(None if score is None else score.value, measures)
 
     def before_training(self) -> None:
         """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
@@ -359,7 +365,7 @@ def plan(
     # Bytes per trained number: weights' gradient and two moments; each average, and a copy while it is evaluated.
     state = 12 + 8 * ((config.ema is not None) + (config.start_weight > 0))
     return Plan(
-        facts=[*run.facts, *inputs.dev.facts],
+        facts=[*run.facts, *inputs.dev.facts, *([finds(inputs.held_out)] if inputs.held_out else [])],
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
         steps=run.total_steps,

@@ -10,7 +10,7 @@ from dataclasses import field
 from typing import Any, ClassVar, Literal
 
 from nearfar.evaluation.results.models import Projection
-from nearfar.evaluation.results.record import OMITTED, Number, Provenance, Record, Result
+from nearfar.evaluation.results.record import OMITTED, Number, Provenance, Record, Result, TestedDifference
 from nearfar.validation import InvalidValueError
 
 
@@ -66,8 +66,12 @@ class StudyGroup(Record):
             raise InvalidValueError("does not hold pairs of low and high", "intervals")
 
 
-class StudyComparison(Record):
-    """One column of two groups: first minus second, with one interval over test units and training runs."""
+class StudyComparison(TestedDifference):
+    """One column of two groups: first minus second, with one interval over test units and training runs.
+
+    ``p_holm`` is over all comparisons of the table. ``verdict`` is null for a column whose numbers are no scores, such
+    as time, and ``units`` where the interval is over runs alone, which ``reason`` then explains.
+    """
 
     first: str
     """The id of the row."""
@@ -75,23 +79,9 @@ class StudyComparison(Record):
     first_coordinates: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     second_coordinates: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     column: str
-    difference: float | None = None
-    """Mean of the first group minus mean of the second."""
-    low: float | None = None
-    """The 95% interval of the difference, from ``low`` to ``high``."""
-    high: float | None = None
-    p: float | None = None
-    """Two-sided p of no difference, by the same interval."""
-    p_holm: float | None = None
-    """``p`` after Holm's correction over all comparisons of the table."""
-    verdict: Literal["better", "worse", "level", "no worse", "cannot tell"] | None = None
-    """What the interval says, with the study's margin; null for a column whose numbers are no scores, such as time."""
-    units: int | None = field(default=None, metadata=OMITTED)
-    """How many independent units of the test data were resampled; null where the interval is over runs alone."""
-    more_units: int | None = field(default=None, metadata=OMITTED)
-    """About how many more units would tell, where the verdict is ``cannot tell``; null where units alone do not."""
-    reason: str | None = field(default=None, metadata=OMITTED)
-    """Why there is no difference or no interval, or why the interval is over runs alone."""
+
+    def __post_init__(self) -> None:
+        """Nothing: a difference of two single runs, whose units are not known, has no interval."""
 
 
 class StudyProvenance(Record):

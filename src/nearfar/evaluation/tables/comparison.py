@@ -27,12 +27,12 @@ def metric_of(row: results.TaskTest) -> str:
     return metric_title(row.measure or ("accuracy" if row.kind == "classification" else "spearman"))
 
 
-def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "") -> str:
-    """What a test says of its first side, or where that is worse, of the second."""
+def verdict_in_words(row: results.PairedTest, *, first: str = "", second: str = "", units: str = "rows") -> str:
+    """What a test says of its first side, or where that is worse, of the second; ``units`` are those of an average."""
     if row.verdict is None:
         return "undefined"
     if row.verdict == "cannot tell":
-        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else "rows"
+        units = _UNITS[row.kind] if isinstance(row, results.TaskTest) else units
         return f"cannot tell{f': about {row.more_units:,} more {units} would' if row.more_units else ''}"
     if row.verdict == "level":
         return "level"
