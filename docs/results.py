@@ -37,6 +37,8 @@ CHOICES = RESULTS / "choices.csv"
 CAMPAIGN = ROOT / "tests" / "campaign" / "results"
 PLACE = re.compile(r"<!-- table: (?P<kind>\w+)(?P<words>[^\n]*?) -->\n.*?<!-- end of table -->", re.DOTALL)
 STS, UNSEEN = "average:seven tasks, SICK-R test", "average.unseen_by_all"
+PROBES = ("cr", "trec")
+"""Columns whose differences are left out where they are not what the rows are for."""
 MEASURES = ("mrr@10", "recall@10")
 CAPTIONS, MNLI = "flickr8k:test", "mnli:dev_matched"
 OF_PEER, PEER_MARK = " (sentence-transformers)", " †"
@@ -205,15 +207,15 @@ def study(words: str) -> str:
     """``NAME[: COLUMN; ...]``: means of the tested columns, or of those named; below them the tested differences."""
     layout, shown = _shown(words)
     runs = {group.place: len(group.kept) for group in layout.groups}
+    hidden = () if shown[0] in PROBES else PROBES
     rows = _means(layout, shown)
     for pair, of_column in _pairs(layout).items():
         one = next(iter(of_column.values()))
         sides = (Group(one.first, one.first_coordinates), Group(one.second, one.second_coordinates))
         if min(runs[side.place] for side in sides) > 1 or "training" in pair or "teacher" in pair:
             empty = [""] * (1 + len(layout.study.axes))
-            rows.append(
-                [f"*{WORDS_ON_A_ROW.sub('', pair)}*", *empty, *(_claim(of_column.get(column)) for column in shown)]
-            )
+            differences = [None if column in hidden else of_column.get(column) for column in shown]
+            rows.append([f"*{WORDS_ON_A_ROW.sub('', pair)}*", *empty, *map(_claim, differences)])
     return _table(_columns(layout, shown), rows)
 
 
